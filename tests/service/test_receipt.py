@@ -53,5 +53,5 @@ def test_other_texts_are_none_or_canonical(text: str) -> None:
     ],
 )
 def test_what_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="no receipt"):
+    with pytest.raises(InvalidArgumentError, match="not a receipt"):
         receipt.read(text)

@@ -15,9 +15,9 @@ from spanmq.service import Settings
     ("options", "words"),
     [
         ({"tls_certificate": Path("/no/such/file")}, "no file"),
-        ({"tls_key": Path("/no/such/file")}, "needs its certificate"),
+        ({"tls_key": Path("/no/such/file")}, "requires its certificate"),
         ({"host": "0.0.0.0", "with_tokens": False}, "without tokens"),
-        ({"port": 70_000}, "no port"),
+        ({"port": 70_000}, "is not a valid port"),
         ({"pool_size": 0}, "pool_size"),
     ],
 )

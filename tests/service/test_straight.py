@@ -152,5 +152,5 @@ def test_route_that_asks_for_more_is_refused_when_it_is_made() -> None:
     routes = APIRouter(route_class=Straight)
     with pytest.raises(TypeError, match="the parameter what"):
         routes.post("/{queue}")(searched)
-    with pytest.raises(TypeError, match="no caller"):
+    with pytest.raises(TypeError, match="no parameter for the caller"):
         routes.post("/{queue}")(anybody)

@@ -9,8 +9,8 @@ from tests.cli.program import spanmq
 from tests.unit.simulate_records import LEASE, Log
 
 LOST, DUPLICATED, ORDER = "nothing lost", "nothing duplicated", "order kept in each key"
-UNKNOWN, CAUSE = "nothing handled that was not sent", "nothing given up without cause"
-STILL, COMPLETE = "no key stood still", "the log is complete"
+UNKNOWN, CAUSE = "nothing handled that was not sent", "no dead letter without cause"
+STILL, COMPLETE = "every key made progress", "the log is complete"
 
 
 def filled(count: int = 4, **options: object) -> Log:
@@ -233,7 +233,7 @@ def test_number_used_twice_is_found() -> None:
     log.send(1, 2)
     log.handle(1)
     log.stop()
-    assert set(log.failed()) == {"nothing sent twice under one number"}
+    assert set(log.failed()) == {"no number sent twice"}
 
 
 def test_log_of_which_lines_are_missing_is_found() -> None:
@@ -307,4 +307,4 @@ def test_program_audits_a_log(tmp_path: Path) -> None:
     for text, said in ((b"", "is not the log of a run"), (b"{}\n", "is not the log of a run")):
         path.write_bytes(text)
         assert said in spanmq("simulate", "--audit", str(path), dsn=None).err
-    assert "can't be read" in spanmq("simulate", "--audit", str(tmp_path / "none.log"), dsn=None).err
+    assert "cannot be read" in spanmq("simulate", "--audit", str(tmp_path / "none.log"), dsn=None).err

@@ -1,4 +1,4 @@
-"""The load simulator: what a queue does under a load, and from its own records whether order held."""
+"""The load simulator: runs a queue under load, and checks the order of delivery from its own log."""
 
 from spanmq.simulate.options import CLASSIC_DSN, Options
 from spanmq.simulate.report import Report

@@ -1,4 +1,4 @@
-"""What an idle worker hears: that there may be messages for it. See docs/internals/wake-up.md."""
+"""Wake-up of idle workers: announcements that there may be messages. See docs/internals/wake-up.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from spanmq.simulate.engine import Site
 
 
 class Announcements:
-    """A connection that listens for some queues; what is idle as long as there is work may serve for more."""
+    """A connection that listens for some queues.
+
+    While there are no messages it may be used for other statements.
+    """
 
     def __init__(self, site: Site, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
@@ -23,18 +26,20 @@ class Announcements:
         self._channels = Channels(self.connection)
 
     def expect(self) -> bool:
-        """Say that somebody waits, unless that was said a moment ago; tell whether to look again first."""
+        """Announce that a worker waits, unless that was done a moment ago; return whether to poll before the
+        wait.
+        """
         return sum(self._channels.attend(queue) for queue in self._queues) > 0
 
     def hear(self, seconds: float) -> int:
-        """Wait for an announcement at most so long; count it with all that came besides."""
+        """Wait for an announcement for up to `seconds`; return the number of announcements."""
         heard = 0
         if seconds:
             heard = sum(1 for _ in self.connection.notifies(timeout=seconds, stop_after=1))
         return heard + sum(1 for _ in self.connection.notifies(timeout=0))
 
     def look_ahead(self) -> Due:
-        """Ask when something of any of the queues falls due."""
+        """Return when the next message of any of the queues becomes visible."""
         seconds = [self._channels.look_ahead(queue) for queue in self._queues]
         return Due(min((each for each in seconds if each is not None), default=None))
 

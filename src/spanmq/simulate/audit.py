@@ -1,15 +1,17 @@
-"""Whether it was processed in order, each message and none twice: from the log of the run alone.
+"""The audit of a run: checks from its log alone that each message was handled once and in order.
 
-What counts as wrong:
+The faults:
 
-- lost: sent, and neither handled nor given up, though the run went on until nothing was left. A run that was
-  stopped leaves messages: then the queue must hold as many. Of a log alone, where nobody asked the queue,
-  those that were passed over: a later message of the key was handled.
-- duplicated: handled again without cause. Cause is a failure, a lease that ran out (by the server's clock),
+- lost: sent, and neither handled nor dead, although the run continued until the queue was empty. In a run
+that
+  was stopped, the queue must hold the missing messages. When only a log is read, a message is lost if
+
+a later message of its key was handled.
+- duplicated: handled again without cause. A cause is a failure, a lease that ran out (by the server's clock),
   or, in an engine without leases, the death of its worker.
 - out of order: begun before an earlier message of the same producer and key was settled.
-- given up without cause, handled but never sent, received but sent by another program, a key at which nobody
-  works though workers are idle.
+- dead without cause, handled but never sent, received but sent by another program, a key without
+  progress while workers are idle.
 - a log that does not end with the number of its lines: the rest of it is missing.
 """
 
@@ -24,14 +26,14 @@ from spanmq.simulate.options import Options
 from spanmq.simulate.record import Record
 from spanmq.simulate.story import Line, Story
 
-# A key stands still when nothing happened at it for so long, and for this part of the run.
+# A key makes no progress if nothing happened in it for this many seconds, and for this share of the run.
 STILL_SECONDS: Final = 2.0
 STILL_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must be so; `ids` are the offending messages, or keys."""
+    """One check; `ids` are the messages, or keys, that fail it."""
 
     name: str
     ids: tuple[str, ...] = ()
@@ -39,12 +41,12 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Tell whether it is so."""
+        """Return whether the check passed."""
         return not self.ids
 
 
 class Audit:
-    """Takes the records as they come; `checks` is the judgement at the end."""
+    """Reads the records in order; `checks` returns the result at the end."""
 
     def __init__(self, options: Options) -> None:
         self.stories: dict[int, Story] = {}
@@ -53,16 +55,16 @@ class Audit:
         self.sent = self.handled = self.dead = 0
         self.began_at: float | None = None
         self.ending: str | None = None
-        # How many lines come before the last one, as that says.
+        # The number of lines before the last one, according to the last line.
         self.signed_off: int | None = None
         self.last_at = 0.0
-        # Messages a second of all producers; None: none of them ended.
+        # Messages a second of all producers; None: no producer has ended.
         self.sent_rate: float | None = None
         # When workers were killed.
         self.kills: list[float] = []
-        # By worker, and since when.
+        # The message in flight of each worker, and since when.
         self.in_work: dict[int, tuple[Story, float]] = {}
-        # By type: how long something was in work, when it began first and when it was done last.
+        # By type: seconds with messages in flight, the first start and the last completion.
         self.busy: defaultdict[str, float] = defaultdict(float)
         self.first_at: dict[str, float] = {}
         self.done_at: dict[str, float] = {}
@@ -98,11 +100,11 @@ class Audit:
 
     @property
     def waiting(self) -> int:
-        """Count what is sent and neither handled nor given up."""
+        """Return the number of messages that are sent and neither handled nor dead."""
         return self.sent - self.handled - self.dead
 
     def add(self, record: Record) -> None:
-        """Take the next record of the log."""
+        """Read the next record of the log."""
         event = record["event"]
         self.counts[event] += 1
         if (take := self._takers.get(event)) is not None:
@@ -111,22 +113,24 @@ class Audit:
     def checks(
         self, *, is_complete: bool, left: int | None, lines: int, torn: int, ended_at: float
     ) -> tuple[Check, ...]:
-        """Judge a log of `lines` lines; `left` is what the engine still holds, None if it was not asked."""
+        """Check a log of `lines` lines; `left` is the number of messages in the queue, None if unknown."""
         return (
             self._check_lost(is_complete=is_complete, left=left),
             check("nothing duplicated", self._duplicated),
             self._check_order(),
             check("nothing handled that was not sent", self._unknown),
-            check("nothing sent twice under one number", self._sent_twice),
-            check("no message of another sender", [*self._foreign], "they were made dead letters"),
-            check("nothing given up without cause", self._without_cause),
+            check("no number sent twice", self._sent_twice),
+            check("no message of another sender", [*self._foreign], "they became dead letters"),
+            check("no dead letter without cause", self._without_cause),
             self._check_still(ended_at),
             check("every line of the log is a record", [f"{torn} lines"] if torn else []),
             self._check_end(lines),
         )
 
     def usage(self) -> tuple[int, int, float]:
-        """Give the questions for messages, those in vain, and the CPU seconds of workers and producers."""
+        """Return the number of polls, of those without messages, and the CPU seconds of workers and
+        producers.
+        """
         records = self._usage.values()
         return (
             sum(record.get("polls", 0) for record in records),
@@ -237,7 +241,7 @@ class Audit:
     def _may_be_dead(self, story: Story) -> bool:
         if story.is_poison or story.failures + story.deaths >= self._options.max_attempts:
             return True
-        # What a killed worker had received and not begun lost an attempt that nobody wrote down.
+        # A message that a killed worker had received but not begun lost an attempt that is not in the log.
         if story.attempt + self._lives.total() - story.deaths_before >= self._options.max_attempts:
             return True
         is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
@@ -299,7 +303,7 @@ class Audit:
         if left < len(missing):
             detail = f"{len(missing):,} were not handled, but only {left:,} are left: some of these are lost"
             return check("nothing lost", [story.id for story in missing], detail)
-        return Check("nothing lost", detail=f"{len(missing):,} were left when it was stopped")
+        return Check("nothing lost", detail=f"{len(missing):,} were left when the run was stopped")
 
     def _check_order(self) -> Check:
         wrong = [
@@ -317,7 +321,7 @@ class Audit:
         pause = max(STILL_SECONDS, STILL_SHARE * (ended_at - began_at), self._options.quiet_seconds)
         since = ended_at - pause
         if since < began_at:
-            return Check("no key stood still")
+            return Check("every key made progress")
         idle_types = {
             f"type{number + 1}"
             for worker, (_, at) in self._idle.items()
@@ -335,7 +339,7 @@ class Audit:
             and any(waits(line.stories[line.settled :][:1], since) for line in lines)
         ]
         return check(
-            "no key stood still", names, f"nothing happened there for {pause:.0f} s, and workers idled"
+            "every key made progress", names, f"without progress for {pause:.0f} s while workers were idle"
         )
 
     def _check_end(self, lines: int) -> Check:
@@ -348,10 +352,10 @@ class Audit:
 
 
 def check(name: str, found: Sequence[object], detail: str = "") -> Check:
-    """Make a check of what was found to be wrong."""
+    """Return a check that fails if there are offenders."""
     return Check(name, tuple(map(str, found)), detail)
 
 
 def waits(first: Sequence[Story], since: float) -> bool:
-    """Tell whether there is a message, and waits since then."""
+    """Return whether a message has waited since that time."""
     return any(story.sent_at is not None and story.sent_at < since for story in first)

@@ -1,8 +1,8 @@
-"""Who of the idle workers of a machine waits for the next message: one, and the others wait for its turn.
+"""Selects the idle worker of a machine that waits for the next message; the others wait for their turn.
 
-Without it each announcement wakes all who are idle, and all but one of them ask in vain. The baton is a lock
-of the kernel on a file: whoever dies with it has passed it on. In the file stands how many announcements its
-holders have looked after, so that who takes it knows whether there is anything new.
+Without it each announcement would wake all idle workers, and all but one of them would poll in vain. The
+baton is a kernel lock on a file: the kernel releases it when its holder dies. The file contains the number of
+announcements that its holders have handled, so that the next holder knows whether there are new ones.
 """
 
 import fcntl
@@ -15,12 +15,15 @@ COUNT: Final = struct.Struct("q")
 
 
 class Baton:
-    """One lock of one process. All hear the same announcements, but count them from different ones on."""
+    """The lock in one process.
+
+    All processes hear the same announcements, but start to count at different times.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._heard = 0
-        # What the file would show if this process had just looked; None until it once did.
+        # The file's count if this process had just polled; None until it has done so once.
         self._offset: int | None = None
         self.is_held = False
 
@@ -29,12 +32,12 @@ class Baton:
         self._heard += announcements
 
     def take(self) -> None:
-        """Wait for it."""
+        """Wait for the lock."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self.is_held = True
 
     def is_wanted(self) -> bool:
-        """Tell whether another has it: somebody of this machine is idle."""
+        """Return whether another worker of this machine holds the lock, and so is idle."""
         if self.is_held:
             return False
         try:
@@ -45,11 +48,11 @@ class Baton:
         return False
 
     def is_news(self) -> bool:
-        """Tell whether this process heard of something that no holder has looked after yet."""
+        """Return whether this process heard of an announcement that no holder has handled yet."""
         return self._offset is None or self._heard + self._offset > self._read()
 
     def pass_on(self, *, is_all: bool) -> None:
-        """Let another have it; `is_all`: the last look gave everything that there was."""
+        """Release the lock; `is_all`: the last poll returned all visible messages."""
         if not self.is_held:
             return
         shared = self._read()
@@ -58,13 +61,13 @@ class Baton:
         if is_all:
             os.pwrite(self._descriptor, COUNT.pack(self._heard + self._offset), 0)
         else:
-            # One less than was heard: the next one looks.
+            # One less than was heard, so that the next holder polls.
             os.pwrite(self._descriptor, COUNT.pack(min(shared, self._heard + self._offset) - 1), 0)
         self.is_held = False
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of it for good."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _read(self) -> int:

@@ -1,4 +1,4 @@
-"""All engines on the same load, in the same run, one after the other, twice."""
+"""All engines under the same load, one after the other, in two rounds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ROUNDS: Final = 2
 
 
 def rounds(options: Options, count: int = ROUNDS) -> Iterator[Options]:
-    """Give what is run: every second time the other way round, so that none always comes first."""
+    """Yield the options of each run: every second round in reverse order, so that no engine is always first."""
     for number in range(count):
         for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
-            # Spark's sink writes into queues only.
+            # Spark's sink writes to queues only.
             producer = options.producer if engine == "spanmq" else "client"
             yield replace(options, engine=engine, producer=producer)
 
 
 def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]]:
-    """Give a table: a row an engine, with the mean of its runs and its ratio to polling."""
+    """Return a table: a row for each engine, with the mean of its runs and its ratio to polling."""
     by_engine = {engine: [each for each in reports if each.engine == engine] for engine in ENGINES}
     classic = handled_in_time(by_engine["polling"])
     rows: list[list[object]] = []
@@ -59,7 +59,7 @@ def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]
 
 
 def handled_in_time(runs: Sequence[Report]) -> float:
-    """Give the messages handled a second, over all runs of an engine."""
+    """Return the messages handled a second, over all runs of an engine."""
     seconds = sum(each.seconds for each in runs)
     return sum(each.handled for each in runs) / seconds if seconds else 0.0
 

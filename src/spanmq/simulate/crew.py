@@ -14,12 +14,12 @@ from spanmq.simulate.record import Recorder
 from spanmq.simulate.worker_process import work
 
 STOP_SECONDS: Final = 10.0
-# So many ends in a row, none of which was asked for and before which nothing was handled, end the run.
+# The run ends after this many consecutive unexpected ends of workers that handled no message.
 DEATHS_MAX: Final = 5
 
 
 class CrewError(Exception):
-    """The run can't go on, since nobody can work; why stands in the log."""
+    """The run cannot continue, because no worker stays alive; the log contains the reasons."""
 
 
 class Crew:
@@ -28,7 +28,8 @@ class Crew:
     def __init__(self, site: Site, recorder: Recorder) -> None:
         self._site = site
         self._recorder = recorder
-        # Not fork: this process has connections and threads. The server imports everything once.
+        # Not fork, because this process has connections and threads. The fork server imports all modules
+        # once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
             [f"spanmq.simulate.{name}" for name in ("worker_process", "producer_process", "engine_spanmq")]
@@ -50,23 +51,26 @@ class Crew:
             self._producers.append(process)
 
     def start_workers(self) -> None:
-        """Start all workers, which wait until they may go."""
+        """Start all workers, which wait for `go`."""
         for number in range(self._site.options.workers):
             self._start_worker(number)
 
     def go(self) -> None:
-        """Let all workers begin, in one instant."""
+        """Allow all workers to begin at the same instant."""
         self._go.set()
         self._set_next_kill()
 
     def producers_ended(self) -> bool:
-        """Tell whether all producers did their work; raises CrewError if one failed."""
+        """Return whether all producers are done; raises CrewError if one failed."""
         if any(process.exitcode for process in self._producers):
             raise CrewError("a producer failed")
         return all(process.exitcode == 0 for process in self._producers)
 
     def watch(self, handled: int) -> None:
-        """Kill whoever is due, replace who is gone. Raises CrewError when no worker stays alive."""
+        """Kill the workers whose time has come, and replace ended ones.
+
+        Raises CrewError if no worker stays alive.
+        """
         if time.monotonic() >= self._kill_at:
             self._set_next_kill()
             self._kill_one()
@@ -82,11 +86,11 @@ class Crew:
                 self._start_worker(number)
 
     def stop_producers(self) -> None:
-        """Let producers end."""
+        """Stop all producers."""
         _stop(self._producers)
 
     def stop(self) -> None:
-        """Let all end what they do; kill whoever does not."""
+        """Ask all processes to stop; kill those that do not."""
         _stop([*self._producers, *self._workers.values()])
 
     def kill(self) -> None:
@@ -105,7 +109,7 @@ class Crew:
 
     def _kill_one(self) -> None:
         number = self._chance.choice(sorted(self._workers))
-        # Before it is done: what it held may be delivered again before we could say so.
+        # Written before the kill: messages of the worker may be delivered again immediately after it.
         self._recorder.write("worker_killed", worker=number)
         self._workers[number].kill()
         self._workers[number].join()

@@ -1,4 +1,4 @@
-"""What is seen while it runs: a panel on a terminal, a line now and then elsewhere; always on stderr."""
+"""The progress of a run, on standard error: a panel on a terminal, otherwise a line every two seconds."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
     from rich.panel import Panel
 
 LINE_SECONDS: Final = 2.0
-# The rate that is shown is that of the last seconds.
+# The displayed rate is that of this many last seconds.
 RATE_SECONDS: Final = 2.0
 BARS: Final = " ▁▂▃▄▅▆▇█"
 BAR_WIDTH: Final = 48
 
 
 class Display(Protocol):
-    """Shows how a run goes."""
+    """Shows the progress of a run."""
 
     def show(self, what: str, audit: Audit, now: float) -> None:
-        """Show how far it is, so many seconds after its beginning."""
+        """Show the progress at `now` seconds since the start."""
 
     def say(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Close the display."""
 
 
 def display_of(options: Options) -> Display:
-    """Give what suits the place."""
+    """Return the display that suits standard error."""
     return TerminalDisplay(options) if sys.stderr.isatty() else LineDisplay(options)
 
 
 class Speed:
-    """The rate of the last seconds, and what it was before."""
+    """The rate of the last seconds, and earlier rates."""
 
     def __init__(self) -> None:
         self.history: deque[float] = deque(maxlen=BAR_WIDTH)
         self._looks: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, count: int) -> float:
-        """Take a count; give the rate."""
+        """Add a count, and return the rate."""
         self._looks.append((now, count))
         while len(self._looks) > 2 and now - self._looks[0][0] > RATE_SECONDS:
             self._looks.popleft()
@@ -56,7 +56,7 @@ class Speed:
         return rate
 
     def drawn(self) -> str:
-        """Draw the rates as bars."""
+        """Return the rates as a bar chart."""
         top = max(self.history, default=0.0) or 1.0
         return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in self.history)
 
@@ -71,7 +71,7 @@ class LineDisplay:
         self._what = ""
 
     def show(self, what: str, audit: Audit, now: float) -> None:
-        """Say how far it is every two seconds."""
+        """Print the progress every two seconds."""
         if what != self._what:
             self._what, self._speed = what, Speed()
         rate = self._speed.note(now, audit.sent if what == "writing" else audit.handled)
@@ -87,16 +87,16 @@ class LineDisplay:
         )
 
     def say(self, text: str) -> None:
-        """Write a line."""
+        """Print a line."""
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class TerminalDisplay:
-    """A panel that is drawn anew four times a second, and goes away at the end."""
+    """A panel that is drawn four times a second, and removed at the end."""
 
     def __init__(self, options: Options) -> None:
         from rich.console import Console
@@ -118,7 +118,7 @@ class TerminalDisplay:
         self._live.update(self._panel(what, audit, now, rate), refresh=True)
 
     def say(self, text: str) -> None:
-        """Write a line above the panel."""
+        """Print a line above the panel."""
         self._console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class TerminalDisplay:
             rows.add_row("workers", self._workers(audit))
             _, idle_polls, _ = audit.usage()
             rows.add_row("idle polls", f"{idle_polls:,}")
-            rows.add_row("failed", f"{audit.counts['failed']:,}, {audit.dead:,} given up")
+            rows.add_row("failed", f"{audit.counts['failed']:,}, {audit.dead:,} dead")
             rows.add_row(
                 "killed", f"{audit.counts['worker_killed']:,}, {audit.counts['again']:,} delivered again"
             )

@@ -1,4 +1,4 @@
-"""What an engine is: something that is prepared, sent to and received from."""
+"""The interface of an engine: the stage, which sets it up, its senders and its receivers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spanmq.simulate.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a run takes place: a database, and the name that everything in it which is the run's begins with.
+    """The place of a run: a database, and the prefix of the names of the run's objects.
 
-    `folder` is for the run's processes, `began` what the shared clock showed when it began.
+    `folder` is for files of the run's processes, `began` is the time of the shared clock at the start.
     """
 
     dsn: str
@@ -29,9 +29,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that a worker holds; `until` and `taken_at` are the server's clock, where there is a lease.
+    """A message that a worker holds; `until` and `taken_at` are times of the server's clock, if there is a
+    lease.
 
-    `deadline` is `until` by the monotonic clock of the worker; `origin` the engine's own.
+    `deadline` is `until` by the worker's monotonic clock; `origin` is for the engine.
     """
 
     id: int
@@ -43,40 +44,40 @@ class Taken:
 
 
 class Stage(Protocol):
-    """The run's side: makes what the engine needs, and removes it."""
+    """Creates the database objects of an engine, and drops them."""
 
     @property
     def tables(self) -> Sequence[str]:
-        """What the names of its tables begin with."""
+        """Return the prefixes of the engine's table names."""
 
     @property
     def places(self) -> Sequence[str]:
-        """What a person finds the messages under, when they are kept."""
+        """Return the queues or tables in which a user finds the messages, when they are kept."""
 
     def prepare(self) -> None:
-        """Make it."""
+        """Create the objects."""
 
     def begin(self) -> None:
-        """Make ready for workers, after what is written before them was written."""
+        """Prepare for the workers, after the initial messages were written."""
 
     def left(self) -> int:
-        """Count the messages that it holds."""
+        """Return the number of messages in the queue."""
 
     def new_dead(self) -> list[int]:
-        """Give the messages that the engine gave up since this was asked last."""
+        """Return the messages that became dead since the last call."""
 
     def drop(self) -> None:
-        """Remove it."""
+        """Drop the objects."""
 
     def close(self) -> None:
         """Disconnect."""
 
 
 class Sender(Protocol):
-    """A producer's side."""
+    """The interface for a producer."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Make one transaction of all that is sent in the block."""
+        """Open one transaction for all that is sent in the block."""
 
     def send(self, items: Sequence[Item]) -> None:
         """Send messages of one type."""
@@ -86,28 +87,28 @@ class Sender(Protocol):
 
 
 class Receiver(Protocol):
-    """A worker's side. It counts the questions it asked the server for messages, and those in vain."""
+    """The interface for a worker. It counts its polls, and those without messages."""
 
     polls: int
     idle_polls: int
 
     def take(self) -> Sequence[Taken]:
-        """Take messages, in the order in which they are to be handled; [] if there are none."""
+        """Receive messages, in the order in which they are to be handled; [] without messages."""
 
     def holds(self, taken: Taken) -> bool:
-        """Tell whether it is still this worker's to handle."""
+        """Return whether the worker still holds the message."""
 
     def done(self, taken: Taken) -> None:
-        """Settle a message that was handled; may do so in the background."""
+        """Settle a handled message; may do so in the background."""
 
     def fail(self, taken: Taken, *, category: str) -> str:
-        """Give back a message that failed; give what becomes of it: retrying, dead or stale."""
+        """Fail a message; return its outcome: retrying, dead or stale."""
 
     def give_back(self, rest: Sequence[Taken]) -> None:
-        """Give back what was not begun."""
+        """Release messages that were not begun."""
 
     def wait(self) -> None:
-        """Wait until it may be worth to ask again."""
+        """Wait until another poll is useful."""
 
     def close(self) -> None:
         """Disconnect."""

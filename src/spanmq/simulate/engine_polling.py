@@ -1,4 +1,4 @@
-"""The classic queue: a table, a statement that claims one row, a transaction that stays open meanwhile."""
+"""The classic queue: a table, a statement that claims one row, and a transaction that stays open meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEXT_MSG_FILE: Final = Path("next_msg.sql")
 
 
 class PollingStage:
-    """The table, in a schema of its own, so that nobody's `msg_queue` is touched."""
+    """The table, in a schema of its own, so that an existing `msg_queue` is not touched."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -34,31 +34,31 @@ class PollingStage:
         self.places = (f"{site.name}.msg_queue",)
 
     def prepare(self) -> None:
-        """Make it from the schema file; raises InvalidArgumentError for one that makes no such table."""
+        """Create the table from the schema file; raises InvalidArgumentError if the file does not create it."""
         path = self._site.options.schema_file
-        source = path or "our own schema.sql"
+        source = path or "the built-in schema.sql"
         self._connection.execute(statement.composed("create_schema", schema=self._site.name))
         try:
             self._connection.execute(schema_text(self._site.options))
         except psycopg.Error as error:
-            raise InvalidArgumentError(f"the schema in {source} is refused: {error}") from error
+            raise InvalidArgumentError(f"the schema in {source} failed: {error}") from error
         rows = self._connection.execute(statement.read("columns")).fetchall()
         if missing := COLUMNS - {name for (name,) in rows}:
             raise InvalidArgumentError(
-                f"the schema in {source} makes no table msg_queue with {', '.join(sorted(missing))}"
+                f"the schema in {source} does not create a table msg_queue with {', '.join(sorted(missing))}"
             )
 
     def begin(self) -> None:
-        """Tell the planner how much there is."""
+        """Update the planner's statistics."""
         self._connection.execute(statement.read("planner"))
 
     def left(self) -> int:
-        """Count the new ones."""
+        """Return the number of new messages."""
         row = self._connection.execute(statement.read("count_msg")).fetchone()
         return int(row[0]) if row else 0
 
     def new_dead(self) -> list[int]:
-        """Nothing is ever given up."""
+        """Return []: this queue has no dead messages."""
         return []
 
     def drop(self) -> None:
@@ -80,7 +80,7 @@ class PollingSender:
 
     @contextmanager
     def transaction(self) -> Iterator[object]:
-        """Make one transaction of all that is sent in the block."""
+        """Open one transaction for all that is sent in the block."""
         with self._connection.transaction():
             yield None
 
@@ -109,7 +109,7 @@ class PollingReceiver:
         self._attempts: dict[int, int] = {}
 
     def take(self) -> Sequence[Taken]:
-        """Claim a row of one of the types, each of which comes first in turn."""
+        """Claim a row of one of the types, which take turns to be first."""
         self._types.append(self._types.pop(0))
         for kind in self._types:
             self.polls += 1
@@ -122,7 +122,7 @@ class PollingReceiver:
         return []
 
     def holds(self, taken: Taken) -> bool:  # noqa: ARG002
-        """Tell that it is, always: the transaction is the lease."""
+        """Return True: the transaction is the lease."""
         return True
 
     def done(self, taken: Taken) -> None:
@@ -132,17 +132,17 @@ class PollingReceiver:
         self._connection.commit()
 
     def fail(self, taken: Taken, *, category: str) -> str:  # noqa: ARG002
-        """Roll back: it is new again, at once and for ever."""
+        """Roll back: the message is new again, at once and for any number of attempts."""
         self._attempts[taken.id] = taken.attempt
         self._connection.rollback()
         return "retrying"
 
     def give_back(self, rest: Sequence[Taken]) -> None:  # noqa: ARG002
-        """Let go of the row."""
+        """Release the row."""
         self._connection.rollback()
 
     def wait(self) -> None:
-        """Sleep, as the classic tool does."""
+        """Sleep, as the classic queue does."""
         time.sleep(self._idle_sleep)
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class PollingReceiver:
         try:
             cursor = self._execute(self._claim, (kind,))
         except (psycopg.ProgrammingError, psycopg.DataError) as error:
-            raise InvalidArgumentError(f"the statement in next_msg.sql is refused: {error}") from error
+            raise InvalidArgumentError(f"the statement in next_msg.sql failed: {error}") from error
         if cursor.description is None or cursor.description[0].name != "msg_id":
             raise InvalidArgumentError("the statement in next_msg.sql returns no msg_id in its first column")
         row = cursor.fetchone()
@@ -166,7 +166,7 @@ class PollingReceiver:
 
 
 def connect(site: Site) -> Connection[Any]:
-    """Connect, where unqualified names are the run's own."""
+    """Connect, with a search path that starts with the run's schema."""
     try:
         return psycopg.connect(
             site.dsn, options=f"-c search_path={site.name},public", application_name=site.name
@@ -176,21 +176,21 @@ def connect(site: Site) -> Connection[Any]:
 
 
 def schema_text(options: Options) -> bytes:
-    """Give the statements that make the table: the user's, else ours."""
+    """Return the statements that create the table: the user's, or the built-in ones."""
     if options.schema_file is not None:
         return statement.read_file(options.schema_file)
     return statement.read("schema" if options.engine == "polling" else "schema_indexed")
 
 
 def next_msg_text(options: Options) -> bytes:
-    """Give the statement that claims."""
+    """Return the statement that claims a row."""
     if options.next_msg_file is not None:
         return statement.read_file(options.next_msg_file)
     return statement.read("next_msg" if options.engine == "polling" else "next_msg_indexed")
 
 
 def with_files_found(options: Options) -> Options:
-    """Take the files that lie where the program was started, for what was not named."""
+    """Return the options, with files of the working directory for those that are not named."""
     if not options.is_polling:
         return options
     return replace(

@@ -1,4 +1,4 @@
-"""Ordered groups: a queue a type, a group a key, leases, acks in the background."""
+"""Ordered groups: a queue for each type, a group for each key, leases, acks in the background."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from spanmq.simulate.record import Recorder
 from spanmq.simulate.settlement import Settlement
 
 ID_HEADER: Final = "x-simulate-id"
-# What nobody announces, and what falls due and was not known of at the last look, is found so late at most:
-# so long for each queue that a worker serves, but no longer than it may take to say again that it waits.
+# The longest delay until a worker finds messages that are not announced, and messages that became visible
+# without being foreseen: this time for each queue that the worker serves, but at most the time after which it
+# must announce again that it waits.
 POLL_SECONDS: Final = 3.0
 POLL_SECONDS_MAX: Final = 9.0
-# A queue is announced once in 10 ms at most: who was woken looks again when they are over.
+# A queue is announced at most once in 10 ms: a worker that was woken polls again after that time.
 SOON_SECONDS: Final = 0.012
 DEAD_PAGE: Final = 1_000
 
 
 class SpanmqStage:
-    """The queues, whose policy is ordered."""
+    """The queues, with an ordered policy."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._queues = [queue_of(site, number) for number in range(site.options.types)]
-        # Without limits: sessions of killed workers may hold locks for a while.
+        # Without timeouts: sessions of killed workers may hold locks for a while.
         self._client = Client(site.dsn, pool_size=2, maintain_interval=1.0, listen=False, timeouts=None)
         self.tables = (
             "spanmq_core.fresh",
@@ -48,7 +49,7 @@ class SpanmqStage:
         self._dead_after: dict[str, int] = {}
 
     def prepare(self) -> None:
-        """Make the queues."""
+        """Create the queues."""
         options = self._site.options
         policy: PolicyChange = {
             "ordered": True,
@@ -61,14 +62,14 @@ class SpanmqStage:
             self._client.queues.set_policy(queue, **policy)
 
     def begin(self) -> None:
-        """Do nothing: workers say themselves that they wait."""
+        """Do nothing: workers announce themselves that they wait."""
 
     def left(self) -> int:
-        """Count the messages of all queues."""
+        """Return the number of messages in all queues."""
         return sum(self._client.queues.metrics(queue).length for queue in self._queues)
 
     def new_dead(self) -> list[int]:
-        """Look through the dead letters that came since."""
+        """Return the messages among the new dead letters."""
         found: list[int] = []
         for queue in self._queues:
             after = self._dead_after.get(queue, 0)
@@ -92,13 +93,13 @@ class SpanmqSender:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        # Without limits: transactions are as long as the options ask for.
+        # Without timeouts: the options determine the duration of transactions.
         self._client = Client(site.dsn, pool_size=1, listen=False, timeouts=None)
         self._inner: Client | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[object]:
-        """Make one transaction of all that is sent in the block."""
+        """Open one transaction for all that is sent in the block."""
         with self._client.transaction() as inner:
             self._inner = inner
             try:
@@ -126,7 +127,7 @@ class SpanmqSender:
 
 
 class SpanmqReceiver:
-    """Receives runs of keys, handles one run after the other and settles as it goes."""
+    """Receives runs of keys, handles one run after the other, and settles messages as it handles them."""
 
     def __init__(self, site: Site, types: Sequence[int], recorder: Recorder) -> None:
         self.polls = 0
@@ -136,26 +137,26 @@ class SpanmqReceiver:
         self._queues = [queue_of(site, number) for number in types]
         self._client = Client(site.dsn, pool_size=1, listen=False)
         self._announcements = Announcements(site, self._queues)
-        # It listens only while there is nothing to settle: two connections a worker are enough.
+        # It listens only while there is nothing to settle, so two connections for each worker are enough.
         self._settlement = Settlement(Client(connection=self._announcements.connection), self._note)
         self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
-        # Somebody was sent a message a moment ago: what came at the same time was announced to nobody.
+        # Another worker was just woken: messages that came at the same time were not announced.
         self._is_soon = False
-        # Asked before the last look.
+        # The result of look_ahead() before the last poll.
         self._due = Due()
-        # The last look gave all that there was.
+        # The last poll returned all visible messages.
         self._had_all = False
-        # How long the leases last of which something is held, by this worker's clock.
+        # The ends of the leases of held messages, by this worker's clock.
         self._deadlines: dict[int, float] = {}
         self._lost: set[tuple[int, str | None]] = set()
-        # The last of each run: with its ack the key is free.
+        # The last message of each run: its ack releases the key.
         self._last: set[int] = set()
 
     def take(self) -> Sequence[Taken]:
-        """Receive the heads of one or several groups, one group after the other."""
-        # Where somebody is idle there is nothing to be had but what becomes free when the last run is acked;
-        # and where the last look gave all that there was, what is new is theirs. Where nobody is, the acks go
-        # out beside the question.
+        """Receive the first messages of one or several groups, one group after the other."""
+        # If another worker is idle, only the key of the last run may have messages, once it is acked; and if
+        # the last poll returned all messages, new ones are for the idle worker. Otherwise the acks are sent
+        # concurrently with the poll.
         if not self._baton.is_wanted():
             self._settlement.hurry()
         elif self._had_all:
@@ -170,7 +171,9 @@ class SpanmqReceiver:
         return messages
 
     def holds(self, taken: Taken) -> bool:
-        """Tell whether lease and group are still ours; makes the lease longer when half of it is over."""
+        """Return whether this worker still has the lease and the group; extends the lease when half of it is
+        over.
+        """
         message: Message = taken.origin
         lease = message.lease_id or 0
         if (lease, message.group) in self._lost:
@@ -184,13 +187,13 @@ class SpanmqReceiver:
         return rest > 0
 
     def done(self, taken: Taken) -> None:
-        """Ack it in the background; at once if its key is free then, and somebody waits for that."""
+        """Ack a message in the background; at once if that releases its key and another worker waits."""
         self._settlement.add(taken.origin, taken.id)
         if taken.id in self._last and self._baton.is_wanted():
             self._settlement.hurry()
 
     def fail(self, taken: Taken, *, category: str) -> str:
-        """Nack it, after what was done before it was acked; the rest of its group is no longer ours."""
+        """Fail a message, after the earlier ones are acked; the rest of its group is no longer held."""
         self._settlement.finish()
         message: Message = taken.origin
         self._lost.add((message.lease_id or 0, message.group))
@@ -198,7 +201,7 @@ class SpanmqReceiver:
         return settled.outcome
 
     def give_back(self, rest: Sequence[Taken]) -> None:
-        """Release it."""
+        """Release messages."""
         self._settlement.finish()
         if messages := [taken.origin for taken in rest]:
             self._client.release(messages)
@@ -218,7 +221,7 @@ class SpanmqReceiver:
         heard = self._announcements.hear(SOON_SECONDS if self._is_soon else self._due.within(pause))
         self._is_soon = heard > 0
         self._baton.hear(heard)
-        # Before the look that follows, so that nothing falls due between the two.
+        # Asked before the poll that follows, so that no message becomes visible unnoticed between the two.
         self._due = Due() if heard else self._announcements.look_ahead()
 
     def close(self) -> None:
@@ -236,7 +239,7 @@ class SpanmqReceiver:
             try:
                 messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
             except (DecryptionError, InvalidBodyError):
-                # The client gave it back: it becomes a dead letter when its attempts are used up.
+                # The client has failed it: it becomes a dead letter when its attempts are used up.
                 self._recorder.write("foreign", queue=queue, message_id=None)
                 continue
             if foreign := [message for message in messages if number_of(message) is None]:
@@ -255,10 +258,10 @@ class SpanmqReceiver:
         return []
 
     def _refuse(self, foreign: Sequence[Message], rest: Sequence[Message]) -> None:
-        """Make dead letters of messages that the run did not send, and release what came with them."""
+        """Reject messages that the run did not send, and release those that were received with them."""
         for message in foreign:
             self._recorder.write("foreign", queue=message.queue, message_id=message.message_id)
-        # First: a rejected message takes what stands behind it in its group out of the lease.
+        # Released first: a rejected message removes the later ones of its group from the lease.
         self._client.release(rest)
         self._client.reject(foreign, "this simulation did not send it", category="PERMANENT")
 
@@ -267,7 +270,10 @@ class SpanmqReceiver:
 
 
 def by_group(messages: Sequence[Message]) -> list[list[Message]]:
-    """Make a run of each group's messages: who handles one after the other soon has a group for another."""
+    """Return the runs of each group.
+
+    Handling one group after the other soon releases a group for another worker.
+    """
     runs: dict[str | None, list[Message]] = {}
     for message in messages:
         runs.setdefault(message.group, []).append(message)
@@ -275,15 +281,15 @@ def by_group(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def number_of(message: Message | DeadLetter) -> int | None:
-    """Return the number that a message has in the run; None if the run did not send it."""
-    # Another sender may send any JSON as headers.
+    """Return the number of a message in the run, or None if the run did not send it."""
+    # Other senders may send any JSON as headers.
     headers: object = message.headers
     number = headers.get(ID_HEADER) if isinstance(headers, dict) else None
     return number if type(number) is int else None
 
 
 def taken_of(message: Message) -> Taken:
-    """Make of a message of the run what a worker takes."""
+    """Return a received message in the form that the worker expects."""
     number = number_of(message)
     assert number is not None
     return Taken(
@@ -296,5 +302,5 @@ def taken_of(message: Message) -> Taken:
 
 
 def queue_of(site: Site, number: int) -> str:
-    """Name the queue of a type."""
+    """Return the name of the queue of a type."""
     return f"{site.name}_{type_name(number)}"

@@ -1,4 +1,4 @@
-"""The engines by their names, and Spark as a producer for one of them."""
+"""The engines by name, and Spark as a producer for one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from spanmq.simulate.record import Recorder
 
 
 class SparkSender:
-    """Fills the queues through the Spark sink: each send is a data frame, visible at one instant."""
+    """Fills the queues through the Spark sink: each send is a data frame, all of which becomes visible at
+    once.
+    """
 
     def __init__(self, site: Site) -> None:
         from spanmq.spark.session import opened
@@ -35,19 +37,19 @@ class SparkSender:
         fill(self._spark, self._site.dsn, queue_of(self._site, items[0].type), rows)
 
     def close(self) -> None:
-        """End the session, if this made it."""
+        """Stop the Spark session, if this object started it."""
         self._stack.close()
 
 
 def stage_of(site: Site) -> Stage:
-    """Return the run's side of the engine that the options name."""
+    """Return the stage of the engine that the options name."""
     if site.options.is_polling:
         return PollingStage(site)
     return SpanmqStage(site)
 
 
 def sender_of(site: Site) -> Sender:
-    """Return a producer's side of it."""
+    """Return a sender of the engine."""
     if site.options.is_polling:
         return PollingSender(site)
     if site.options.producer == "spark":
@@ -56,7 +58,7 @@ def sender_of(site: Site) -> Sender:
 
 
 def receiver_of(site: Site, types: Sequence[int], recorder: Recorder) -> Receiver:
-    """Return a worker's side of it, for some of the types."""
+    """Return a receiver of the engine for some of the types."""
     if site.options.is_polling:
         return PollingReceiver(site, types)
     return SpanmqReceiver(site, types, recorder)

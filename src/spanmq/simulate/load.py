@@ -1,6 +1,6 @@
-"""The load: which key each message has, how long it takes and whether it fails. The same for every engine.
+"""The load: the key of each message, how long it takes and whether it fails. The same for every engine.
 
-All of it follows from the seed and the number of the message, so that a worker needs nothing but that number.
+All of it is derived from the seed and the message's number, so a worker only needs that number.
 """
 
 import json
@@ -23,7 +23,7 @@ NO_KEY: Final = "NA"
 class Item:
     """One message before it is sent: its number in the run, its type (from 0), key and body.
 
-    `key_number` stands for the key where only a number fits.
+    `key_number` is used where the key must be a number.
     """
 
     id: int
@@ -34,7 +34,7 @@ class Item:
 
 
 class Load:
-    """What the messages of a run are like."""
+    """The messages of a run."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -43,20 +43,20 @@ class Load:
         self._bounds = list(accumulate(weights))
 
     def items(self) -> Iterator[Item]:
-        """Give the messages, in the order of their ids, from 1."""
+        """Yield the messages, in the order of their ids, from 1."""
         made = self._from_source() if self._options.source is not None else map(self._item, count(1))
         return islice(made, self._options.fill_db)
 
     def work_seconds(self, message: int) -> float:
-        """Say how long a message takes."""
+        """Return the seconds that a message takes."""
         return self._work.seconds(self._chance("work", message))
 
     def is_poison(self, message: int) -> bool:
-        """Tell whether a message fails whenever it is handled."""
+        """Return whether a message fails at every attempt."""
         return self._options.poison > 0 and self._chance("poison", message).random() < self._options.poison
 
     def fails(self, message: int, attempt: int) -> bool:
-        """Tell whether this attempt fails."""
+        """Return whether this attempt fails."""
         if self.is_poison(message):
             return True
         rate = self._options.failure_rate
@@ -76,12 +76,12 @@ class Load:
         numbers: dict[str, int] = {}
         for message, (key, body) in enumerate(read_source(self._options), start=1):
             number = numbers.setdefault(key, len(numbers) + 1)
-            # A key is always of the same type: else its order would be two orders.
+            # A key always has the same type, because order is kept within a queue.
             yield Item(message, number % self._options.types, key, number, body)
 
 
 def read_source(options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the keys and bodies of real data. Raises InvalidArgumentError at a line that can't be used."""
+    """Yield the keys and bodies of real data. Raises InvalidArgumentError for an invalid line."""
     if options.source == "flights":
         from spanmq.demo.flights import ROWS, find_file, group_of, read_flights
 
@@ -105,6 +105,6 @@ def _row(line: str, field: str, place: str) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise InvalidArgumentError(f"{place} is no JSON: {error}") from error
     if not isinstance(row, dict) or field not in row:
-        raise InvalidArgumentError(f"{place} is no JSON object with a field {field!r}")
+        raise InvalidArgumentError(f"{place} is not a JSON object with a field {field!r}")
     value = row[field]
     return value if isinstance(value, str) else json.dumps(value), row

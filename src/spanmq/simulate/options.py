@@ -1,4 +1,4 @@
-"""What a run is asked to do, and whether that can be done."""
+"""The options of a run and their validation."""
 
 import math
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ ENGINES: Final = ("spanmq", "polling", "polling-indexed")
 PRODUCERS: Final = ("client", "spark")
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 DEFAULT_COUNT: Final = 1_000
-# A table of the classic kind numbers its messages with an integer.
+# A table of the classic kind has integer ids.
 COUNT_MAX: Final = 2**31 - 1
 
 _ABOVE_ZERO: Final = ("rate", "workers", "types", "keys", "batch", "send_batch", "producers", "max_attempts")
@@ -24,11 +24,11 @@ _SHARES: Final = ("failure_rate", "poison")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """A run; times are in seconds, shares between 0 and 1.
+    """The options of a run; times are in seconds, shares between 0 and 1.
 
-    `fill_db` is how many messages (None: as many as come in `duration`, or as `source` has), `rate` how many
-    a second at most while they are handled (None: all are written before). `source` is "flights" or a file
-    of JSON lines, whose field `key` then says what keeps its order.
+    `fill_db` is the number of messages (None: as many as fit in `duration`, or as `source` has), `rate` the
+    maximum per second while they are handled (None: all are written before). `source` is "flights" or a
+    file of JSON lines, whose field `key` is the key within which order is kept.
     """
 
     engine: str = "spanmq"
@@ -66,34 +66,32 @@ class Options:
     keep: bool = False
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgumentError for what can't be done."""
+        """Raise InvalidArgumentError for invalid options."""
         self._check_numbers()
         if self.engine not in ENGINES:
-            raise InvalidArgumentError(f"there is no engine {self.engine!r}; there are {', '.join(ENGINES)}")
+            raise InvalidArgumentError(
+                f"engine {self.engine!r} does not exist; choose one of {', '.join(ENGINES)}"
+            )
         self._check_producer()
         if self.failure_category not in CATEGORIES:
             raise InvalidArgumentError(
-                f"there is no category {self.failure_category!r}; there are {', '.join(CATEGORIES)}"
+                f"category {self.failure_category!r} does not exist; choose one of {', '.join(CATEGORIES)}"
             )
         if self.fill_db is not None and not 1 <= self.fill_db <= COUNT_MAX:
             raise InvalidArgumentError(f"fill-db must be between 1 and {COUNT_MAX}, got {self.fill_db}")
         if self.fill_db is None and self.source is None and (self.duration is None or self.rate is None):
             raise InvalidArgumentError("without a number of messages a run needs a duration and a rate")
         if (self.source not in (None, "flights")) != (self.key is not None):
-            raise InvalidArgumentError(
-                "a file of JSON lines needs the field that is the key, nothing else does"
-            )
+            raise InvalidArgumentError("a key field is required for a file of JSON lines, and only for that")
         Work.parse(self.work)
 
     def _check_producer(self) -> None:
         if self.producer not in PRODUCERS:
             raise InvalidArgumentError(
-                f"there is no producer {self.producer!r}; there are {', '.join(PRODUCERS)}"
+                f"producer {self.producer!r} does not exist; choose one of {', '.join(PRODUCERS)}"
             )
         if self.producer == "spark" and self.is_polling:
-            raise InvalidArgumentError(
-                f"Spark's sink writes into queues, not into the table of {self.engine}"
-            )
+            raise InvalidArgumentError(f"Spark's sink writes to queues, not to the table of {self.engine}")
         if self.producer == "spark" and (self.rate is not None or self.transaction or self.producers > 1):
             raise InvalidArgumentError(
                 "Spark's sink fills before the workers begin: no rate, no long transactions, one producer"
@@ -116,12 +114,12 @@ class Options:
 
     @property
     def is_polling(self) -> bool:
-        """Tell whether the engine is a table that is polled."""
+        """Return whether the engine is a polled table."""
         return self.engine != "spanmq"
 
     @property
     def messages_per_send(self) -> int:
-        """How many messages a producer sends in one call, unless it was said."""
+        """Return the number of messages that a producer sends in one call: the option, or its default."""
         if self.send_batch:
             return self.send_batch
         if self.producer == "spark":
@@ -130,27 +128,29 @@ class Options:
 
     @property
     def quiet_seconds(self) -> float:
-        """How long nothing may happen without anything being wrong: a lease must run out, and be seen to."""
+        """Return the seconds without progress that are normal: a lease must expire, and that must be noticed."""
         return 0.0 if self.is_polling else 2 * self.lease
 
     @property
     def connections(self) -> int:
-        """How many connections a run has open at most: its processes', and its own four."""
+        """Return the maximum number of open connections: those of the processes, and four of the run itself."""
         return self.workers * (1 if self.is_polling else 2) + self.producers + 4
 
     def types_of_worker(self, worker: int) -> list[int]:
-        """Share the types among the workers: twelve are four each for three types, one serves all three."""
+        """Return the types of a worker: with three types, each gets four of twelve workers, and one worker
+        serves all.
+        """
         if self.workers >= self.types:
             return [worker % self.types]
         return [number for number in range(self.types) if number % self.workers == worker]
 
     def workers_of_type(self, number: int) -> int:
-        """Count the workers that serve a type."""
+        """Return the number of workers that serve a type."""
         return sum(number in self.types_of_worker(worker) for worker in range(self.workers))
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """Make them of what `as_record` gave."""
+        """Return the options of a result of `as_record`."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in record.items() if name in known}
         for name in ("schema_file", "next_msg_file"):
@@ -158,7 +158,7 @@ class Options:
         return cls(**values)
 
     def as_record(self) -> dict[str, Any]:
-        """Give the fields, as JSON can hold them."""
+        """Return the fields as values for JSON."""
         return {
             field.name: str(value) if isinstance(value := getattr(self, field.name), Path) else value
             for field in fields(self)
@@ -166,5 +166,5 @@ class Options:
 
 
 def type_name(number: int) -> str:
-    """Name a type of queue: type1 is the first."""
+    """Return the name of a type: type1 is the first."""
     return f"type{number + 1}"

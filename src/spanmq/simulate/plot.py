@@ -1,4 +1,4 @@
-"""A picture of one or several runs: rate, backlog and latency over time."""
+"""A chart of one or several runs: rate, backlog and latency over time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS: Final = (".png", ".svg")
-# Told apart by who sees no red or green, too.
+# Colours that colour-blind readers can distinguish, too.
 COLOURS: Final = {"spanmq": "#0072b2", "polling": "#d55e00", "polling-indexed": "#009e73"}
-# The longest to the shortest latency, from which on the axis is logarithmic.
+# The axis is logarithmic if the longest latency is this many times the shortest.
 WIDE: Final = 100
 INK, FAINT = "#333333", "#bbbbbb"
 KILLED = "#cc79a7"
 
 
 def check_file(path: Path) -> None:
-    """Raise before the run what would be raised after it."""
+    """Raise InvalidArgumentError or MissingDependencyError before the run if the chart cannot be written
+    after it.
+    """
     if path.suffix.lower() not in KINDS:
-        raise InvalidArgumentError(f"a picture is a .png or an .svg, not {path.name!r}")
+        raise InvalidArgumentError(f"the chart must be a .png or .svg file, not {path.name!r}")
     if not path.absolute().parent.is_dir():
-        raise InvalidArgumentError(f"there is no folder {path.absolute().parent}")
+        raise InvalidArgumentError(f"folder {path.absolute().parent} does not exist")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise SpanmqError("what draws is not installed", hint="pip install 'spanmq[simulate]'") from error
+        raise SpanmqError(
+            "the plotting library is not installed", hint="pip install 'spanmq[simulate]'"
+        ) from error
 
 
 def draw(reports: Sequence[Report], path: Path) -> None:
-    """Draw into a file; its name says which kind."""
+    """Write the chart to a file, whose suffix selects the format."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 7.5), dpi=120, layout="constrained")
@@ -105,7 +109,7 @@ def draw_report(
 
 
 def is_wide(reports: Sequence[Report]) -> bool:
-    """Tell whether the latencies differ so much that only a logarithmic axis shows all."""
+    """Return whether the latencies need a logarithmic axis."""
     times = [
         seconds
         for report in reports
@@ -117,7 +121,7 @@ def is_wide(reports: Sequence[Report]) -> bool:
 
 
 def dress(axes: Axes, name: str) -> None:
-    """Take away what is no data."""
+    """Remove lines that are not data."""
     axes.set_title(name, loc="left", fontsize=9, color=INK)
     axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -126,7 +130,7 @@ def dress(axes: Axes, name: str) -> None:
 
 
 def title_of(reports: Sequence[Report]) -> str:
-    """Say what was run."""
+    """Return the title."""
     first = reports[0]
     options = first.options
     load = options["source"] or f"{options['types']} types of {options['keys']:,} keys"
@@ -135,12 +139,12 @@ def title_of(reports: Sequence[Report]) -> str:
 
 
 def thousands(value: float, _: object) -> str:
-    """Write a number on an axis."""
+    """Return a number for an axis."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
 def time_text(seconds: float) -> str:
-    """Write a time on an axis."""
+    """Return a time for an axis."""
     if seconds >= 1:
         return f"{seconds:g} s"
     return f"{seconds * 1_000:g} ms" if math.isfinite(seconds) else ""

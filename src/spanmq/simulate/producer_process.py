@@ -1,4 +1,4 @@
-"""A producer: numbers its messages of each key, sends them, and says so before and after."""
+"""A producer: numbers the messages of each key, sends them, and writes a record before and after."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from spanmq.simulate.worker_process import Stopped
 
 
 class Pace:
-    """When messages may be sent, at a rate that is a maximum: lost time is not made up for."""
+    """The times at which messages may be sent, at a maximum rate: lost time is not made up for."""
 
     def __init__(self, rate: float, began: float) -> None:
         self._rate = rate
         self._due = began
 
     def turn(self, quantity: int, now: float) -> float:
-        """Return the time from which on the next `quantity` messages may be sent."""
+        """Return the time at which the next `quantity` messages may be sent."""
         self._due = max(self._due + quantity / self._rate, now)
         return self._due
 
 
 class Producer:
-    """Sends its share of the load: every so manieth message."""
+    """Sends its share of the load: every n-th message, for n producers."""
 
     def __init__(self, site: Site, producer: int, sender: Sender, recorder: Recorder) -> None:
         self._options = site.options
@@ -48,7 +48,7 @@ class Producer:
         self._began = time.monotonic()
         rate = self._options.rate
         self._pace = None if rate is None else Pace(rate / self._options.producers, self._began)
-        # What was sent so far, and how long that took.
+        # The number of sent messages, and the time that sending took.
         self.count = 0
         self.seconds = 0.0
 
@@ -67,7 +67,7 @@ class Producer:
             pass
 
     def _send_for_long(self, batches: Iterator[list[Item]]) -> bool:
-        """Send in one transaction for as long as was asked for; tell whether there may be more."""
+        """Send in one transaction of the requested duration; return whether messages may be left."""
         ids: list[int] = []
         until = time.monotonic() + self._options.transaction
         with self._sender.transaction():
@@ -111,7 +111,7 @@ class Producer:
 
 
 def produce(site: Site, producer: int) -> None:
-    """Be producer number so and so."""
+    """Run the producer with this number."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     recorder = Recorder(site.log, began=site.began, producer=producer)

@@ -1,9 +1,9 @@
-"""The log of a run: lines of JSON, appended by every producer and worker with one write each.
+"""The log of a run: lines of JSON, each appended by one write of a producer or a worker.
 
-A line that was written is there whatever happens to its writer, and the lines of all stand in the order in
-which things happened: what a worker does after it learnt of something stands below it. So the audit needs no
-clock. The last line is `run_stopped`, with the number of lines before it: a log without it is not complete.
-The events, by the process that writes them:
+A written line survives its writer, and the lines of all processes are in the order in which things
+happened: what a worker does because of an event follows the line of that event. So the audit needs no clock. The last
+line is `run_stopped`, with the number of lines before it: without it the log is incomplete. The events, by
+the process that writes them:
 
     run_started, workers_started, worker_killed, worker_restarted, dead, run_stopped   the run
     sending (before the call), sent (after the commit), producer_ended     producers
@@ -35,7 +35,7 @@ class Recorder:
         self._whose = whose
 
     def now(self) -> float:
-        """Give the seconds since the run began."""
+        """Return the seconds since the run began."""
         return round(time.monotonic() - self._began, 6)
 
     def write(self, event: str, *, at: float | None = None, **values: object) -> None:
@@ -44,12 +44,12 @@ class Recorder:
         os.write(self._descriptor, (json.dumps(record, separators=(",", ":")) + "\n").encode())
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 class Reader:
-    """Reads a log while it grows; `count` is the lines so far, `torn` those that are not a record."""
+    """Reads a growing log; `count` is the number of lines, `torn` the number of invalid ones."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0
@@ -59,7 +59,7 @@ class Reader:
         self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Give the complete lines that came since the last look."""
+        """Yield the complete lines since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             while piece := file.read(READ_BYTES):
@@ -70,24 +70,24 @@ class Reader:
                     yield line
 
     def records(self) -> Iterator[Record]:
-        """Give the records that came since the last look."""
+        """Yield the records since the last call."""
         for line in self.lines():
             if (record := self.parse(line)) is not None:
                 yield record
 
     def parse(self, line: bytes) -> Record | None:
-        """Read a line, and count it if it is no record."""
+        """Parse a line; count it if it is not a record."""
         record = parse(line)
         self.torn += record is None
         return record
 
     def has_rest(self) -> bool:
-        """Tell whether the last line has no end."""
+        """Return whether the last line is incomplete."""
         return bool(self._rest)
 
 
 def parse(line: bytes) -> Record | None:
-    """Read a line; None if it is no record."""
+    """Parse a line; return None if it is not a record."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -96,10 +96,10 @@ def parse(line: bytes) -> Record | None:
 
 
 def begin_log(path: Path) -> None:
-    """Make the log, empty; raises InvalidArgumentError where that can't be."""
+    """Create an empty log; raises InvalidArgumentError if that fails."""
     try:
         path.open("wb").close()
     except OSError as error:
         raise InvalidArgumentError(
-            f"the log file {path} can't be written: {error.strerror}", hint="Name another: --logfile FILE."
+            f"the log file {path} cannot be written: {error.strerror}", hint="Name another: --logfile FILE."
         ) from error

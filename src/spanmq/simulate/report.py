@@ -1,4 +1,4 @@
-"""What a run showed: numbers, checks, and how it went over time."""
+"""The report of a run: figures, checks, and the course over time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spanmq.simulate.timeline import Step, percentile, timeline
 
 IDS_SHOWN: Final = 8
 ENDINGS: Final = {
-    "complete": "everything was handled",
-    "time": "the time was over",
+    "complete": "all messages were handled",
+    "time": "the duration was over",
     "interrupted": "it was stopped",
-    "stalled": "nothing happened any more",
+    "stalled": "no more progress",
     "failed": "it failed",
     "log": "a log was read",
 }
@@ -33,7 +33,7 @@ class Latency:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Latency:
-        """Compute them."""
+        """Return the percentiles of some latencies."""
         return cls(*(percentile(seconds, percent) for percent in (50, 90, 99, 100)))
 
 
@@ -43,8 +43,8 @@ class Report:
 
     `rate_asked` and `rate_reached` are messages sent a second, None without a rate. `kills` are the times at
     which workers were killed, since the workers were started.
-    `ideal_share` compares the messages in work with as many as could have been all the time, one a key and
-    worker; `idle_polls_per_second` is how often one idle worker asked in vain. None: not known.
+    `ideal_share` compares the messages in flight with the possible maximum, one for each key and worker;
+    `idle_polls_per_second` is the number of polls of one idle worker. None: not known.
     """
 
     engine: str
@@ -84,29 +84,29 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Tell whether all checks passed."""
+        """Return whether all checks passed."""
         return all(each.passed for each in self.checks)
 
     @property
     def backlog_at_first(self) -> int:
-        """Count what waited when the workers were started."""
+        """Return the number of messages that waited when the workers were started."""
         first = self.steps[0]
         return round(first.backlog - (first.sent_rate - first.handled_rate) * first.seconds)
 
     def record(self) -> dict[str, Any]:
-        """Give everything as JSON can hold it."""
+        """Return the report as values for JSON."""
         checks = [{**asdict(each), "passed": each.passed} for each in self.checks]
         return {"passed": self.passed, **asdict(self), "checks": checks}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Give names and values for a table."""
+        """Return names and values for a table."""
         options = self.options
         load = (
             f"{options['types']} types of {options['keys']:,} keys"
             if options["source"] is None
             else "real data"
         )
-        ideal = "" if self.ideal_share is None else f", {self.ideal_share:.1%} of the ideal in work"
+        ideal = "" if self.ideal_share is None else f", {self.ideal_share:.1%} of the ideal in flight"
         return [
             ("engine", f"{self.engine}, {options['workers']} workers, {load}"),
             ("ended", ENDINGS[self.ending]),
@@ -115,7 +115,7 @@ class Report:
                 f"{self.handled:,} of {self.sent:,} in {self.seconds:.1f} s, {self.rate:,.1f} a second",
             ),
             *self._rate_lines(),
-            ("left, given up", f"{self.left:,}, {self.dead:,}"),
+            ("left, dead", f"{self.left:,}, {self.dead:,}"),
             ("failed, delivered again", f"{self.failed:,}, {self.delivered_again:,}"),
             ("workers killed, restarted", f"{self.killed:,}, {self.restarted:,}"),
             ("send to start", latency_text(self.send_to_start)),
@@ -152,10 +152,10 @@ def make_report(
     before: Look | None = None,
     after: Look | None = None,
 ) -> Report:
-    """Sum up what the log told; without looks at the server what it had to do is not known."""
+    """Return the report of an audit. Without the looks at the server its resource usage is not known."""
     began_at = audit.began_at or 0.0
     complete = audit.ending == "complete"
-    # When all is handled the run is over, whenever that was noticed.
+    # The run ends with the last message, whenever that was noticed.
     until = audit.last_at if complete else ended_at
     seconds = max(until - began_at, 1e-3)
     handled = [
@@ -216,7 +216,9 @@ def make_report(
 
 
 def share_of_ideal(audit: Audit, options: Options) -> float | None:
-    """Compare what was in work with what could have been; None at a rate, where there was not always work."""
+    """Return the messages in flight as a share of the possible; None with a rate, where messages may be
+    lacking.
+    """
     if options.rate is not None or options.source is not None:
         return None
     possible = 0.0
@@ -228,12 +230,12 @@ def share_of_ideal(audit: Audit, options: Options) -> float | None:
 
 
 def difference(before: Any, after: Any) -> Any:
-    """Subtract, if both are known."""
+    """Return the difference, or None if a value is not known."""
     return None if before is None or after is None else after - before
 
 
 def latency_text(latency: Latency) -> str:
-    """Write percentiles."""
+    """Return percentiles as a string."""
     if latency.p50 is None:
         return "-"
     return ", ".join(
@@ -248,14 +250,14 @@ def latency_text(latency: Latency) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Write a time."""
+    """Return a duration as a string."""
     if seconds is None:
         return "-"
     return f"{seconds * 1_000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def verdict_text(check: Check) -> str:
-    """Write yes, or NO and what is wrong."""
+    """Return yes, or NO with the details."""
     if check.passed:
         return "yes"
     shown = ", ".join(check.ids[:IDS_SHOWN])
@@ -264,10 +266,10 @@ def verdict_text(check: Check) -> str:
 
 
 def megabytes(count: int | None) -> str:
-    """Write a number of bytes for a person."""
+    """Return a number of bytes as a string."""
     return known(None if count is None else count / 1e6, "{:,.1f} MB")
 
 
 def known(value: float | None, form: str) -> str:
-    """Write a number, or that it is not known."""
+    """Return a number as a string, or that it is not known."""
     return "unknown" if value is None else form.format(value)

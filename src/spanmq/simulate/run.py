@@ -1,4 +1,4 @@
-"""One run from its beginning to its audit."""
+"""One run from its start to its audit."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TICK_SECONDS: Final = 0.05
 SHOW_SECONDS: Final = 0.25
 DEAD_SECONDS: Final = 0.5
 
-# Takes a line of the log.
+# Called with each line of the log.
 Echo = Callable[[bytes], None]
 
 
 class Run:
-    """A run of one engine on a database; `stop` is asked whether to end early."""
+    """A run of one engine on a database; it ends early when `stop` returns true."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class Run:
         self._dead_at = 0.0
 
     def run(self) -> Report:
-        """Run, and judge it. Raises SpanmqError where it could not be begun, or nobody could work."""
+        """Run, and return the report.
+
+        Raises SpanmqError if the run could not be started, or no worker stayed alive.
+        """
         self._recorder.write("run_started", options=self._options.as_record())
         try:
             ending = self._work()
@@ -72,14 +75,14 @@ class Run:
             self._read()
             why = self._audit.failures[-1] if self._audit.failures else "killed from outside?"
             raise SpanmqError(
-                f"{error}: {why}", hint=f"What happened until then is in {self._site.log}."
+                f"{error}: {why}", hint=f"The log until then is in {self._site.log}."
             ) from error
         finally:
             self._display.close()
             self._crew.stop()
         ended_at = self._recorder.now()
         self._note_dead()
-        # No process that writes is left: from here on the count is right.
+        # All processes that write have ended: from here on the count is final.
         self._read()
         self._recorder.write("run_stopped", ending=ending, lines=self._reader.count)
         self._read()
@@ -103,7 +106,7 @@ class Run:
             raise InvalidArgumentError(
                 f"{self._options.workers} workers need {self._options.connections} connections,"
                 f" and the server has {self._before.connections}",
-                hint="Ask for fewer workers, or raise the server's max_connections.",
+                hint="Use fewer workers, or raise the server's max_connections.",
             )
         if self._options.hold_snapshot:
             self._server.hold_snapshot()
@@ -141,7 +144,7 @@ class Run:
             raise InvalidArgumentError(self._audit.failures[-1])
 
     def _ending(self) -> str | None:
-        # In this order: what is sent in between is seen in the next round.
+        # In this order: messages that are sent in between are seen in the next round.
         all_sent = self._crew.producers_ended()
         self._step("handling")
         now = self._recorder.now()
@@ -173,14 +176,14 @@ class Run:
             self._moved_at = self._recorder.now()
 
     def _note_dead(self) -> None:
-        """Write down what the engine gave up by itself: no worker lived to tell."""
+        """Record the messages that became dead without a live worker to record it."""
         if ids := self._stage.new_dead():
             self._recorder.write("dead", ids=ids)
 
 
 @contextlib.contextmanager
 def staged(dsn: str, options: Options, log: Path) -> Iterator[tuple[Site, Stage, Server]]:
-    """Make what a run needs in the database, and remove it at the end, unless it is to be kept."""
+    """Create the database objects of a run, and drop them at the end, unless they are to be kept."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spanmq-simulate-")))
         site = Site(dsn, f"simulate_{secrets.token_hex(3)}", folder, log, time.monotonic(), options)
@@ -203,7 +206,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     echo: Echo | None = None,
 ) -> Report:
-    """Run once on the database of `dsn`; the log is written anew."""
+    """Run once on the database of `dsn`, and write a new log."""
     if options.source is not None:
         check_source(options)
     begin_log(log)
@@ -215,15 +218,15 @@ def run(
 
 
 def check_source(options: Options) -> None:
-    """Raise InvalidArgumentError for a source of which not even the first row can be read."""
+    """Raise InvalidArgumentError for a source whose first row cannot be read."""
     if next(read_source(options), None) is None:
-        raise InvalidArgumentError(f"there is no row in {options.source}")
+        raise InvalidArgumentError(f"{options.source} has no rows")
 
 
 def read_log(log: Path) -> Report:
     """Audit the log of an earlier run."""
     if not os.access(log, os.R_OK):
-        raise InvalidArgumentError(f"the log {log} can't be read")
+        raise InvalidArgumentError(f"the log {log} cannot be read")
     reader = Reader(log)
     records = reader.records()
     first = next(records, None)

@@ -1,4 +1,4 @@
-"""What the server had to do for it: WAL, dead rows, sizes, CPU."""
+"""The resource usage of the server: WAL, dead rows, sizes, CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at the server gives; sums since the server started. None: can't be known from here."""
+    """A measurement of the server; sums since the server started. None: not available."""
 
     version: str
     connections: int
@@ -37,7 +37,7 @@ class Look:
 
 
 class Server:
-    """A connection that looks, and another that holds a snapshot if that is asked for."""
+    """A connection that measures, and another that holds a snapshot if requested."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -46,7 +46,7 @@ class Server:
         self._holder: psycopg.Connection[Any] | None = None
 
     def look(self, prefixes: Sequence[str]) -> Look:
-        """Look at the server, and at the tables whose names begin so."""
+        """Measure the server, and the tables whose names have these prefixes."""
         with RawCursor(self._connection, row_factory=namedtuple_row) as cursor:
             said = cursor.execute(statement.read("server")).fetchone()
             tables = cursor.execute(statement.read("tables"), [list(prefixes)]).fetchall()
@@ -60,7 +60,7 @@ class Server:
         )
 
     def hold_snapshot(self) -> None:
-        """Let nothing be cleaned up from now on."""
+        """Hold a snapshot, so that no dead rows are removed from now on."""
         self._holder = connect(self._dsn)
         self._holder.isolation_level = IsolationLevel.REPEATABLE_READ
         self._holder.execute(statement.read("hold_snapshot"))
@@ -81,9 +81,10 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
 
 
 def cpu_of_server(backend: int) -> float | None:
-    """Sum the CPU of all processes of a server on this machine, also of those that ended; None elsewhere.
+    """Return the CPU seconds of all processes of a server on this machine, also of ended ones; None
+    elsewhere.
 
-    Linux tells of a process what it used, and what its ended children used: so nothing is missing.
+    Linux reports for a process its own usage and that of its ended children, so the sum is complete.
     """
     try:
         if not Path(f"/proc/{backend}/comm").read_text().startswith("postgres"):
@@ -101,7 +102,9 @@ def cpu_of_server(backend: int) -> float | None:
 
 
 def stat_of(process: str) -> list[str]:
-    """Give the fields of /proc/…/stat after the name, which may hold anything; [] if it is gone."""
+    """Return the fields of /proc/…/stat after the name, which may contain any character; [] for an ended
+    process.
+    """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

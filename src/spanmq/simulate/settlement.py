@@ -10,21 +10,23 @@ from typing import Final
 from spanmq.client import Client
 from spanmq.model import Leased, Message
 
-# What is done is gathered for so long: with a call for each message, acks would be most of what the machine
-# does. What a worker that is killed had not acked comes again.
+# Handled messages are gathered for this time: with one call for each message, acks would take most of the
+# CPU. Messages that a killed worker had not acked are delivered again.
 GATHER_SECONDS: Final = 0.1
 
-# Takes an outcome, and the run's numbers of the messages that had it.
+# Called with an outcome and the run's numbers of its messages.
 Note = Callable[[str, Sequence[int]], None]
 
 
 class Settlement:
-    """Acks what was done: what came within GATHER_SECONDS, or until `hurry`, in one call a lease."""
+    """Acks handled messages: those gathered within GATHER_SECONDS, or until `hurry`, by one call for each
+    lease.
+    """
 
     def __init__(self, client: Client, note: Note) -> None:
         self._client = client
         self._note = note
-        # By queue and lease: the run's number of each message, by the queue's.
+        # By queue and lease: the run's number of each message, by its id in the queue.
         self._waiting: dict[tuple[str, int], dict[int, int]] = {}
         self._busy = False
         self._urgent = False
@@ -36,7 +38,7 @@ class Settlement:
         self._thread.start()
 
     def add(self, message: Message, number: int) -> None:
-        """Ack a message soon; raises what went wrong with an earlier one."""
+        """Ack a message soon; raises the error of an earlier ack."""
         with self._changed:
             self._raise_error()
             if not self._waiting:
@@ -46,14 +48,14 @@ class Settlement:
             self._waiting.setdefault(lease, {})[message.message_id] = number
 
     def hurry(self) -> None:
-        """Send what was gathered, and don't wait for it."""
+        """Send the gathered acks without waiting for them."""
         with self._changed:
             if self._waiting:
                 self._urgent = True
                 self._changed.notify_all()
 
     def finish(self) -> bool:
-        """Return when everything was acked, and tell whether anything had to be; raises what went wrong."""
+        """Wait until all acks are sent; return whether there were any. Raises the error of an ack."""
         with self._changed:
             had_any = bool(self._waiting or self._busy)
             self._urgent = bool(self._waiting)
@@ -63,7 +65,7 @@ class Settlement:
             return had_any
 
     def close(self) -> None:
-        """End, when everything was acked."""
+        """Send all acks, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The statements of the simulator, which are files: of ours in `sql/simulate`, or of a user's."""
+"""The statements of the simulator, which are files: built-in ones in `sql/simulate`, or the user's."""
 
 import importlib.resources
 from pathlib import Path
@@ -12,18 +12,18 @@ FOLDER: Final = importlib.resources.files("spanmq") / "sql" / "simulate"
 
 
 def read(name: str) -> bytes:
-    """Read one of our own."""
+    """Return a built-in statement."""
     return (FOLDER / f"{name}.sql").read_bytes()
 
 
 def composed(name: str, **names: str) -> sql.Composed:
-    """Read one of our own with {places} for names."""
+    """Return a built-in statement with names in place of {places}."""
     text = read(name).decode()
     return sql.SQL(text).format(**{place: sql.Identifier(each) for place, each in names.items()})
 
 
 def read_file(path: Path) -> bytes:
-    """Read a user's."""
+    """Return a statement of the user."""
     try:
         text = path.read_bytes()
     except OSError as error:

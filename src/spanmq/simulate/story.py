@@ -1,4 +1,4 @@
-"""What the log tells of each message, and of each line that is kept in order."""
+"""The history of each message, and of each ordered line of messages, according to the log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Line:
     key: str
     producer: int
     stories: list[Story] = field(default_factory=list)
-    # How many of the first are settled.
+    # The number of settled messages at the start of the line.
     settled: int = 0
     last_at: float = 0.0
 
     def advance(self) -> None:
-        """Pass over what is settled."""
+        """Skip settled messages."""
         while self.settled < len(self.stories) and self.stories[self.settled].is_settled:
             self.settled += 1
 
     def was_settled_after(self, story: Story) -> bool:
-        """Tell whether a later message was settled."""
+        """Return whether a later message was settled."""
         return any(later.is_settled for later in self.stories[story.number :])
 
     def unsettled_before(self, story: Story) -> Iterator[Story]:
-        """Give the unsettled messages before this one, up to the first that nobody may have given up."""
+        """Yield the unsettled messages before this one, up to the first that cannot be dead."""
         for place in range(self.settled, story.number - 1):
             earlier = self.stories[place]
             if not earlier.is_settled:
@@ -52,21 +52,21 @@ class Story:
     dones: int = 0
     failures: int = 0
     deaths: int = 0
-    # As its last delivery said: a worker's death counts for everything that it held.
+    # According to its last delivery: a worker's death counts for all messages that it held.
     attempt: int = 0
     deaths_before: int = 0
     is_dead: bool = False
-    # Of the last delivery: until when the lease was to last, and whether its worker gave it back or died.
+    # About the last delivery: the end of the lease, and whether its worker failed it or died.
     until: float | None = None
     has_failed: bool = False
     is_orphan: bool = False
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing needs to be done about it any more."""
+        """Return whether the message is handled or dead."""
         return self.dones > 0 or self.is_dead
 
     @property
     def may_be_given_up(self) -> bool:
-        """Tell whether it may be a dead letter, of which the log does not tell yet."""
+        """Return whether it may be a dead letter that the log does not contain yet."""
         return self.has_failed or self.is_orphan

@@ -1,4 +1,4 @@
-"""How it went over time: rates, backlog and latency in equal steps."""
+"""The course of a run over time: rates, backlog and latency in equal steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ STEP_MIN: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; `at` is where it begins, in seconds since the workers were started.
+    """One step; `at` is its start in seconds since the workers were started.
 
-    Latencies are of the messages that were done in it, in seconds from the send; None if there are none.
+    Latencies are of the messages that were done in it, in seconds from the send; None without such messages.
     """
 
     at: float
@@ -30,10 +30,10 @@ class Step:
 
 
 def timeline(stories: Iterable[Story], *, began_at: float, ended_at: float) -> tuple[Step, ...]:
-    """Cut a run into steps."""
+    """Return the steps of a run."""
     span = max(ended_at - began_at, STEP_MIN)
     seconds = nice(span / STEPS_MAX)
-    # What is left over belongs to the last step.
+    # The remainder belongs to the last step.
     count = max(int(span / seconds), 1)
     sent, handled = [0] * count, [0] * count
     latencies: list[list[float]] = [[] for _ in range(count)]
@@ -68,7 +68,7 @@ def timeline(stories: Iterable[Story], *, began_at: float, ended_at: float) -> t
 
 
 def nice(seconds: float) -> float:
-    """Round up to a length of time that people count in."""
+    """Round up to a usual length of time."""
     for length in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600):
         if length >= seconds:
             return length
@@ -76,7 +76,7 @@ def nice(seconds: float) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Give the smallest value that so many percent do not exceed."""
+    """Return the smallest value that `percent` percent of the values do not exceed."""
     if not values:
         return None
     ordered = sorted(values)

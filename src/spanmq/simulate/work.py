@@ -1,4 +1,4 @@
-"""How long it takes to handle a message."""
+"""The time that handling a message takes."""
 
 import math
 import random
@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from spanmq.errors import InvalidArgumentError
 
-# The kinds, and how many numbers (milliseconds) each takes.
+# The kinds, and the number of values (milliseconds) of each.
 KINDS: Final = {"uniform": 2, "fixed": 1, "exponential": 1, "lognormal": 2}
 
 
@@ -24,16 +24,16 @@ class Work:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read it; raises InvalidArgumentError."""
+        """Parse a specification; raises InvalidArgumentError."""
         kind, *parts = text.split(":")
         try:
             numbers = tuple(float(part) for part in parts)
         except ValueError as error:
-            raise InvalidArgumentError(f"the work {text!r} holds what is no number") from error
+            raise InvalidArgumentError(f"the work {text!r} contains a value that is not a number") from error
         if kind not in KINDS or len(numbers) != KINDS[kind]:
             raise InvalidArgumentError(
-                f"there is no work {text!r}",
-                hint="uniform:1:10, fixed:5, exponential:5 and lognormal:5:1 are works, in milliseconds.",
+                f"the work {text!r} is not valid",
+                hint="uniform:1:10, fixed:5, exponential:5 and lognormal:5:1 are examples, in milliseconds.",
             )
         if not all(math.isfinite(number) and number >= 0 for number in numbers):
             raise InvalidArgumentError(f"the times of the work {text!r} must not be negative")
@@ -42,7 +42,7 @@ class Work:
         return cls(kind, numbers)
 
     def seconds(self, chance: random.Random) -> float:
-        """Draw the time of one message."""
+        """Return a random time for one message, in seconds."""
         first = self.numbers[0]
         match self.kind:
             case "uniform":

@@ -1,4 +1,4 @@
-"""A worker: a process of its own, so that it can be killed in the middle of anything."""
+"""A worker: a process of its own, so that it can be killed at any point."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TELL_SECONDS: Final = 1.0
 
 
 class Stopped(BaseException):
-    """SIGTERM came while the worker waited."""
+    """SIGTERM arrived while the worker waited."""
 
 
 class Worker:
-    """Takes messages, handles them and settles them, until SIGTERM comes or the run's process is gone."""
+    """Receives, handles and settles messages, until SIGTERM arrives or the run's process ends."""
 
     def __init__(self, site: Site, receiver: Receiver, recorder: Recorder) -> None:
         self._options = site.options
@@ -74,7 +74,7 @@ class Worker:
             outcome = self._receiver.fail(taken, category=self._options.failure_category)
             self._recorder.write("settled", outcome=outcome, ids=[taken.id])
         else:
-            # Before it is settled: afterwards it may be too late to tell.
+            # Written before it is settled, because the worker may be killed after that.
             self._recorder.write("done", id=taken.id)
             self._receiver.done(taken)
 
@@ -107,8 +107,8 @@ class Worker:
 
 
 def work(site: Site, worker: int, go: Event) -> None:
-    """Be worker number so and so, as soon as all are ready."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's, which says what is to be done
+    """Run the worker with this number, as soon as all are ready."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C
     recorder = Recorder(site.log, began=site.began, worker=worker)
     try:
         receiver = receiver_of(site, site.options.types_of_worker(worker), recorder)

@@ -148,7 +148,7 @@ def test_dead_letters_go_where_they_are_allowed(sqs: Any, make: Make) -> None:
 def test_permissions_of_accounts_are_refused(sqs: Any, make: Make) -> None:
     url = make()
     given = {"QueueUrl": url, "Label": "x", "AWSAccountIds": ["1"], "Actions": ["*"]}
-    with pytest.raises(ClientError, match="make a key with a scope"):
+    with pytest.raises(ClientError, match="create a key with a scope"):
         sqs.add_permission(**given)
     assert refused(sqs.remove_permission, QueueUrl=url, Label="x").endswith("UnsupportedOperation")
 

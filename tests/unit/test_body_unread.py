@@ -43,7 +43,7 @@ def test_body_too_deep_for_python_goes_back_and_the_others_come(client: Client) 
 
 def test_body_too_deep_that_comes_alone_is_a_typed_error(client: Client) -> None:
     client.send("odd", RawJson(DEEP))
-    with pytest.raises(InvalidBodyError, match="the body can't be decoded") as raised:
+    with pytest.raises(InvalidBodyError, match="the body cannot be decoded") as raised:
         client.receive("odd")
     assert isinstance(raised.value.__cause__, RecursionError)
     assert client.receive("odd") == []

@@ -14,7 +14,7 @@ from spanmq import Client
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("no_such:ship", "-q", "orders"), "invalid handler: there is no module 'no_such'"),
+        (("no_such:ship", "-q", "orders"), "invalid handler: module 'no_such' does not exist"),
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
         (("jobs:ship",), "invalid argument: a function needs a --queue"),
         (
@@ -22,7 +22,7 @@ from spanmq import Client
             "invalid argument: --shards and --in-batches are for a function",
         ),
         (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
-        (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: there are no shards of orders"),
+        (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: orders has no shards"),
         (
             ("jobs:ship", "-q", "a", "-q", "b", "--shards", "all"),
             "invalid argument: --shards is for one --queue",

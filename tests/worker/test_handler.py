@@ -82,13 +82,13 @@ def test_handler_is_imported_by_its_name(modules: Path) -> None:
     [
         ("good_jobs", "module:function"),
         (":ship", "module:function"),
-        ("no_such_jobs:ship", "no module 'no_such_jobs'"),
-        ("no_such.jobs:ship", "no module 'no_such.jobs'"),
+        ("no_such_jobs:ship", "module 'no_such_jobs' does not exist"),
+        ("no_such.jobs:ship", "module 'no_such.jobs' does not exist"),
         ("bad_jobs:ship", "raised ModuleNotFoundError when it was imported: No module named 'no_such_thing'"),
         ("broken_jobs:ship", "raised ZeroDivisionError when it was imported"),
         ("leaving_jobs:ship", "raised SystemExit"),
         ("plain_jobs:no_such", "has no 'no_such'"),
-        ("plain_jobs:NUMBER", "can't be called, it is int"),
+        ("plain_jobs:NUMBER", "is not callable, it is int"),
     ],
 )
 def test_handler_that_can_not_be_had_is_reported_with_the_reason(modules: Path, path: str, text: str) -> None:

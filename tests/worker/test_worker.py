@@ -267,7 +267,7 @@ def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, d
     with working(database, lambda message: None, decoder=decode) as record:
         assert sorted(record.outcomes(3)) == ["acked", "acked", "dead"]
     (event,) = record.of(MessageSettled, lambda event: event.outcome == "dead")
-    assert (event.category, event.error) == ("PERMANENT", "the body can't be decoded: not two")
+    assert (event.category, event.error) == ("PERMANENT", "the body cannot be decoded: not two")
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -1,4 +1,4 @@
-"""The worker: receives messages, calls a handler for each, settles them. docs/guides/worker.md tells the rest."""
+"""The worker: receives messages, calls a handler for each, and settles them. See docs/guides/worker.md."""
 
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.failure import Reject, RetryIn

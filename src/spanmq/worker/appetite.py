@@ -1,19 +1,21 @@
-"""How many messages a worker takes ahead of its handlers. Decides only."""
+"""How many messages a worker prefetches. Pure decisions without I/O."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Messages that wait in a worker are missed by others: as many as are handled in so many seconds, no more.
+# Prefetched messages are withheld from other workers: a worker prefetches at most what its handlers handle in
+# this time.
 AHEAD_SECONDS: Final = 0.1
-# Of what is known of a handler's time, so much is forgotten with each message.
+# The share of the average handling time that each new message replaces.
 FORGETTING: Final = 0.05
 
 
 class Appetite:
-    """Knows how long handlers take, and says how many messages to hold: one a slot, and what goes fast.
+    """Measures how long handlers take, and decides how many messages to hold: one for each slot, more of fast
+    ones.
 
-    At most `batch` messages are held, unless there are more slots, and at most `call` come at once.
+    At most `batch` messages are held, unless there are more slots, and at most `call` are received at once.
     """
 
     __slots__ = ("_batch", "_call", "_concurrency", "_seconds")
@@ -22,26 +24,26 @@ class Appetite:
         self._concurrency = concurrency
         self._batch = batch
         self._call = call
-        self._seconds = AHEAD_SECONDS  # nothing is known yet: as if they were slow
+        self._seconds = AHEAD_SECONDS  # nothing is known yet: assume slow handlers
 
     def resize(self, concurrency: int, batch: int) -> None:
-        """Take another share of the slots: there are more queues now, or fewer."""
+        """Set this queue's share of the slots, which changes with the number of queues."""
         self._concurrency = concurrency
         self._batch = batch
 
     def record(self, seconds: float) -> None:
-        """Note how long a handler took."""
+        """Record how long a handler took."""
         self._seconds += (seconds - self._seconds) * FORGETTING
 
     def wanted(self) -> int:
-        """Give the number of messages to hold, begun ones included."""
+        """Return the number of messages to hold, including those being handled."""
         ahead = AHEAD_SECONDS * self._concurrency / max(self._seconds, 1e-9)
         return max(self._concurrency, min(self._batch, int(ahead)))
 
     def quantity(self, held: int) -> int:
-        """Give the number of messages to receive now; 0: enough is there.
+        """Return the number of messages to receive now; 0 if enough are held.
 
-        While every handler has something to do, a call waits until it is worth it: for half of the lot.
+        While all handlers are busy, the next receive waits until half of the messages are used up.
         """
         missing = self.wanted() - held
         if held < self._concurrency or missing * 2 >= self.wanted():

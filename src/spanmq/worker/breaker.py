@@ -1,6 +1,6 @@
-"""The circuit breaker of a queue: while what its handlers depend on is down, nothing is received.
+"""The circuit breaker of a queue: while a dependency of its handlers is down, nothing is received.
 
-Decides only; the time is told to it.
+Pure decisions: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BreakerState = Literal["closed", "open", "trial"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When it opens: a share `rate` of the last `window` messages failed in category DEPENDENCY.
+    """When the breaker opens: a share `rate` of the last `window` messages failed in category DEPENDENCY.
 
-    Then nothing is received for `pause` seconds, twice as long each time that the one message of a trial
+    Then nothing is received for `pause` seconds. The pause doubles each time that the one message of a trial
     fails too, up to `pause_max`.
     """
 
@@ -29,7 +29,7 @@ class BreakerPolicy:
     pause_max: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse what would never open, or never close."""
+        """Raise InvalidArgumentError for settings with which it would never open, or never close."""
         if not 0 < self.rate <= 1:
             raise InvalidArgumentError(f"the breaker's rate must be above 0 and at most 1, got {self.rate}")
         if self.window < 1:
@@ -41,7 +41,7 @@ class BreakerPolicy:
 
 
 class Breaker:
-    """Closed: everything passes. Open: nothing, until a time. On trial: one message, whose fate decides."""
+    """Closed: messages are received. Open: none, for a time. Trial: one message, whose outcome decides."""
 
     __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "opened_by", "state", "times_opened")
 
@@ -52,17 +52,17 @@ class Breaker:
         self._failures = 0
         self._pause = policy.pause
         self._opens_at = 0.0
-        # So many failures of so many messages opened it last.
+        # The failures and messages that last opened it.
         self.opened_by = (0, 0)
         self.times_opened = 0
 
     @property
     def pause_seconds(self) -> float:
-        """How long the pause is that goes on, or that would come next."""
+        """The length of the current or next pause."""
         return self._pause
 
     def record(self, failed: bool, now: float) -> Change | None:
-        """Note the end of a message; `failed` says that the dependency was the reason."""
+        """Record the end of a message; `failed` says that the dependency was the reason."""
         if self.state == "open":
             return None  # begun before it opened
         if self.state == "trial":
@@ -74,7 +74,7 @@ class Breaker:
             self._pause = self._policy.pause
             return "closed"
         if not (failed or self._failures) and len(self._last) == self._policy.window:
-            return None  # one success more, and one less: the usual case
+            return None  # the usual case: one success replaces another
         self._last.append(failed)
         self._failures += failed
         if len(self._last) > self._policy.window:
@@ -85,14 +85,14 @@ class Breaker:
         return None
 
     def look(self, now: float) -> Change | None:
-        """Go on trial when the pause is over."""
+        """Start the trial when the pause is over."""
         if self.state == "open" and now >= self._opens_at:
             self.state = "trial"
             return "tried"
         return None
 
     def remaining(self, now: float) -> float:
-        """Give the seconds until the trial."""
+        """Return the seconds until the trial."""
         return max(self._opens_at - now, 0.0)
 
     def _open(self, now: float) -> Change:

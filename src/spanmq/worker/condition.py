@@ -1,4 +1,4 @@
-"""Whether a worker lives and is ready, for a supervisor that asks: an observer of its events."""
+"""The liveness and readiness of a worker, derived from its events."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TICK_SECONDS = 1.0
 
 
 class Condition:
-    """What a worker's event loop and connection are like; can be asked from any thread.
+    """The state of a worker's event loop and connection; can be read from any thread.
 
-    The worker counts as stuck when its event loop has not come round for `patience` seconds: an async
-    handler blocks it.
+    The worker counts as stuck when its event loop has not run for `patience` seconds: an async handler blocks
+    it.
     """
 
     def __init__(self, *, patience: float = 30.0) -> None:
@@ -31,7 +31,7 @@ class Condition:
         self._tick: asyncio.TimerHandle | None = None
 
     def __call__(self, event: Event) -> None:
-        """Note what changes the condition."""
+        """Record events that change the state."""
         if isinstance(event, WorkerStarted):
             self._state = "ready"
             self._come_round()
@@ -46,18 +46,18 @@ class Condition:
             self._ticked_at = None
 
     def hears_routine(self) -> bool:
-        """Return False: no event of a single message matters."""
+        """Return False: events of single messages do not matter."""
         return False
 
     def health(self) -> tuple[bool, str]:
-        """Return whether the worker should go on, and what it does."""
+        """Return whether the worker is healthy, and its state."""
         ticked_at = self._ticked_at
         if ticked_at is not None and (seconds := monotonic() - ticked_at) > self._patience:
             return False, f"stuck: a handler has blocked the event loop for {seconds:.0f} s"
         return True, self._state
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether the worker receives messages, and what it does."""
+        """Return whether the worker receives messages, and its state."""
         is_healthy, state = self.health()
         return is_healthy and state == "ready", state
 

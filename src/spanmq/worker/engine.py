@@ -1,4 +1,4 @@
-"""The pieces of a worker that runs: how they are joined, and how they start and stop."""
+"""The parts of a running worker: how they are connected, started and stopped."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ from spanmq.worker.setting import Settings
 from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
 from spanmq.worker.watch import Watch
 
-# How long the last settlements may take, after the grace.
+# The time limit of the last settlements, after the grace period.
 SETTLE_SECONDS: Final = 5.0
-# Verdicts that wait for the database, in batches: with more, nothing is received.
+# The number of batches of verdicts that may wait for the database: beyond it, nothing is received.
 BACKLOG_BATCHES: Final = 20
-# So many shards of a server may be received from at once; connections are made only as they are needed.
+# The number of shards of a server that may be received from concurrently; connections are made only as they
+# are needed.
 SHARDS_MAX: Final = 100
 
 
@@ -54,15 +55,15 @@ class Sharding:
 
 
 class Piece(Protocol):
-    """What runs beside the others, as a task."""
+    """A part that runs as a task."""
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin; give the task."""
+        """Start, and return the task."""
         ...
 
 
 class Engine:
-    """The pieces of a worker that runs. Each has a start and a stop; the order is here."""
+    """The parts of a running worker, and the order in which they start and stop."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Engine:
             )
             for server, dsn in dsns.items()
         }
-        # Of queues that are received from and of those that were: what they gave may still be on its way.
+        # Includes former queues, whose last messages may still be in flight.
         self._intakes: dict[str, Intake] = {}
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
@@ -121,7 +122,7 @@ class Engine:
         self._began = self._is_started = False
 
     async def start(self, crash: Callable[[BaseException], None]) -> None:
-        """Connect, look at the queues, and begin; `crash` is told what nobody expected."""
+        """Connect, check the queues, and start; `crash` is called with unexpected errors."""
         self._crash = crash
         for server in self._servers.values():
             server.settler.crash = crash
@@ -143,7 +144,7 @@ class Engine:
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
     async def stop(self, reason: str) -> None:
-        """Take no more; finish, or give back; settle; close."""
+        """Receive no more; finish or release messages; settle; close."""
         self._is_stopping = True
         if self._is_started:
             self._seam.emit(WorkerStopping(self._name, reason))
@@ -164,12 +165,12 @@ class Engine:
             self._seam.emit(WorkerStopped(self._name, count))
 
     def breakers(self) -> dict[str, BreakerState]:
-        """Give the state of the breaker of each queue that is received from."""
+        """Return the state of the breaker of each queue that is received from."""
         return {
             queue: intake.breaker.state for queue, intake in self._intakes.items() if not intake.is_stopped
         }
 
-    # Queues, which come and go where they are shards.
+    # Queues, which change if they are shards.
 
     async def _find_queues(self) -> dict[str, str]:
         if not isinstance(self._queues, Sharding):
@@ -231,7 +232,7 @@ class Engine:
             lease=settings.lease,
             batch=settings.batch,
             takes_batches=settings.in_batches,
-            # Each transaction settles its own.
+            # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
             poll_interval=settings.poll_interval,
             appetite=Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch),
@@ -246,10 +247,10 @@ class Engine:
         intake.is_held_up = lambda: server.settler.backlog > backlog_max
         return intake
 
-    # What the pieces report. All of this runs in the event loop.
+    # Reports of the parts. All of these run in the event loop.
 
     def _ended(self, job: Job, verdict: Verdict) -> None:
-        """Take the verdict on a job that ended, overran, or was never begun."""
+        """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
         count = len(job.messages)
         succeeded = verdict is None or isinstance(verdict, Gone)
@@ -291,7 +292,7 @@ class Engine:
         self._intakes[holding.queue].wake()
 
     def _lost(self, holding: Holding) -> None:
-        """Drop what waits of a lease that is another's now; what runs can't be undone, its ack is stale."""
+        """Drop the waiting messages of a lost lease; running handlers continue, but their acks are stale."""
         self._drop(lambda job: job.holding is holding)
 
     def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
@@ -307,8 +308,8 @@ class Engine:
         if stuck > self._settings.concurrency:
             self._crash(
                 HandlerStuckError(
-                    f"{stuck} calls of the handler {self._handler.name!r} overran and do not end",
-                    hint="Let a supervisor start the worker again, and the handler give up by itself.",
+                    f"{stuck} calls of the handler {self._handler.name!r} overran and have not ended",
+                    hint="Run the worker under a supervisor that restarts it, and give the handler a time limit.",
                 )
             )
 
@@ -316,7 +317,7 @@ class Engine:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash(error)
 
-    # Giving back.
+    # Releasing messages.
 
     def _drop(self, chosen: Callable[[Job], bool]) -> None:
         for job in self._slots.take_back():
@@ -326,7 +327,7 @@ class Engine:
                 self._ended(job, Release())
 
     def _give_back_waiting(self, queue: str | None = None) -> None:
-        """Release what nobody has begun, so that another worker gets it at once."""
+        """Release messages that no handler has begun, so that another worker can receive them at once."""
         for intake in self._intakes.values():
             if queue in (None, intake.queue):
                 for job in intake.line.drain():

@@ -1,4 +1,4 @@
-"""What a worker tells about itself: small, frozen values for logs, metrics and tests. No I/O here."""
+"""Events of a worker: small, frozen values for logs, metrics and tests. No I/O here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopping:
-    """The worker takes no more; `reason` is a signal's name, "asked" or an error."""
+    """The worker receives no more; `reason` is the name of a signal, "asked" or an error."""
 
     worker: str
     reason: str
@@ -30,7 +30,7 @@ class WorkerStopping:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopped:
-    """The worker holds nothing any more."""
+    """The worker holds no more messages."""
 
     worker: str
     settled: int
@@ -38,21 +38,21 @@ class WorkerStopped:
 
 @dataclass(frozen=True, slots=True)
 class ShardJoined:
-    """A shard was added: from now on it is received from."""
+    """A shard was added: the worker now receives from it."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLeft:
-    """A shard that was removed is empty, or dropped: it is received from no more."""
+    """A removed shard is empty or dropped: the worker no longer receives from it."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesReceived:
-    """So many messages came under one lease."""
+    """`count` messages were received under one lease."""
 
     queue: str
     lease_id: int
@@ -61,7 +61,7 @@ class MessagesReceived:
 
 @dataclass(frozen=True, slots=True)
 class MessageHandled:
-    """A handler is through with a message: from now on it is to be settled."""
+    """A handler is done with a message, which is now to be settled."""
 
     queue: str
     message_id: int
@@ -71,7 +71,7 @@ class MessageHandled:
 
 @dataclass(frozen=True, slots=True)
 class SettlingStarted:
-    """A call that settles `count` messages of a lease goes to the database."""
+    """A call to the database that settles `count` messages of a lease begins."""
 
     queue: str
     lease_id: int
@@ -80,11 +80,11 @@ class SettlingStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageSettled:
-    """What the database made of a message: acked, retrying, dead, released or stale.
+    """The outcome of a message in the database: acked, retrying, dead, released or stale.
 
     "unknown" is a stale one whose settlement had been tried before on a connection that broke: that one may
     have taken effect. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`
-    are its failure.
+    describe its failure.
     """
 
     queue: str
@@ -110,7 +110,7 @@ class LeaseExtended:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """A lease ran out or was taken away: `count` messages are another's now, those that wait are dropped."""
+    """A lease expired or was revoked: `count` messages are no longer held, and those not begun are dropped."""
 
     queue: str
     lease_id: int
@@ -119,7 +119,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class HandlerOverran:
-    """A handler took longer than it may: its message was nacked, its slot has a successor."""
+    """A handler exceeded its time limit: its message was failed, and a new slot replaces its slot."""
 
     queue: str
     message_id: int
@@ -143,7 +143,7 @@ class BreakerOpened:
 
 @dataclass(frozen=True, slots=True)
 class BreakerTried:
-    """The pause is over: one message is let through."""
+    """The pause is over: one message is tried."""
 
     queue: str
 
@@ -157,7 +157,7 @@ class BreakerClosed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBroken:
-    """The database does not answer; the next try comes in `retry_in` seconds."""
+    """The database does not answer; the next attempt follows in `retry_in` seconds."""
 
     error: str
     retry_in: float
@@ -165,7 +165,7 @@ class ConnectionBroken:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRestored:
-    """The database answers again, after `attempts` tries."""
+    """The database answers again, after `attempts` attempts."""
 
     attempts: int
 
@@ -174,7 +174,7 @@ class ConnectionRestored:
 class CallFailed:
     """A call failed for another reason than the connection.
 
-    The next try comes in `retry_in` seconds; with None there is none, and the lease ends by itself.
+    The next attempt follows in `retry_in` seconds; with None there is no other, and the lease ends by itself.
     """
 
     queue: str
@@ -202,14 +202,14 @@ Event = (
     | ConnectionRestored
     | CallFailed
 )
-# One that has a method `hears_routine` is asked by it whether it looks at the routine: at a message that was
-# handled, and one that was acked or released. While nobody does, these events are not even made.
+# An observer may have a method `hears_routine`, which returns whether it uses routine events: those of a
+# message that was handled, acked or released. If no observer does, these events are not created.
 Observer = Callable[[Event], None]
 ROUTINE_OUTCOMES: Final = frozenset({"acked", "released"})
 
 
 def name_of(event: Event) -> str:
-    """Give the name of an event in logs and metrics: `message_settled`."""
+    """Return the name of an event in logs and metrics, for example `message_settled`."""
     name = type(event).__name__
     if name not in _NAMES:
         _NAMES[name] = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
@@ -220,7 +220,7 @@ _NAMES: dict[str, str] = {}
 
 
 class Seam:
-    """Passes each event to all observers, in the event loop's thread; what one of them raises is logged."""
+    """Passes each event to all observers, in the event loop's thread; exceptions of an observer are logged."""
 
     __slots__ = ("_always_hears", "_asked", "_observers")
 
@@ -231,13 +231,13 @@ class Seam:
         self._asked: list[Callable[[], bool]] = [each for each in asked if each is not None]
 
     def hears_routine(self) -> bool:
-        """Tell whether any observer looks at the routine, now."""
+        """Return whether any observer uses routine events now."""
         return self._always_hears or any(map(call, self._asked))
 
     def emit(self, event: Event) -> None:
-        """Tell all observers."""
+        """Call all observers."""
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception:  # the observer's own affair, whatever it is
+            except Exception:  # any error of an observer
                 logger.exception("observer_failed event=%s", name_of(event))

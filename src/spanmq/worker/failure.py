@@ -1,4 +1,4 @@
-"""What a handler's exception means: again or not, when, and which category. Decides only, no I/O here."""
+"""The meaning of a handler's exception: whether and when to retry, and the category. No I/O here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from spanmq.errors import InvalidArgumentError
 Category = Literal["TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN"]
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 
-# What the database keeps of a failure; the end of a traceback tells more than its beginning.
+# The length of an error that is stored in the database; the end of a traceback is the most useful part.
 ERROR_LENGTH_MAX: Final = 2_000
 TRACEBACK_LENGTH_MAX: Final = 8_000
 
 
 class RetryIn(Exception):  # noqa: N818, it says what shall happen
-    """Raised by a handler: deliver the message again in `seconds`; None: by the queue's backoff."""
+    """Raised by a handler: retry the message in `seconds`; None: after the queue's backoff."""
 
     def __init__(
         self, seconds: float | timedelta | None = None, reason: str = "", *, category: Category | None = None
@@ -33,7 +33,7 @@ class RetryIn(Exception):  # noqa: N818, it says what shall happen
 
 
 class Reject(Exception):  # noqa: N818, it says what shall happen
-    """Raised by a handler: never again; the message becomes a dead letter at once."""
+    """Raised by a handler: do not retry; the message becomes a dead letter at once."""
 
     def __init__(self, reason: str = "", *, category: Category = "BUSINESS") -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class Reject(Exception):  # noqa: N818, it says what shall happen
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is to be told to the database about a handler that failed."""
+    """The failure of a handler, as it is reported to the database."""
 
     verb: Literal["nack", "reject"]
     error: str
@@ -53,7 +53,7 @@ class Failure:
 
 
 def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -> Failure:
-    """Decide what an exception means; `categories` are the user's, before ours, the nearest class first."""
+    """Return the failure for an exception; the user's `categories` take precedence, the nearest class first."""
     verb: Literal["nack", "reject"] = "nack"
     category: str | None
     retry_in = None
@@ -76,15 +76,15 @@ def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -
 
 
 def category_of(error: BaseException, categories: Mapping[type[BaseException], str]) -> str | None:
-    """Give the category of an exception, or None: then the rules in the database decide.
+    """Return the category of an exception; None if the rules in the database are to decide.
 
-    A ValueError or TypeError is left to them on purpose: it comes of another service's odd answer as often
-    as of the message, and a retry too many costs seconds, a dead letter somebody's attention.
+    ValueError and TypeError are left to them: an unexpected answer of another service causes them as often as
+    the message does, and an unnecessary retry costs less than an unnecessary dead letter.
     """
     for kind in type(error).__mro__:
         if kind in categories:
             return categories[kind]
-    # psycopg's, asyncpg's, SQLAlchemy's and Django's, by SQLSTATE; and our own client's.
+    # Errors of psycopg, asyncpg, SQLAlchemy and Django, by SQLSTATE; and those of spanmq's own client.
     found = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
     if isinstance(found, errors.TransactionConflictError | errors.StatementCancelledError):
         return "TRANSIENT"
@@ -98,7 +98,7 @@ def category_of(error: BaseException, categories: Mapping[type[BaseException], s
         return "TRANSIENT"
     if isinstance(error, ConnectionError | gaierror) or _is_unreachable_database(error):
         return "DEPENDENCY"
-    # Of requests, httpx and others: what the server that was asked could not do.
+    # Errors of requests, httpx and similar libraries: server errors of another service.
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(status, int) and 500 <= status <= 599:
         return "DEPENDENCY"
@@ -106,14 +106,14 @@ def category_of(error: BaseException, categories: Mapping[type[BaseException], s
 
 
 def checked_category(category: str | None) -> str | None:
-    """Refuse a word that is no category."""
+    """Return the category; raises InvalidArgumentError if it does not exist."""
     if category is not None and category not in CATEGORIES:
         raise InvalidArgumentError(f"a category is one of {', '.join(CATEGORIES)}, got {category!r}")
     return category
 
 
 def storable(text: str) -> str:
-    """Give a text that PostgreSQL can store, whatever was in it."""
+    """Return the text without characters that PostgreSQL cannot store."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
@@ -126,15 +126,15 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as broken:  # noqa: BLE001, an exception's __str__ may do anything
-        return f"(its text can't be had: {type(broken).__name__})"
+        return f"(its text is not available: {type(broken).__name__})"
 
 
 def _trace_of(error: BaseException) -> str:
-    # Without our own frames, which stand above the handler's.
+    # Without the worker's own frames, which precede the handler's.
     trace = error.__traceback__
     while trace is not None and f"spanmq{'/'}worker" in trace.tb_frame.f_code.co_filename.replace("\\", "/"):
         trace = trace.tb_next
     try:
         return "".join(tracebacks.format_exception(type(error), error, trace))
     except Exception as broken:  # noqa: BLE001, it prints the exception's text, too
-        return f"(the traceback can't be had: {type(broken).__name__})"
+        return f"(the traceback is not available: {type(broken).__name__})"

@@ -1,4 +1,4 @@
-"""Jobs of a kind that only so many may run of at once, in one worker."""
+"""Limits on concurrent jobs of a kind, in one worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from spanmq.model import Message
 from spanmq.worker.job import Job
 
-# A kind of messages, and how many of it may run.
+# A kind of messages, and how many of it may run concurrently.
 Limit = tuple[str, int]
 
 
 class Gate:
-    """Passes jobs on to `begin`; holds back those of a kind of which as many as its limit run."""
+    """Passes jobs on to `begin`; holds back those of a kind whose limit is reached."""
 
     __slots__ = ("_begin", "_limit_of", "_parked", "_running")
 
@@ -36,7 +36,7 @@ class Gate:
         self._begin(job)
 
     def done(self, job: Job) -> None:
-        """Make room for the next job of its kind; a job that never began makes none."""
+        """Free a place for the next job of its kind; a job that never began has none."""
         limit = self._limit_of(job.messages[0])
         if limit is None or job not in (running := self._running.get(limit[0], set())):
             return
@@ -45,7 +45,7 @@ class Gate:
             self.add(parked.popleft())
 
     def drain(self, chosen: Callable[[Job], bool]) -> list[Job]:
-        """Return the parked jobs that are chosen, and forget them."""
+        """Remove the parked jobs that `chosen` selects, and return them."""
         drained = [job for parked in self._parked.values() for job in parked if chosen(job)]
         for kind, parked in self._parked.items():
             self._parked[kind] = deque(job for job in parked if not chosen(job))

@@ -1,4 +1,4 @@
-"""The user's function: found by its name, and looked at for what it takes and where it runs."""
+"""The user's function: imported by its name, and inspected for its parameters and where it runs."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ class Handler:
     is_async: bool
     takes_connection: bool
     takes_batches: bool
-    # What follows is for a handler that dispatches: it is called with the message and its Delivery.
+    # The following fields are for a handler that dispatches: it is called with the message and its Delivery.
     takes_delivery: bool = False
-    # Its plain functions take connections too, in threads.
+    # Its plain functions may use connections, too, in threads.
     uses_threads: bool = False
     judge: Callable[[BaseException, Message], Failure] | None = None
     timeout_of: Callable[[Message], float | None] | None = None
     limit_of: Callable[[Message], Limit | None] | None = None
-    # What a message asks for, where a handler is one for many kinds.
+    # Returns the kind that a message asks for, if the handler serves several kinds.
     kind_of: Callable[[Message], str | None] | None = None
 
 
 def load(path: str) -> Callable[..., Any]:
-    """Import a handler by `module:name`; raises InvalidHandlerError that says what is wrong."""
+    """Import a handler by `module:name`; raises InvalidHandlerError."""
     found = find(path)
     if not callable(found):
-        raise InvalidHandlerError(f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT)
+        raise InvalidHandlerError(f"{path!r} is not callable, it is {type(found).__qualname__}", hint=HINT)
     function: Callable[..., Any] = found
     return function
 
 
 def find(path: str) -> Any:
-    """Import what `module:name` names; raises InvalidHandlerError."""
+    """Import `module:name`; raises InvalidHandlerError."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise InvalidHandlerError(
-            f"a handler is named as module:function, got {path!r}", hint="For example shop.jobs:ship."
+            f"a handler must be named module:function, got {path!r}", hint="For example shop.jobs:ship."
         )
     try:
         found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
         missing = isinstance(error, ModuleNotFoundError) and error.name in (module_name, *_above(module_name))
         raise InvalidHandlerError(
-            f"there is no module {module_name!r}"
+            f"module {module_name!r} does not exist"
             if missing
             else f"the module {module_name!r} raised {type(error).__name__} when it was imported: {error}",
-            hint="Modules are looked for in the current folder and in Python's path." if missing else None,
+            hint="Modules are searched in the current folder and in Python's path." if missing else None,
         ) from error
     for part in name.split("."):
         try:
@@ -72,11 +72,11 @@ def find(path: str) -> Any:
 
 
 def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> Handler:
-    """Tell what a handler takes and where it runs; raises InvalidHandlerError."""
+    """Return the handler with its parameters and where it runs; raises InvalidHandlerError."""
     if isinstance(function, Handler):
         return function
     if inspect.isclass(function) or not callable(function):
-        raise InvalidHandlerError(f"the handler can't be called, it is {function!r}", hint=HINT)
+        raise InvalidHandlerError(f"the handler is not callable, it is {function!r}", hint=HINT)
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     plain = function
     while isinstance(plain, partial):
@@ -84,7 +84,9 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
         name = getattr(plain, "__qualname__", name)
     body = plain if inspect.isroutine(plain) else type(plain).__call__
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise InvalidHandlerError(f"the handler {name!r} is a generator: nothing would run it", hint=HINT)
+        raise InvalidHandlerError(
+            f"the handler {name!r} is a generator function, which a worker cannot run", hint=HINT
+        )
     return Handler(
         function, name, inspect.iscoroutinefunction(body), _takes_connection(function, name), takes_batches
     )
@@ -100,7 +102,9 @@ def _takes_connection(function: Callable[..., Any], name: str) -> bool:
     has_rest = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
     if by_name or len(needed) > 2 or (not places and not has_rest):
-        raise InvalidHandlerError(f"the handler {name!r} takes other arguments than it is given", hint=HINT)
+        raise InvalidHandlerError(
+            f"the handler {name!r} has other parameters than a worker passes", hint=HINT
+        )
     return len(needed) == 2 or (len(places) > 1 and places[1].name == "connection")
 
 

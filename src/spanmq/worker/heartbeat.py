@@ -1,4 +1,4 @@
-"""Extends leases before they lapse."""
+"""Extends leases before they expire."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spanmq.worker.event import LeaseExtended, LeaseLost, Seam
 from spanmq.worker.job import Holding
 from spanmq.worker.session import Session
 
-# Nothing is held: whatever comes says how soon it wants to be looked at.
+# The interval while no lease is held: a new lease sets its own.
 IDLE_SECONDS: Final = 60.0
-# A lease is extended when this share of it is over: two more tries find room in the rest.
+# A lease is extended when this share of it is over: the rest suffices for two more attempts.
 SHARE: Final = 1 / 3
 
 
 class Heartbeat:
-    """Keeps every lease that still holds something, for at most `lease_max` seconds after its receive."""
+    """Extends every lease that still holds messages, for at most `lease_max` seconds after its receive."""
 
     def __init__(
         self,
@@ -40,24 +40,24 @@ class Heartbeat:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin."""
+        """Start the task."""
         self._task = asyncio.create_task(self._run(), name="spanmq heartbeat")
         return self._task
 
     async def stop(self) -> None:
-        """Let the leases end when they end."""
+        """Stop: leases now end at their time."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def add(self, holding: Holding) -> None:
-        """Keep this lease, by its own length: queues differ, and a policy may change."""
+        """Add a lease; each has its own length, because queues differ and policies change."""
         self._holdings.add(holding)
         if _tick_of(holding) < self._tick:
             self._is_shorter.set()
 
     def settled(self, holding: Holding) -> None:
-        """Forget a lease that holds nothing any more."""
+        """Remove a lease that holds no more messages."""
         if holding.unsettled <= 0:
             self._holdings.discard(holding)
 
@@ -83,17 +83,17 @@ class Heartbeat:
                 lambda client: client.extend(holding.queue, holding.lease_id, seconds)
             )
         except SpanmqError:
-            # The session mends itself and this is called again. Whether the lease still holds nobody can tell
-            # now: the settlement will.
+            # The session reconnects, and this is called again. Whether the lease is still valid will be known
+            # from the settlement.
             return
         if count:
-            # From before the call: the database's time began later.
+            # Measured before the call, because the database's time began later.
             holding.ends_at = now + seconds
             self._seam.emit(LeaseExtended(holding.queue, holding.lease_id, count, seconds))
         elif holding.undecided:
             self._lose(holding)
         elif holding.unsettled:
-            holding.ends_at = now + seconds  # its settlement is on the way, and says what became of it
+            holding.ends_at = now + seconds  # its settlement is under way and will report the outcome
 
     def _lose(self, holding: Holding) -> None:
         if holding.is_lost:

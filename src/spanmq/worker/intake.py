@@ -1,4 +1,4 @@
-"""One queue: receives as many messages as there is room for, and hands them on."""
+"""One queue: receives as many messages as there is room for, and passes them on."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ from spanmq.worker.job import Holding, Job, Undecodable, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.session import Session, backoff
 
-# After the last message that came: a sender less than 10 ms behind another leaves the notification to it, and
-# one that began long ago commits when it likes. Each further look follows after GROWTH times as long.
+# The wait after the last received message: a sender less than 10 ms after another does not notify again, and
+# a transaction that began long ago may commit at any time. Each further wait is GROWTH times as long.
 FIRST_LOOK_SECONDS: Final = 0.012
 GROWTH: Final = 10.0
-# And then: with all else that an idle worker asks, and the question when something falls due at each look,
-# less than a query a second. What is due within 4 s is announced at once: no look may come before.
+# The longest wait: together with all else that an idle worker queries, including when the next message
+# becomes visible, it makes less than one query a second. Messages that become visible within 4 s are
+# announced at once, so no earlier poll is needed.
 LOOK_SECONDS: Final = 3.0
 # A notification wakes every idle worker, and one of them gets the message. A worker that finds nothing twice
-# or more pauses before its next look, so that one look serves for all notifications of that time.
+# or more pauses before its next poll, so that one poll serves for all notifications of that time.
 LATE_SECONDS: Final = 0.01
 LATE_SECONDS_MAX: Final = 0.1
-# Where no notification can come.
+# The interval without notifications.
 DEAF_LOOK_SECONDS: Final = 0.5
-# Without any event to wait for: only so that nothing could be missed for ever.
+# A fallback, so that a missed event cannot stop the worker indefinitely.
 ROOM_SECONDS: Final = 1.0
-# A receive that is still under way then waits for a server that is away.
+# How long a stop waits for a receive that is under way, if the server does not answer.
 STOP_SECONDS: Final = 3.0
-# After a lot of which no body could be opened.
+# The pause after a batch of which no body could be decoded.
 UNOPENED_SECONDS_MAX: Final = 0.5
-# For the message of a trial and the next report: a breaker that opens again and again is shown all the time.
+# Time for the trial's message and the next report, so that a breaker that opens repeatedly stays visible.
 BREAKER_SLACK_SECONDS: Final = 5.0
-# How soon a queue that becomes ordered is noticed.
+# The longest time until a queue that becomes ordered is noticed.
 POLICY_SECONDS: Final = 30.0
 
 
 class Intake:
-    """The receiving end of a queue; `on_jobs` is called with each new lease before its jobs are in line."""
+    """The receiving side of a queue; `on_jobs` is called with each new lease before its jobs are in line."""
 
     def __init__(
         self,
@@ -97,10 +98,11 @@ class Intake:
         self._on_lease = on_lease
         self._on_bad = on_bad
         self._worker = worker
-        # What the database was told of the breaker: how often it had opened, and whether it is open.
+        # The last report on the breaker: how often it had opened, and whether it was open.
         self._reported = (0, False)
         self._announced = AsyncAnnouncement()
-        # Apart from that: who has no room does not wait for messages, and senders need not notify.
+        # Separate from announcements: a worker without room does not wait for messages, and senders need not
+        # notify it.
         self._room_made = AsyncEvent()
         self._is_stopping = False
         self._is_receiving = False
@@ -110,14 +112,17 @@ class Intake:
         self.is_held_up: Callable[[], bool] = lambda: False
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin to receive, or to do so again; raises if there is no such queue, or no right to it."""
+        """Begin to receive; raises if the queue does not exist, or the role lacks the right to it."""
         self._is_stopping = False
         await self._session.run(self._look_at_policy)
         self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
         return self._task
 
     async def stop(self) -> None:
-        """Receive no more. A receive that is under way is waited for, so that nothing is leased in vain."""
+        """Stop receiving.
+
+        Waits for a receive that is under way, so that its messages are not leased in vain.
+        """
         self._is_stopping = True
         self.wake()
         self._announced.set()
@@ -129,15 +134,15 @@ class Intake:
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether nothing is received any more."""
+        """Return whether nothing is received any more."""
         return self._is_stopping
 
     def wake(self) -> None:
-        """Look again: there is room."""
+        """Poll again, because there is room."""
         self._room_made.set()
 
     def tell(self, change: Change | None, error: str | None = None) -> None:
-        """Report what the breaker did, and the error that made it."""
+        """Emit an event for a change of the breaker, with the error that caused it."""
         if change == "opened":
             opened_by = self.breaker.opened_by
             self._seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
@@ -153,16 +158,16 @@ class Intake:
                 await self._receive_with(client)
 
     async def _receive_with(self, client: AsyncClient) -> None:
-        """Receive until the client is no good any more."""
+        """Receive until the client is replaced."""
         interval = FIRST_LOOK_SECONDS
         failures = 0
-        # How many notifications in a row another worker was faster for.
+        # The number of consecutive notifications after which another worker got the message.
         late = 0
-        # Only waiting has brought us here: nobody waits for the answer.
+        # Whether only the end of a wait led to this poll: it is not urgent.
         is_look = False
         is_announced = False
         while not self._is_stopping:
-            # In this order: what is announced during the look ends the next wait.
+            # In this order: an announcement during the poll ends the next wait.
             self._announced.clear()
             self._room_made.clear()
             await self._report_breaker()
@@ -187,7 +192,7 @@ class Intake:
                 interval = FIRST_LOOK_SECONDS
                 is_look = is_announced = False
                 late = 0
-                # Handlers first: to ask for more takes as long as to begin with what came.
+                # Handlers first: another receive takes as long as starting the received jobs.
                 await asyncio.sleep(0)
                 continue
             if not self._is_stopping:
@@ -196,7 +201,7 @@ class Intake:
                     await asyncio.sleep(pause_of_late(late))
                 is_announced = await self._announced.wait(due.within(interval))
                 is_look = not is_announced
-            # Announced may have been what falls due in a moment: look ahead soon.
+            # The announced message may become visible in a moment: look ahead soon.
             interval = min(interval * GROWTH, self._longest_wait()) if is_look else FIRST_LOOK_SECONDS
             if await self._session.client() is not client:
                 return
@@ -204,14 +209,14 @@ class Intake:
     async def _pause_after(self, error: Exception, failures: int) -> None:
         pause = backoff(failures)
         if isinstance(error, DecryptionError | InvalidBodyError):
-            # They have gone back, to come again by their policy: others may stand behind them. But that
-            # policy may know no backoff.
+            # They were failed, and are retried by the queue's policy, possibly without a backoff. Other
+            # messages may follow them.
             pause = min(pause, UNOPENED_SECONDS_MAX)
         self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
         await asyncio.sleep(pause)
 
     async def _due(self, *, is_asked: bool) -> Due:
-        """Ask when something falls due, before the look that would find what does so meanwhile."""
+        """Ask when the next message becomes visible; called before a poll, so that none in between is missed."""
         if not is_asked:
             return Due()
         [seconds] = await self._session.run(lambda client: client.admin.look_ahead([self.queue]))
@@ -225,7 +230,7 @@ class Intake:
             messages = await self._session.run(
                 lambda client: client.receive(self.queue, quantity, lease=self._lease, slots=slots)
             )
-            # In this task, without an await between: a lease is never received and forgotten.
+            # In this task, without an await between them: a received lease is always recorded.
             if messages:
                 self._take(messages, now)
         finally:
@@ -248,7 +253,7 @@ class Intake:
             for message in good:
                 self.line.add(Job([message], holding, message.group if self._is_ordered else None))
         elif good:
-            # In an ordered queue one batch after the other.
+            # In an ordered queue, one batch after the other.
             self.line.add(Job(good, holding, "" if self._is_ordered else None))
 
     def _room(self) -> int:
@@ -262,14 +267,14 @@ class Intake:
         return self.appetite.quantity(self.held)
 
     async def _report_breaker(self) -> None:
-        """Report to the database what the breaker became, for those who look at the queue."""
+        """Report the breaker's state to the database, for dashboards and monitoring."""
         breaker = self.breaker
         is_open = breaker.state != "closed"
         if (breaker.times_opened, is_open) == self._reported:
             return
         self._reported = (breaker.times_opened, is_open)
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
-        # Shown only: no error of it matters to what is received.
+        # For display only: errors do not affect receiving.
         with suppress(SpanmqError):
             await self._session.run(
                 lambda client: client.health.report_breaker(self.queue, self._worker, seconds)
@@ -289,24 +294,24 @@ class Intake:
         try:
             self._is_ordered = (await client.queues.policy(self.queue)).ordered
         except MissingPrivilegeError:
-            self._is_ordered = True  # nobody may say that it is not
+            self._is_ordered = True  # cannot be determined without the right to look: assume that it is
         self._policy_is_due_at = monotonic() + POLICY_SECONDS
 
 
 def pause_of_late(times: int) -> float:
-    """Return how long to pause after so many notifications in a row for which another worker was faster."""
+    """Return how long to pause after `times` consecutive notifications without a message."""
     if times < 2:
         return 0.0
     return random.random() * min(LATE_SECONDS * 2.0 ** min(times - 2, 20), LATE_SECONDS_MAX)
 
 
 def _seconds_of(message: Message) -> float:
-    """Give the length of the lease as the database made it; both times are its own."""
+    """Return the length of the lease in seconds; both of its times come from the database."""
     begun_at = message.last_read_at or message.enqueued_at
     return (message.leased_until - begun_at).total_seconds()
 
 
 def undecodable(error: Exception) -> Failure:
-    """Give the verdict on a body that nobody can read."""
-    text = storable(f"the body can't be decoded: {error}")[:2_000]
+    """Return the verdict on a body that cannot be decoded."""
+    text = storable(f"the body cannot be decoded: {error}")[:2_000]
     return Failure("reject", text, "PERMANENT", error_class=type(error).__qualname__)

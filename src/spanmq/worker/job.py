@@ -1,4 +1,4 @@
-"""What a worker holds: a job is what one call of the handler gets, a holding the lease that it came under."""
+"""The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spanmq.worker.failure import Failure
 
 
 class Holding:
-    """A lease of so many seconds. Its times are of this process' monotonic clock, never of the calendar.
+    """A lease of `seconds`. Its times are of this process's monotonic clock, not of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
     the database has not confirmed.
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job was not handled, or its transaction was lost; the attempt does not count.
+    """The job was not handled, or its transaction was rolled back; the attempt does not count.
 
     `is_doubtful` says that the transaction may have been committed after all.
     """
@@ -61,12 +61,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Nothing is to be told to the database: it is settled already, or another's."""
+    """The database needs no report: the message is settled already, or no longer held."""
 
     outcome: str
 
 
-# How a job ended: None is a success.
+# The result of a job: None is a success.
 Verdict = Failure | Release | Gone | None
 
 

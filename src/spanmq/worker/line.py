@@ -1,4 +1,4 @@
-"""Jobs on their way to the handlers; in an ordered queue those of one group one after the other."""
+"""Jobs that wait for a handler; in an ordered queue, those of one group run one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Line:
 
     def __init__(self, begin: Callable[[Job], None]) -> None:
         self._begin = begin
-        self._parked: dict[str, deque[Job]] = {}  # by the groups that are busy
+        self._parked: dict[str, deque[Job]] = {}  # by busy group
 
     def add(self, job: Job) -> None:
         """Pass a job on, or park it behind its group."""
@@ -27,10 +27,10 @@ class Line:
         self._begin(job)
 
     def done(self, job: Job, *, succeeded: bool) -> list[Job]:
-        """Let the next of the group pass; give those that must not be handled now.
+        """Pass on the next job of the group; return those that must not be handled now.
 
-        After a failure these are the ones of the same lease: the database gave them back behind the one that
-        failed, and delivers them again in their order.
+        After a failure these are the ones of the same lease: the database has released them behind the failed
+        one, and delivers them again in order.
         """
         if job.group is None:
             return []
@@ -48,7 +48,7 @@ class Line:
         return dropped
 
     def drain(self) -> list[Job]:
-        """Give what is parked, and forget it."""
+        """Remove the parked jobs, and return them."""
         jobs = [job for parked in self._parked.values() for job in parked]
         for parked in self._parked.values():
             parked.clear()

@@ -12,7 +12,7 @@ from spanmq.worker.event import Event, name_of
 
 logger = logging.getLogger("spanmq.worker")
 
-# What happens for each message or each batch is for who looks for something.
+# Events of single messages or batches are for debugging.
 LEVELS: Final = {
     events.MessagesReceived: logging.DEBUG,
     events.MessageHandled: logging.DEBUG,
@@ -28,7 +28,7 @@ LENGTH_MAX: Final = 500
 
 
 def level_of(event: Event) -> int:
-    """Give the level at which an event is logged."""
+    """Return the level at which an event is logged."""
     if type(event) is events.MessageSettled:
         return logging.DEBUG if event.outcome in events.ROUTINE_OUTCOMES else logging.WARNING
     return LEVELS.get(type(event), logging.INFO)
@@ -50,18 +50,18 @@ class Writer:
                 logger.log(level, "%s", line_of(event))
 
     def hears_routine(self) -> bool:
-        """Tell whether what happens for each message would be logged."""
+        """Return whether routine events would be logged."""
         return logger.isEnabledFor(logging.DEBUG)
 
 
-# An observer of every worker, unless it is told otherwise.
+# The default observer of every worker.
 write: Final = Writer()
 
 
 def line_of(event: Event) -> str:
-    """Give an event as its name and its fields that are not None; texts with spaces in quotes.
+    """Return an event as its name and its fields that are not None; strings with spaces are quoted.
 
-    Without a traceback, which is not one line.
+    Without a traceback, which has more than one line.
     """
     values = ((field.name, getattr(event, field.name)) for field in fields(event))
     parts = [f"{name}={_shown(value)}" for name, value in values if value is not None and name != "traceback"]
@@ -72,7 +72,7 @@ def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     text = ",".join(value) if isinstance(value, tuple) else str(value)
-    # Quotes and line breaks would make two lines or two fields of one.
+    # Quotes and line breaks could split a line or a field.
     if isinstance(value, str) and (not text or not all(c.isprintable() and c not in ' "=' for c in text)):
         return json.dumps(text[:LENGTH_MAX], ensure_ascii=False)
     return text

@@ -1,4 +1,4 @@
-"""The event loop that `Worker.run` works in: uvloop's where it is installed, else Python's own."""
+"""The event loop of `Worker.run`: uvloop's where it is installed, otherwise Python's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop; in uvloop a message takes an eighth less of the worker's processor time."""
+    """Return a new event loop; with uvloop a message takes an eighth less of the worker's CPU time."""
     with suppress(ImportError):
         import uvloop
 

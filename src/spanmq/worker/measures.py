@@ -1,4 +1,4 @@
-"""What a worker counts for Prometheus: an observer of its events (extra `metrics`)."""
+"""Prometheus metrics of a worker: an observer of its events (extra `metrics`)."""
 
 from __future__ import annotations
 
@@ -43,15 +43,13 @@ class Measures:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._received = self._counter("messages_received", "Messages received under leases.", "queue")
-        self._settled = self._counter(
-            "messages_settled", "Messages settled, by what became of them.", "queue", "outcome"
-        )
+        self._settled = self._counter("messages_settled", "Messages settled, by outcome.", "queue", "outcome")
         self._failed = self._counter(
             "messages_failed", "Messages whose handler failed, by category.", "queue", "category"
         )
         self._seconds = Histogram(
             "spanmq_worker_handling_seconds",
-            "How long handlers took; of a batch, for each of its messages.",
+            "Duration of handlers; for a batch, its share for each message.",
             ("queue",),
             buckets=SECONDS,
             registry=self.registry,
@@ -69,11 +67,11 @@ class Measures:
             states=BREAKER_STATES,
             registry=self.registry,
         )
-        self._lost = self._counter("leases_lost", "Leases that ran out or were taken away.", "queue")
-        self._overran = self._counter("handlers_overran", "Handlers that took longer than they may.", "queue")
-        self._calls_failed = self._counter("calls_failed", "Calls of the database that failed.", "queue")
-        self._broken = self._counter("connections_broken", "Tries that found no database.")
-        # What stands here is counted; the rest of the events tells Prometheus nothing.
+        self._lost = self._counter("leases_lost", "Leases that expired or were revoked.", "queue")
+        self._overran = self._counter("handlers_overran", "Handlers that exceeded their time limit.", "queue")
+        self._calls_failed = self._counter("calls_failed", "Failed calls of the database.", "queue")
+        self._broken = self._counter("connections_broken", "Failed attempts to connect to the database.")
+        # The events that are counted; the others do not affect the metrics.
         self._counts: dict[type, Callable[[Any], None]] = {
             events.WorkerStarted: self._started,
             events.MessagesReceived: self._count_received,
@@ -100,7 +98,7 @@ class Measures:
         return Counter(f"spanmq_worker_{name}", text, labels, registry=self.registry)
 
     def _started(self, event: events.WorkerStarted) -> None:
-        # Shown from the start: a rate needs the nought before the first.
+        # Present from the start, because a rate needs the zero before the first event.
         for queue in event.queues:
             self._breaker.labels(queue).state("closed")
             self._held.labels(queue)
@@ -116,7 +114,7 @@ class Measures:
     def _count_settled(self, event: events.MessageSettled) -> None:
         self._settled.labels(event.queue, event.outcome).inc()
         self._held.labels(event.queue).dec()
-        # A failure that no exception named is found by the rules in the database.
+        # A failure without an exception is categorized by the rules in the database.
         if event.error is not None:
             self._failed.labels(event.queue, event.category or "by rule").inc()
 
@@ -127,11 +125,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Requests(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Log nothing: a supervisor asks every few seconds."""
+        """Log nothing: supervisors send a request every few seconds."""
 
 
 def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
-    """Return what answers requests: /metrics, /healthz and /readyz."""
+    """Return the application that answers /metrics, /healthz and /readyz."""
     metrics = make_wsgi_app(measures.registry)
     probes = {"/healthz": condition.health, "/readyz": condition.readiness}
 
@@ -149,15 +147,15 @@ def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
 
 @contextmanager
 def served(measures: Measures, condition: Condition, port: int) -> Iterator[int]:
-    """Serve them on this machine's own address while the block runs; give the port, one that is free for 0.
+    """Serve the metrics on the loopback address while the block runs; return the port, a free one for 0.
 
-    Raises InvalidArgumentError if nobody can listen there.
+    Raises InvalidArgumentError if the port cannot be listened on.
     """
     answer = application(measures, condition)
     try:
         server = make_server("127.0.0.1", port, answer, _Server, handler_class=_Requests)
     except (OSError, OverflowError) as error:
-        raise InvalidArgumentError(f"metrics can't be served at port {port}: {error}") from error
+        raise InvalidArgumentError(f"cannot serve metrics on port {port}: {error}") from error
     thread = threading.Thread(target=server.serve_forever, name="spanmq metrics", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""One call of the handler: alone, or in a transaction together with the ack."""
+"""One call of the handler: alone, or in one transaction with the ack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Categories = Mapping[type[BaseException], str]
 
 
 class UndoneError(Exception):
-    """A transaction was rolled back, or may have been, and its message is not to blame."""
+    """A transaction was rolled back, or may have been, for a reason other than its message."""
 
     def __init__(self, release: Release) -> None:
         super().__init__("the connection or the lease was lost")
@@ -31,11 +31,11 @@ class UndoneError(Exception):
 
 
 class _NotOursError(Exception):
-    """The lease no longer holds all of the job: rolls the handler's writes back."""
+    """The lease no longer holds all messages of the job: rolls the handler's writes back."""
 
 
 class Delivery:
-    """A job under way: makes transactions that commit together with the ack of its messages."""
+    """A job under way: opens transactions that commit together with the ack of its messages."""
 
     __slots__ = ("_job", "_session_of", "is_acked")
 
@@ -81,7 +81,7 @@ class Delivery:
 
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
-        """Enter a transaction of other software, and ack in it before it commits."""
+        """Enter a transaction of another library, and ack in it before it commits."""
         try:
             async with begin() as session:
                 yield session
@@ -92,7 +92,7 @@ class Delivery:
 
     @contextmanager
     def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
-        """Enter a transaction of other software from a thread; the twin of `within`."""
+        """Enter a transaction of another library from a thread; the twin of `within`."""
         try:
             with begin() as session:
                 yield session
@@ -107,7 +107,7 @@ class Delivery:
 
 
 class Performer:
-    """Calls a handler, and says how it ended. Raises what the handler raised, for `judge`."""
+    """Calls a handler, and returns its verdict. Raises the handler's exceptions, for `judge`."""
 
     __slots__ = ("_categories", "_handler", "_session_of", "call")
 
@@ -124,7 +124,7 @@ class Performer:
             self.call = self._in_transaction
 
     def judge(self, error: BaseException, job: Job) -> Verdict:
-        """Decide what an exception means."""
+        """Return the verdict for an exception."""
         if isinstance(error, UndoneError):
             return error.release
         if self._handler.judge is not None:
@@ -170,9 +170,9 @@ class Performer:
 
 
 def release_for(error: Exception, connection: Any, *, handled: bool) -> Release | None:
-    """Return the release that an error of the handler's transaction means; None for the handler's failure.
+    """Return the release for an error of the handler's transaction; None if the handler failed.
 
-    Without a connection the handler was not called; a connection that broke is not the message's fault.
+    Without a connection the handler was not called; a broken connection is not the message's fault.
     """
     if isinstance(error, _NotOursError):
         return Release()
@@ -182,13 +182,13 @@ def release_for(error: Exception, connection: Any, *, handled: bool) -> Release 
 
 
 def check(settled: list[Settled]) -> None:
-    """Raise unless everything was acked."""
+    """Raise unless all messages were acked."""
     if any(each.outcome != "acked" for each in settled):
         raise _NotOursError
 
 
 def refuse_coroutine(result: object) -> None:
-    """Raise TypeError for a plain function that made a coroutine: nothing has run."""
+    """Raise TypeError for a plain function that returned a coroutine, which has not run."""
     if inspect.iscoroutine(result):
         result.close()
-        raise TypeError("the handler is a plain function that gave a coroutine: say `async def`")
+        raise TypeError("the handler is a plain function that returned a coroutine: use `async def`")

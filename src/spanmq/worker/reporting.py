@@ -1,4 +1,4 @@
-"""Reports to the database that the worker runs, what it holds, and how long its tasks took, for the dashboard."""
+"""Reports to the database for the dashboard: that the worker runs, what it holds, how long its tasks took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Times = Counter[tuple[str, bool, int]]
 
 
 class Reporter:
-    """A report for each queue from time to time, and a last one; no error of it matters to the work."""
+    """Sends a report for each queue periodically, and a last one; its errors do not affect the worker."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin to report."""
+        """Start to report."""
         self._task = asyncio.create_task(self._run(), name="spanmq reports")
         return self._task
 
@@ -60,7 +60,7 @@ class Reporter:
                     await self._report(is_last=True)
 
     def record(self, job: Job, *, failed: bool) -> None:
-        """Count a job that ended."""
+        """Record a job that ended."""
         if self._kind_of is None:
             return
         times = self._times.setdefault(job.holding.queue, Counter())
@@ -76,7 +76,7 @@ class Reporter:
 
     async def _report(self, *, is_last: bool = False) -> None:
         for queue, intake in [*self._intakes.items()]:
-            # A shard that was left has had its last report.
+            # A shard that the worker has left has had its last report.
             if intake.is_stopped and not is_last:
                 continue
             times = self._times.pop(queue, Counter())

@@ -1,4 +1,4 @@
-"""The shards that a worker receives from: it follows the map of their queue, and needs not be told."""
+"""The shards that a worker receives from: it follows the shard map of their queue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.model.shard_map import ShardMap
 from spanmq.worker.session import Session
 
-# How soon a shard that was added is received from; its groups wait for that.
+# How soon an added shard is received from; its groups wait for that.
 LOOK_SECONDS: Final = 2.0
 
 
 class Roster:
-    """Looks the newest map up, in all databases; `on_shards` is told the shards and the server of each.
+    """Polls the newest map in all databases; `on_shards` is called with the shards and the server of each.
 
-    With `chosen` it tells of these only. A shard that has left the map is told as left when nothing is in it.
+    With `chosen` it is called with these only. A shard that has left the map is dropped when it is empty.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Roster:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> dict[str, str]:
-        """Give the shards for the start; every server must answer, and every chosen shard be there."""
+        """Return the shards at the start; every server must answer, and every chosen shard must exist."""
         found = [
             await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
             for session in self._sessions.values()
@@ -45,13 +45,13 @@ class Roster:
         there = newest(each for each in found if each is not None)
         if there is None:
             raise QueueNotFoundError(
-                f"there are no shards of {self._queue}",
+                f"{self._queue} has no shards",
                 hint="ShardedQueue.create() makes them.",
                 queue=self._queue,
             )
         if unknown := (self._chosen or frozenset()) - there.all.keys():
             raise InvalidArgumentError(
-                f"these are no shards of {self._queue}: {', '.join(sorted(unknown))}", queue=self._queue
+                f"{self._queue} does not have the shards {', '.join(sorted(unknown))}", queue=self._queue
             )
         self._known = self._wanted(there)
         if lost := set(self._known.values()) - self._sessions.keys():
@@ -61,12 +61,12 @@ class Roster:
         return dict(self._known)
 
     async def start(self) -> asyncio.Task[None]:
-        """Go on looking."""
+        """Start to poll."""
         self._task = asyncio.create_task(self._run(), name="spanmq roster")
         return self._task
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -74,7 +74,7 @@ class Roster:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            # Of an error of the database: the session mends itself, and the next look does the rest.
+            # After an error of the database the session reconnects, and the next poll follows.
             with suppress(SpanmqError):
                 wanted = await self._look()
                 if wanted != self._known:
@@ -82,22 +82,22 @@ class Roster:
                     self._known = wanted
 
     async def _look(self) -> dict[str, str]:
-        """Give what is to be received from now; of a shard that left the map, nothing is forgotten."""
+        """Return the shards to receive from now, including shards that left the map and are not empty."""
         found = await asyncio.gather(*[self._map_of(session) for session in self._sessions.values()])
         there = newest(each for each in found if isinstance(each, ShardMap))
         wanted = {} if there is None else self._wanted(there)
-        # A server whose address nobody gave us is for other workers.
+        # A server without a known address is for other workers.
         wanted = {name: server for name, server in wanted.items() if server in self._sessions}
         is_complete = "away" not in found
         for name, server in self._known.items():
-            # Who is away may have the newer map.
+            # An unreachable server may have the newer map.
             if name not in wanted and not (is_complete and await self._is_drained(name, server)):
                 wanted[name] = server
         return wanted
 
     async def _map_of(self, session: Session) -> ShardMap | Literal["away"] | None:
         try:
-            # Not for as long as it is away: shards of the others are added meanwhile.
+            # Limited, because shards of other servers may be added meanwhile.
             async with asyncio.timeout(LOOK_SECONDS):
                 return await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
         except (TimeoutError, SpanmqError):
@@ -116,5 +116,5 @@ class Roster:
 
 
 def newest(maps: Iterable[ShardMap]) -> ShardMap | None:
-    """Choose the map of the latest change, which one that stopped half-way has not written everywhere."""
+    """Return the newest map; a change that was interrupted has not been written to every server."""
     return max(maps, key=lambda each: each.epoch, default=None)

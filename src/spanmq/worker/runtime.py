@@ -1,4 +1,4 @@
-"""The worker, as a program sees it."""
+"""The worker's public class."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from spanmq.worker.trace import HandlerTraces
 class Worker:
     """Receive messages of queues, or of the shards of one, call a handler for each, and settle them.
 
-    `handler(message)`, or `handler(message, connection)`: what it writes through the connection and the ack
-    are one transaction. An `async def` runs in the event loop, with psycopg's AsyncConnection; a plain
-    function in a thread, with its Connection. It returns: the message is acked. It raises: see RetryIn,
-    Reject and docs/guides/worker.md. Of a sharded queue it receives from all shards, those that are added later
-    too, or from `shards`. The keyword arguments are the fields of Settings.
+    A handler is `handler(message)` or `handler(message, connection)`; in the latter, its writes through the
+    connection and the ack are one transaction. An `async def` runs in the event loop with psycopg's
+    AsyncConnection, a plain function in a thread with its Connection. When it returns, the message is acked;
+    for exceptions see RetryIn, Reject and docs/guides/worker.md. For a sharded queue the worker receives from
+    all shards, including those added later, or from `shards`. The keyword arguments are the fields of
+    Settings.
 
-    Raises InvalidArgumentError, and InvalidHandlerError for what is no handler.
+    Raises InvalidArgumentError, and InvalidHandlerError for an invalid handler.
     """
 
     def __init__(
@@ -53,14 +54,14 @@ class Worker:
         try:
             self.settings = Settings(**settings)
         except TypeError as error:
-            raise InvalidArgumentError(f"a worker has no such setting: {error}") from error
+            raise InvalidArgumentError(f"unknown setting of a worker: {error}") from error
         self._sharded = queues if isinstance(queues, ShardedQueue | AsyncShardedQueue) else None
         if (dsn is None) == (self._sharded is None):
             raise InvalidArgumentError("a worker needs a dsn, or a sharded queue, which has its own")
         self.queues = names_of(queues)
         self._shards = None if shards is None else names_of(shards)
         if self._shards is not None and self._sharded is None:
-            raise InvalidArgumentError("shards are of a sharded queue: give a ShardedQueue")
+            raise InvalidArgumentError("shards requires a ShardedQueue")
         self.handler = look_at(handler, takes_batches=self.settings.in_batches)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
         self._dsn = None if dsn is None else self._address(check_dsn(dsn))
@@ -71,32 +72,33 @@ class Worker:
         self._running: Engine | None = None
 
     def run(self) -> None:
-        """Work until SIGTERM, SIGINT or `stop`; raises what made it impossible to begin, or to go on.
+        """Work until SIGTERM, SIGINT or `stop`; raises errors that prevent the worker from starting or
+        continuing.
 
-        In an event loop of its own: uvloop's, where that is installed.
+        Uses its own event loop: uvloop's where that is installed.
         """
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self.work())
 
     def stop(self, reason: str = "asked") -> None:
-        """Take no more, and end in good order; from any thread."""
+        """Stop receiving, and stop gracefully; may be called from any thread."""
         self._is_asked = True
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._finish, reason)
 
     def breakers(self) -> dict[str, BreakerState]:
-        """Give the state of each queue's circuit breaker, "closed", "open" or "trial"; from any thread.
+        """Return the state of each queue's circuit breaker, "closed", "open" or "trial"; from any thread.
 
-        For a program's own metrics. Of a worker that does not run there is none.
+        For a program's own metrics. A worker that is not running has none.
         """
         return {} if self._running is None else self._running.breakers()
 
     async def work(self, *, signals: bool = True) -> None:
         """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`.
 
-        It takes no more then, waits up to `grace` seconds for handlers, and gives back what it still holds.
-        A second signal ends the process at once.
+        It then receives no more, waits up to `grace` seconds for handlers, and releases the messages that it
+        still holds. A second signal ends the process at once.
         """
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.create_future()
@@ -153,7 +155,7 @@ class Worker:
 
     def _on_signal(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
         if self._end is not None and self._end.done():
-            # The second one: as if nobody had been listening.
+            # The second signal has its default effect.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -161,10 +163,10 @@ class Worker:
 
 
 def names_of(queues: str | Iterable[str] | ShardedQueue | AsyncShardedQueue) -> tuple[str, ...]:
-    """Give the names of queues; raises InvalidArgumentError for none, and for one that is there twice."""
+    """Return the names of queues; raises InvalidArgumentError without names and for duplicates."""
     if isinstance(queues, ShardedQueue | AsyncShardedQueue):
         return (queues.queue,)
     names = (queues,) if isinstance(queues, str) else tuple(queues)
     if not names or len(set(names)) != len(names):
-        raise InvalidArgumentError(f"a worker needs queues, each once, got {names!r}")
+        raise InvalidArgumentError(f"a worker requires one or more distinct queues, got {names!r}")
     return names

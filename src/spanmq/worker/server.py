@@ -1,4 +1,4 @@
-"""A server that a worker works for, with everything that waits for this server and for no other."""
+"""A server that a worker receives from, with the tasks that depend on this server only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings, forgiving
 from spanmq.worker.settling import Settler
 
-# What a pool lends beside receives and handlers: settlements, heartbeats, housekeeping, looks at shards.
+# Connections beside those of receives and handlers: settlements, heartbeats, maintenance, polls of shards.
 LENT_BESIDE: int = 6
 
 
 class Server:
-    """One session with its settlements and heartbeats: a server that is away holds up no other."""
+    """One session with its settlements and heartbeats: an unreachable server does not affect others."""
 
     __slots__ = ("heartbeat", "session", "settler")
 

@@ -1,4 +1,4 @@
-"""The worker's way to the database: clients that are thrown away when the server stops to answer."""
+"""The worker's connection to the database: clients that are replaced when the server does not answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("spanmq.worker")
 
 FIRST_RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 5.0
-# A pool that has nothing to give for so long is a pool to replace.
+# A pool without a free connection for this time is replaced.
 POOL_SECONDS: Final = 5.0
 
 Result = TypeVar("Result")
@@ -28,16 +28,18 @@ Call = Callable[[AsyncClient], Awaitable[Result]]
 
 
 def backoff(attempt: int) -> float:
-    """Give the seconds before the next try, with full jitter: workers must not come back all at once."""
+    """Return the seconds before the next attempt, with full jitter, so that workers do not reconnect all at
+    once.
+    """
     longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempt, 20), RETRY_SECONDS_MAX)
     return random.uniform(0.2, 1.0) * longest
 
 
 class Session:
-    """Gives the client that works, and makes another one when it doesn't.
+    """Provides a working client, and replaces it when it fails.
 
-    A call that has no answer within `patience` seconds counts as a broken connection: a network that
-    swallows everything says nothing at all, and the call may never return.
+    A call without an answer within `patience` seconds counts as a broken connection: if the network drops
+    packets, the call may never return.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Session:
         self._is_whole = asyncio.Event()
         self._leftovers: set[asyncio.Future[Any]] = set()
         self.generation = 0
-        # One of those to be received from: it is enough to make new sessions ready.
+        # A queue that is received from: used to warm up new sessions.
         self.queue: str | None = None
 
     async def start(self) -> None:
@@ -73,7 +75,7 @@ class Session:
         await self._install(await self._connect())
 
     async def stop(self) -> None:
-        """Close what is open."""
+        """Close all clients."""
         if self._mending is not None:
             self._mending.cancel()
             await asyncio.wait([self._mending])
@@ -83,19 +85,19 @@ class Session:
             await asyncio.wait(self._leftovers, timeout=1.0)
 
     async def client(self) -> AsyncClient:
-        """Give the client, as soon as there is one that works."""
+        """Return the client, as soon as there is one that works."""
         while self._client is None:
             await self._is_whole.wait()
         return self._client
 
     def thread_client(self) -> Client:
-        """Give the client of plain functions that take a connection."""
+        """Return the client for plain functions that take a connection."""
         if self._thread_client is None:
             raise ConnectionFailedError("the worker has no connection now")
         return self._thread_client
 
     async def run(self, call: Call[Result]) -> Result:
-        """Make one call, with a client that works; raises what it raises."""
+        """Make one call with a working client; raises the call's errors."""
         client = await self.client()
         task = asyncio.ensure_future(call(client))
         try:
@@ -120,7 +122,7 @@ class Session:
         if client is self._client:
             self._client = None
             self._is_whole.clear()
-            self._mending = asyncio.create_task(self._mend(client, error), name="spanmq mending")
+            self._mending = asyncio.create_task(self._mend(client, error), name="spanmq reconnecting")
 
     async def _mend(self, old: AsyncClient, error: BaseException) -> None:
         self._keep(asyncio.ensure_future(old.close()))
@@ -153,7 +155,7 @@ class Session:
             on_connect=None if self._pooler else self._warm,
         )
         try:
-            # Its first call too: a pooler answers before its server does.
+            # Includes the first call: a pooler answers before its server does.
             async with asyncio.timeout(self._patience):
                 await client.open()
                 await client.admin.version()
@@ -163,12 +165,12 @@ class Session:
         return client
 
     async def _warm(self, connection: object) -> None:
-        """Let a new session make its first calls before a message waits for them.
+        """Make the first calls of a new session before a message waits for them.
 
-        A session compiles each function when it first calls it: 6 ms of processor for a receive, then 0.4.
+        A session compiles each function at its first call: 6 ms of CPU for a receive, then 0.4 ms.
         """
         async with AsyncClient(connection=connection) as client:
-            with suppress(SpanmqError):  # the queue is gone, say: not for a connection to find out
+            with suppress(SpanmqError):  # for example, the queue was dropped: not an error of the connection
                 if self.queue is not None:
                     await client.receive(self.queue, 0)
                     await client.ack(Leased(self.queue, 1, []))
@@ -201,7 +203,7 @@ class Session:
             await asyncio.to_thread(thread_client.close)
 
     def _keep(self, future: asyncio.Future[Any]) -> None:
-        """Let something end by itself, and look at its error so that asyncio need not report it."""
+        """Keep a reference until the future ends, and retrieve its error so that asyncio does not log it."""
 
         def ended(done: asyncio.Future[Any]) -> None:
             self._leftovers.discard(done)

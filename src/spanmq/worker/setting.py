@@ -1,4 +1,4 @@
-"""What a worker is told, and what of it makes no sense. No I/O here."""
+"""The settings of a worker and their validation. No I/O here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spanmq.worker.job import Undecodable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a worker is told beside its queues and its handler; times are in seconds."""
+    """The settings of a worker beside its queues and its handler; times are in seconds."""
 
     concurrency: int = 10
     batch: int = 250
@@ -37,7 +37,7 @@ class Settings:
     decoder: Decoder | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgumentError for what no worker could do."""
+        """Raise InvalidArgumentError for invalid settings."""
         for name, least in (("concurrency", 1), ("batch", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
@@ -59,12 +59,12 @@ class Settings:
 
     @property
     def timeouts_passed(self) -> Timeouts | None:
-        """The time limits that connections bring along: through a pooler none, it refuses them."""
+        """The time limits that are passed to connections; none through a pooler, which refuses them."""
         return None if self.pooler else self.timeouts
 
     @property
     def patience_seconds(self) -> float:
-        """How long a call may go without an answer: a little longer than the server lets it run."""
+        """How long a call may take without an answer: slightly longer than the server's own time limit."""
         if self.patience is not None:
             return self.patience
         statement = self.timeouts.statement if self.timeouts is not None else 0
@@ -72,7 +72,7 @@ class Settings:
 
 
 def check_shares(weights: Mapping[str, object], limits: Mapping[str, object]) -> None:
-    """Raise InvalidArgumentError for weights and limits of queues that mean nothing."""
+    """Raise InvalidArgumentError for invalid weights and limits of queues."""
     for queue, weight in weights.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1_000:
             raise InvalidArgumentError(
@@ -95,7 +95,7 @@ LEAST: Final = {
 
 
 def forgiving(decoder: Decoder | None) -> Callable[[bytes], Any]:
-    """Give a decoder that never raises: one body that can't be read must not stop those beside it."""
+    """Return a decoder that never raises, so that one bad body does not affect the other messages."""
     read = read_json if decoder is None else decoder
 
     def decode(raw: bytes) -> Any:

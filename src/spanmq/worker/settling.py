@@ -1,4 +1,4 @@
-"""Gathers for a few milliseconds what handlers decided, and tells it to the database, a call a lease."""
+"""Gathers verdicts for a few milliseconds, and sends them to the database, in one call for each lease."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from spanmq.worker.failure import Failure
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
 from spanmq.worker.session import Session, backoff
 
-# Calls at the same time.
+# The number of concurrent calls.
 CALLS_MAX: Final = 3
 
 Bundle = tuple[Holding, Failure | Release | None]
 
 
 class Settler:
-    """Takes verdicts; each reaches the database, unless the worker ends before it can be reached."""
+    """Takes verdicts; each reaches the database, unless the worker ends while it is unreachable."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Settler:
 
     @property
     def backlog(self) -> int:
-        """How many messages wait to be settled, or are being settled."""
+        """The number of messages that wait to be settled, or are being settled."""
         return self._waiting
 
     async def start(self) -> asyncio.Task[None]:
@@ -64,7 +64,7 @@ class Settler:
         return self._task
 
     async def stop(self, seconds: float) -> None:
-        """Settle what is there, at most so long."""
+        """Settle the gathered verdicts, within `seconds`."""
         self._is_stopping = True
         self._wanted.set()
         self._urgent.set()
@@ -92,7 +92,7 @@ class Settler:
         self._waiting += count
         self._wanted.set()
         if holding.undecided == 0:
-            self._urgent.set()  # the lease as a whole is the cheapest to settle
+            self._urgent.set()  # settling the whole lease at once is the cheapest
 
     async def _run(self) -> None:
         while not (self._is_stopping and not self._pending):
@@ -119,14 +119,14 @@ class Settler:
 
     def _ended(self, call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
-        # What is no error of the database is one of ours: the worker must not go on as if nothing was.
+        # Errors other than the database's are bugs: the worker must stop.
         if not call.cancelled() and (error := call.exception()) is not None:
             self.crash(error)
 
     async def _settle(self, holding: Holding, verdict: Failure | Release | None, jobs: list[Job]) -> None:
         ids = [message.message_id for job in jobs for message in job.messages]
         self._seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
-        # A call before this one may have taken effect.
+        # An earlier call may have taken effect.
         is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
         attempt = 0
         while True:
@@ -138,7 +138,7 @@ class Settler:
             except (StatementCancelledError, TransactionConflictError):
                 pass
             except SpanmqError as error:
-                # The queue is gone, a right is missing: another try would meet the same.
+                # The queue was dropped, or a right is missing: a retry would fail, too.
                 self._seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), None))
                 settled = [Settled(message_id, "stale") for message_id in ids]
                 break

@@ -1,7 +1,8 @@
-"""Where handlers run: a fixed number of slots, tasks of the event loop or threads.
+"""The slots in which handlers run: a fixed number of tasks of the event loop, or of threads.
 
-Both kinds have the same face: start, add, take_back, running, abandon, stop. A slot whose handler overran is
-abandoned: it ends when its handler does, and its successor works on. Verdicts are given in the event loop.
+Both kinds have the same interface: start, add, take_back, running, abandon, stop. A slot whose handler
+overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
+event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from spanmq.worker.performing import Performer
 
 OnEnd = Callable[[Job, Verdict], None]
 
-# How long handlers that never wait may keep the event loop for themselves.
+# How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005
 
 
@@ -46,26 +47,26 @@ class TaskSlots:
         self._slots: set[Slot] = set()
 
     async def start(self, count: int) -> None:
-        """Make the slots."""
+        """Create the slots."""
         for _ in range(count):
             self._open()
 
     def add(self, job: Job) -> None:
-        """Have a job performed as soon as a slot is free."""
+        """Queue a job for the next free slot."""
         self._jobs.put_nowait(job)
 
     def take_back(self) -> list[Job]:
-        """Give the jobs that nobody has begun."""
+        """Remove and return the jobs that no slot has begun."""
         return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
 
     def running(self) -> Iterator[tuple[Slot, Job, float]]:
-        """Give the jobs that are being performed, and since when."""
+        """Yield the running jobs, and since when they run."""
         for slot in tuple(self._slots):
             if (job := slot.job) is not None and not job.is_decided:
                 yield slot, job, slot.started_at
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
-        """Cancel a handler, whose job is decided; give the number of handlers that don't end."""
+        """Cancel a handler whose job is decided; return the number of handlers that have not ended."""
         slot.is_abandoned = True
         if slot.task is not None:
             slot.task.cancel()
@@ -74,7 +75,7 @@ class TaskSlots:
         return sum(each.is_abandoned for each in self._slots)
 
     async def stop(self) -> None:
-        """Cancel what still runs."""
+        """Cancel the running handlers."""
         tasks = [slot.task for slot in self._slots if slot.task is not None]
         for task in tasks:
             task.cancel()
@@ -102,7 +103,7 @@ class TaskSlots:
                     except asyncio.CancelledError as error:
                         if slot.task is not None and slot.task.cancelling():
                             raise
-                        verdict = judge(error, job)  # the handler's own doing
+                        verdict = judge(error, job)  # raised by the handler
                     except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
                         verdict = judge(error, job)
                 slot.job = None
@@ -118,7 +119,9 @@ class TaskSlots:
 
 
 class ThreadSlots:
-    """Slots for plain functions, a daemon thread each: one that never returns does not keep the process."""
+    """Slots for plain functions, a daemon thread each: one that never returns does not keep the process
+    alive.
+    """
 
     def __init__(self, performer: Performer, on_end: OnEnd) -> None:
         self._performer = performer
@@ -130,16 +133,16 @@ class ThreadSlots:
         self._loop = asyncio.get_running_loop()
 
     async def start(self, count: int) -> None:
-        """Make the slots."""
+        """Create the slots."""
         for _ in range(count):
             self._open()
 
     def add(self, job: Job) -> None:
-        """Have a job performed as soon as a slot is free."""
+        """Queue a job for the next free slot."""
         self._jobs.put(job)
 
     def take_back(self) -> list[Job]:
-        """Give the jobs that nobody has begun."""
+        """Remove and return the jobs that no slot has begun."""
         jobs = []
         with contextlib.suppress(Empty):
             while True:
@@ -148,21 +151,21 @@ class ThreadSlots:
         return jobs
 
     def running(self) -> Iterator[tuple[Slot, Job, float]]:
-        """Give the jobs that are being performed, and since when."""
+        """Yield the running jobs, and since when they run."""
         for slot in tuple(self._slots):
             if (job := slot.job) is not None and not job.is_decided:
                 yield slot, job, slot.started_at
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
-        """Leave a thread to itself, whose job is decided; give the number of threads that don't end."""
+        """Abandon a thread whose job is decided; return the number of threads that have not ended."""
         slot.is_abandoned = True
         if replace:
             self._open()
-        # A copy, made in one step: a thread that ends takes its slot out meanwhile.
+        # An atomic copy: a thread that ends removes its slot meanwhile.
         return sum(each.is_abandoned for each in tuple(self._slots))
 
     async def stop(self) -> None:
-        """Let the threads that wait end."""
+        """End the idle threads."""
         for _ in tuple(self._slots):
             self._jobs.put(None)
 
@@ -187,7 +190,7 @@ class ThreadSlots:
                 job.seconds = monotonic() - started_at
             slot.job = None
             self._ended.append((job, verdict))
-            # One call for all that end before the loop has come round.
+            # One call for all that end before the event loop runs again.
             if not self._is_woken:
                 self._is_woken = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
@@ -195,7 +198,7 @@ class ThreadSlots:
         self._slots.discard(slot)
 
     def _collect(self) -> None:
-        # First this: what is appended from now on wakes again.
+        # First, so that later results wake the loop again.
         self._is_woken = False
         while self._ended:
             job, verdict = self._ended.popleft()
@@ -204,5 +207,5 @@ class ThreadSlots:
 
 
 def may_begin(job: Job, now: float) -> bool:
-    """Tell whether a job is still to be handled, and its lease holds."""
+    """Return whether a job is still undecided and its lease still valid."""
     return not (job.is_decided or job.holding.is_lost or now >= job.holding.ends_at)

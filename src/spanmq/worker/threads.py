@@ -1,4 +1,4 @@
-"""Threads for plain functions, beside the event loop that a worker's tasks run in."""
+"""Threads for plain functions, beside the event loop of the worker's tasks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 
 class Threads:
-    """Runs functions in threads of one event loop, as many as are called at once.
+    """Runs functions in threads for one event loop, as many as are called concurrently.
 
-    They are daemons: a function that never returns does not keep the process.
+    They are daemon threads: a function that never returns does not keep the process alive.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        # Functions that go on although their callers were cancelled.
+        # Functions that continue although their callers were cancelled.
         self._left: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._is_woken = False
         self._running = 0
@@ -32,7 +32,7 @@ class Threads:
     async def call(self, function: Callable[[], Any]) -> Any:
         """Run a function in a thread, in a copy of the caller's context.
 
-        Once cancelled, it waits for the function, which can't be stopped; a second time it does not.
+        When cancelled, it waits for the function, which cannot be stopped; when cancelled again, it does not.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         self._running += 1
@@ -49,7 +49,7 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """End the threads that have nothing to do."""
+        """End the idle threads."""
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -62,14 +62,14 @@ class Threads:
             except BaseException as raised:  # noqa: BLE001, SystemExit too is only this function's
                 error = raised
             self._ended.append((future, result, error))
-            # One call for all that end before the loop has come round.
+            # One call for all that end before the event loop runs again.
             if not self._is_woken:
                 self._is_woken = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        # First this: what is appended from now on wakes again.
+        # First, so that later results wake the loop again.
         self._is_woken = False
         while self._ended:
             future, result, error = self._ended.popleft()
@@ -81,7 +81,7 @@ class Threads:
             elif error is None:
                 future.set_result(result)
             else:
-                # A future can't carry it.
+                # A future cannot carry this exception.
                 future.set_exception(
                     RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
                 )

@@ -1,4 +1,4 @@
-"""Trace spans of handlers: begun around each call, ended when it is known what became of its messages."""
+"""Trace spans of handlers: started before each call, ended when the outcome of its messages is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from spanmq.tracing import Handling
 from spanmq.worker.event import Event, HandlerOverran, MessageSettled, WorkerStopped
 from spanmq.worker.handler import Handler
 
-# Messages that are tried again, and so many attempts of each: their next trace span links to these.
+# The number of messages whose earlier attempts are remembered: the next trace span of a message links to
+# them.
 EARLIER_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 16
 
@@ -22,7 +23,7 @@ Key = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _Open:
-    """A call of the handler, and how many of its messages nobody has told of yet."""
+    """A call of the handler, and the number of its messages without an outcome."""
 
     handling: Handling
     untold: int
@@ -31,17 +32,17 @@ class _Open:
 class HandlerTraces:
     """Wraps a handler, and observes its worker.
 
-    Of earlier attempts it knows those of this worker; others belong to the same trace, that of the sender.
+    It knows the earlier attempts in this worker; other attempts belong to the same trace, that of the sender.
     """
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._open: dict[Key, _Open] = {}
-        # Of each message the attempts that are to be tried again, and their contexts.
+        # For each message the attempts that will be retried, and their contexts.
         self._earlier: OrderedDict[tuple[str, int], dict[int, Any]] = OrderedDict()
 
     def over(self, handler: Handler) -> Handler:
-        """Give the handler with a trace span around each call."""
+        """Return the handler with a trace span around each call."""
         function = handler.function
 
         async def handle(given: Any, *connection: Any) -> Any:
@@ -55,7 +56,7 @@ class HandlerTraces:
         return replace(handler, function=handle if handler.is_async else handle_in_thread)
 
     def observe(self, event: Event) -> None:
-        """Tell trace spans what became of their messages."""
+        """Record the outcomes of messages in their trace spans."""
         if isinstance(event, MessageSettled):
             self._settled(event)
         elif isinstance(event, HandlerOverran):
@@ -63,7 +64,7 @@ class HandlerTraces:
             if found is not None:
                 found.handling.note("overran", event.message_id)
         elif isinstance(event, WorkerStopped):
-            # Nobody learns any more what became of these.
+            # The outcomes of these will not be known.
             for each in [*self._open.values()]:
                 each.handling.end()
             self._open.clear()
@@ -76,7 +77,7 @@ class HandlerTraces:
         opened = _Open(handling, len(messages))
         for message in messages:
             key = (message.queue, message.message_id, message.attempt)
-            # One that was released comes again with the same attempt, perhaps before that was told.
+            # A released message is delivered again with the same attempt number, perhaps before the event.
             before = self._open.get(key)
             if before is not None:
                 before.handling.end()
@@ -87,9 +88,9 @@ class HandlerTraces:
         return [context for each in messages if each.attempt > 1 for context in self._attempts(each)]
 
     def _attempts(self, message: Message) -> list[Any]:
-        """Give the contexts of its earlier attempts, the first one first."""
+        """Return the contexts of a message's earlier attempts, the first one first."""
         known = dict(self._earlier.get((message.queue, message.message_id), {}))
-        # One that is tried again at once may come before its settlement was told.
+        # A retry without delay may be delivered before the event of its settlement.
         for attempt in range(max(1, message.attempt - ATTEMPTS_MAX), message.attempt):
             opened = self._open.get((message.queue, message.message_id, attempt))
             if opened is not None:

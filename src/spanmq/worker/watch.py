@@ -1,4 +1,4 @@
-"""Looks for handlers that take longer than they may."""
+"""Finds handlers that exceed their time limit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> asyncio.Task[None]:
-        """Begin."""
+        """Start the task."""
         self._task = asyncio.create_task(self._run(), name="spanmq watch")
         return self._task
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -46,7 +46,7 @@ class Watch:
     async def _run(self) -> None:
         shortest = min(self._lease_max, self._limit or self._lease_max)
         tick = max(min(shortest / 20, TICK_SECONDS_MAX), 0.005)
-        # While the lease still holds, so that the nack counts.
+        # While the lease is still valid, so that the nack has an effect.
         lease_limit = self._lease_max - min(2 * tick, self._lease_max / 4)
         while True:
             await asyncio.sleep(tick)

@@ -36,7 +36,7 @@ class SpanmqError(Exception):
         self.function = function
 
     def __str__(self) -> str:
-        """Give the message, then the detail and the hint, a line each."""
+        """Return the message, then the detail and the hint, one per line."""
         lines = [self.message]
         if self.detail:
             lines.append(f"detail: {self.detail}")
@@ -45,7 +45,7 @@ class SpanmqError(Exception):
         return "\n".join(lines)
 
 
-# What the caller gave.
+# Invalid arguments.
 
 
 class InvalidArgumentError(SpanmqError, ValueError):
@@ -146,7 +146,7 @@ class NotPermittedError(SpanmqError):
     """Not supported in this place, for example a write to a view that can't honour it."""
 
 
-# What the database is.
+# The state of the database.
 
 
 class SchemaMissingError(SpanmqError):
@@ -187,7 +187,7 @@ class ServerExhaustedError(SpanmqError):
     """The server is out of disk, memory, connections or locks."""
 
 
-# What happened on the way.
+# Failures during a call.
 
 
 class TransactionConflictError(SpanmqError):
@@ -323,7 +323,7 @@ def from_server(
     queue: str | None = None,
     function: str | None = None,
 ) -> SpanmqError:
-    """Give the typed error for what a server reported."""
+    """Return the typed error for an error of the server."""
     kind = _CLASS_OF_SQLSTATE.get(sqlstate, ServerError)
     if sqlstate.startswith("53"):
         kind = ServerExhaustedError
@@ -346,10 +346,10 @@ def from_server(
 def from_driver(
     error: BaseException, *, queue: str | None = None, function: str | None = None
 ) -> SpanmqError | None:
-    """Give the typed error for any driver's exception, or None when it carries no SQLSTATE.
+    """Return the typed error for any driver's exception, or None when it carries no SQLSTATE.
 
-    Looks through the wrappers of SQLAlchemy (`orig`) and Django (`__cause__`), and reads psycopg's `diag`
-    as well as asyncpg's attributes.
+    Unwraps the exceptions of SQLAlchemy (`orig`) and Django (`__cause__`), and reads psycopg's `diag` as well
+    as asyncpg's attributes.
     """
     seen: BaseException | None = error
     for _ in range(4):  # SQLAlchemy's asyncpg dialect wraps twice
@@ -375,14 +375,16 @@ def from_driver(
 
 
 def is_stale_plan(error: BaseException) -> bool:
-    """Tell whether a statement was prepared before an upgrade changed what it returns; nothing was done."""
+    """Return whether a prepared statement is outdated because an upgrade changed its result; nothing was
+    done.
+    """
     # By the place in the server, which is the same in every language; or by the class of asyncpg.
     place = _text(getattr(error, "diag", None), "source_function")
     return place == "RevalidateCachedQuery" or type(error).__name__ == "InvalidCachedStatementError"
 
 
 def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
-    """Say that a connection broke while a call was on its way."""
+    """Return the error for a connection that was lost during a call."""
     what = f"{function}()" if function else "the commit"
     where = f" on queue {queue!r}" if queue else ""
     return ConnectionLostError(

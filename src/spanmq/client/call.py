@@ -40,15 +40,15 @@ class Rows:
     values: Sequence[Sequence[Any]]
 
     def scalar(self) -> Any:
-        """Give the first column of the only row."""
+        """Return the first column of the only row."""
         return self.values[0][0]
 
     def column(self) -> list[Any]:
-        """Give the first column of each row."""
+        """Return the first column of each row."""
         return [row[0] for row in self.values]
 
     def records(self) -> list[dict[str, Any]]:
-        """Give each row by the names of its columns."""
+        """Return each row as a dictionary."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.values]
 
 
@@ -80,11 +80,11 @@ class Style(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Result]):
-    """A function of schema `pgmq`, if PGMQ has it too, else of schema `spanmq`, with its arguments.
+    """A function of schema `pgmq` if PGMQ has it, otherwise of schema `spanmq`, with its arguments.
 
-    `native` ones are missing in upstream PGMQ. `volatile` ones lose nothing when a crash of the server
-    forgets them, so that they may be committed without waiting for the disk. `idle` ones are made by who has
-    nothing to do: they don't keep the housekeeping awake.
+    `native` ones are missing in upstream PGMQ. `volatile` ones may be lost in a crash of the server without
+    harm, so that they can be committed without waiting for the disk. `idle` ones are polls, which do not make
+    maintenance run more often.
     """
 
     function: str
@@ -98,12 +98,12 @@ class Call(Generic[Result]):
     idle: bool = False
 
     def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
-        """Give the statement; `relaxed` lets its own commit not wait for the disk."""
+        """Return the statement; with `relaxed` its commit does not wait for the disk."""
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
         return _statement(self.function, signature, self.shape, style, relaxed)
 
     def parameters(self) -> dict[str, str | None]:
-        """Give the values by name."""
+        """Return the values by name."""
         return {argument.name: argument.value for argument in self.arguments}
 
 
@@ -179,18 +179,18 @@ def _qualified(function: str) -> str:
     return f"pgmq.{function}" if function in _PGMQ else f"spanmq.{function}"
 
 
-# What a missing function means.
+# Errors of missing functions.
 
 
 def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
-    """Tell whether it is the function called that is missing, and not one that it calls."""
+    """Return whether the called function is missing, rather than one that it calls."""
     return isinstance(error, SchemaMissingError) or (
         error.sqlstate == "42883" and f"{_qualified(call.function)}(" in error.message
     )
 
 
 def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
-    """Give the error that says why there is no such function; `found` is None if nobody could look."""
+    """Return the error that explains a missing function; `found` is None if the schema is not known."""
     function = call.function
     if found == "upstream":
         return NotSupportedByUpstreamError(
@@ -200,7 +200,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             function=function,
             queue=call.queue,
         )
-    # A native call is made only where somebody has seen spanmq.
+    # A native call is made only where spanmq has been detected.
     if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no {_qualified(function)} with these arguments",
@@ -229,7 +229,7 @@ def text(name: str, value: str | None) -> Argument:
         if "\0" in value:
             raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
         if not _has_encoding(value):
-            raise InvalidArgumentError(f"{name} holds half a surrogate pair, which is no character")
+            raise InvalidArgumentError(f"{name} contains an unpaired surrogate, which is not a character")
     return Argument(name, value, "cast({} as text)")
 
 

@@ -112,7 +112,7 @@ def send_messages(
         arguments = (
             argument.queue_name("queue", queue),
             *_batch("messages", chunk),
-            # What is left to its default is not passed: the server's defaults count.
+            # Default values are not passed: the server's defaults apply.
             *given(argument.seconds_from_now, "delay", delay),
             *given(argument.integer, "priority", options.priority or None),
             *given(argument.seconds, "expires_in", options.expires_in),
@@ -140,7 +140,10 @@ def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
 def receive(
     codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int
 ) -> Call[list[Message]]:
-    """Lease messages; a crash that forgets the lease only brings them back sooner: lease ids never repeat."""
+    """Lease messages.
+
+    If a crash loses the lease, they are only received sooner: lease ids are never reused.
+    """
     arguments = (
         argument.queue_name("queue", queue),
         argument.integer("qty", quantity),

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 __all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "in_place", "in_thread"]
 
-# What is stuck in connecting to a server that is away is left behind after this time.
+# A task that is still connecting to an unreachable server is abandoned after this time.
 JOIN_SECONDS: Final = 5.0
 
 Result = TypeVar("Result")
@@ -32,19 +32,19 @@ class AsyncEvent:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiting tasks."""
         self._event.set()
 
     def clear(self) -> None:
-        """Let `wait` wait again."""
+        """Reset the event, so that `wait` waits again."""
         self._event.clear()
 
     def is_set(self) -> bool:
-        """Tell whether `set` was called last."""
+        """Return whether the event is set."""
         return self._event.is_set()
 
     async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109, the twin of threading's
-        """Wait until set, at most `timeout` seconds; tell whether it is set."""
+        """Wait until set, for up to `timeout` seconds; return whether it is set."""
         # Not wait_for: up to Python 3.11 it makes a task of it, and so takes a turn of the loop more.
         try:
             async with asyncio.timeout(timeout):
@@ -66,7 +66,7 @@ class AsyncJob:
         self._task = asyncio.create_task(run(), name=name)
 
     async def join(self) -> None:
-        """Wait for its end, but not for ever."""
+        """Wait for its end, up to a time limit."""
         await asyncio.wait([self._task], timeout=JOIN_SECONDS)
         self._task.cancel()
 
@@ -81,7 +81,7 @@ class Job:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for its end, but not for ever."""
+        """Wait for its end, up to a time limit."""
         self._thread.join(JOIN_SECONDS)
 
 

@@ -1,9 +1,9 @@
-"""When a cron text is due: its times in a time zone, as instants. Reads no clock and no database.
+"""The times of a cron expression in a time zone, as instants. Reads neither a clock nor the database.
 
-Five fields (minute, hour, day of the month, month, day of the week) as Debian's cron reads them, or six, with
-the second before them. On the days on which a clock is changed, as there too: a fixed time that does not
-exist comes right after the gap, one that exists twice comes once; with `*` in the minute or the hour it
-follows the clock.
+An expression has five fields (minute, hour, day of the month, month, day of the week), with the meaning of
+Debian's cron, or six, with the second first. When a clock is changed, Debian's rules apply, too: a fixed time
+that does not exist is moved to the end of the gap, one that exists twice occurs once; with `*` in the minute
+or the hour the expression follows the clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check(cron: str, time_zone: str) -> None:
 
 
 def plan(cron: str, time_zone: str, after: datetime, now: datetime) -> tuple[list[datetime], datetime]:
-    """Give the times after an instant, TIMES_MAX or up to HORIZON from now, and until when these are all."""
+    """Return the times after an instant, TIMES_MAX or up to HORIZON from now, and until when these are all."""
     end = now + HORIZON
     times: list[datetime] = []
     for time in islice(_times(cron, time_zone, after), TIMES_MAX):
@@ -48,7 +48,7 @@ def _times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
         found = CronSim(cron, after.astimezone(zone))
     except CronSimError as error:
         raise InvalidArgumentError(
-            f"{cron!r} is no cron text: {error}",
+            f"{cron!r} is not a cron expression: {error}",
             hint="Such as '*/5 * * * *': minute, hour, day of the month, month, day of the week.",
         ) from error
     return (time.astimezone(UTC) for time in found)

@@ -79,7 +79,7 @@ def driver_of(session: object) -> Driver:
         return _Dbapi(session)
     if "sqlalchemy" in origins and callable(getattr(session, "execute", None)):
         return _Sqlalchemy(session)
-    raise InvalidArgumentError(f"{kind_of(session)} is no connection that a Client knows")
+    raise InvalidArgumentError(f"{kind_of(session)} is not a connection that a Client supports")
 
 
 def driver_of_async(session: object) -> AsyncDriver:
@@ -91,7 +91,7 @@ def driver_of_async(session: object) -> AsyncDriver:
         return _AsyncSqlalchemy(session)
     if ("sqlalchemy" in origins and not _is_async(session)) or callable(getattr(session, "cursor", None)):
         raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: give it to a Client")
-    raise InvalidArgumentError(f"{kind_of(session)} is no connection that an AsyncClient knows")
+    raise InvalidArgumentError(f"{kind_of(session)} is not a connection that an AsyncClient supports")
 
 
 class _Sqlalchemy:
@@ -186,7 +186,7 @@ class _Asyncpg:
 
     async def fetch(self, statement: str, parameters: Parameters) -> Values:
         if self._session.is_closed():
-            # Asyncpg says so by an error that it also raises for what is no loss of a connection.
+            # Asyncpg raises an error that it also uses where the connection is not lost.
             raise ConnectionFailedError("the connection is closed")
         rows: Values = await self._session.fetch(statement, *parameters.values())
         return rows
@@ -199,7 +199,7 @@ class _Asyncpg:
 
 
 def _is_autocommit(connection: object) -> bool:
-    """Tell whether each statement is a transaction; no longer so after a `begin` by hand."""
+    """Return whether each statement is a transaction; False after an explicit `begin`."""
     if getattr(connection, "autocommit", False) is not True:
         return False
     driver = getattr(connection, "driver_connection", connection)  # below SQLAlchemy's
@@ -268,7 +268,7 @@ def refused(what: str) -> NotPermittedError:
 
 
 def _origins(session: object) -> set[str]:
-    """Give the packages of the session's classes: a subclass of the user's is what it derives from."""
+    """Return the packages of the session's classes, so that subclasses count as their base class."""
     return {base.__module__.partition(".")[0] for base in type(session).__mro__}
 
 

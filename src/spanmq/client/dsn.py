@@ -40,14 +40,14 @@ class Timeouts:
                 )
 
 
-# Of a client that is not told otherwise.
+# The default of all clients.
 DEFAULT: Final = Timeouts()
 
 
 def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str | None = None) -> str:
-    """Give a DSN whose connections have these limits; what the DSN itself says goes before.
+    """Return a DSN whose connections have these limits; those in the DSN itself take precedence.
 
-    With None nothing is passed at the start of a connection, as some poolers want it.
+    With None nothing is passed at the start of a connection, as some poolers require.
     """
     try:
         parts: dict[str, Any] = conninfo_to_dict(dsn)
@@ -76,7 +76,7 @@ _SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
 
 
 def unreadable(error: Exception) -> InvalidArgumentError:
-    """Give the error to raise `from None`: a traceback would show the other one's words."""
+    """Return the error to raise `from None`: a traceback would show the other error's text."""
     said = _QUOTED.sub("…", str(error)).strip()
     scheme = _SQLALCHEMY.search(str(error))
     hint = scheme and f"Write postgresql:// in place of {scheme[0]}, which is SQLAlchemy's."

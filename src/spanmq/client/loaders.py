@@ -25,7 +25,7 @@ class JsonLoader(Loader):
 
 
 class ForeignJsonLoader(JsonLoader):
-    """Give it in UTF-8, which a decoder expects, whatever encoding the caller's connection has."""
+    """Return JSON in UTF-8, as a decoder expects, whatever the encoding of the caller's connection."""
 
     def load(self, data: Buffer) -> bytes:
         """Read a value."""
@@ -34,7 +34,7 @@ class ForeignJsonLoader(JsonLoader):
 
 
 class AsciiTextLoader(Loader):
-    """Give text: without an encoding (SQL_ASCII) psycopg leaves it as bytes."""
+    """Return a str: without an encoding (SQL_ASCII) psycopg returns bytes."""
 
     format = Format.BINARY
 

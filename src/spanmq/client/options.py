@@ -27,9 +27,9 @@ def check_source(
             raise InvalidArgumentError(f"{kind_of(pool)} is not asynchronous: give it to a Client")
         if isinstance(pool, AsyncConnectionPool):
             raise InvalidArgumentError(f"{kind_of(pool)} is asynchronous: give it to an AsyncClient")
-        raise InvalidArgumentError(f"{kind_of(pool)} is no pool of psycopg_pool", hint=_place(pool))
+        raise InvalidArgumentError(f"{kind_of(pool)} is not a pool of psycopg_pool", hint=_place(pool))
     if isinstance(connection, str | ConnectionPool | AsyncConnectionPool):
-        raise InvalidArgumentError(f"{kind_of(connection)} is no connection", hint=_place(connection))
+        raise InvalidArgumentError(f"{kind_of(connection)} is not a connection", hint=_place(connection))
 
 
 def check_options(
@@ -64,7 +64,7 @@ def _check_seconds(name: str, value: object, *, or_none: bool) -> None:
 
 
 def check_dsn(dsn: object) -> str:
-    """Give it back if it is a text; raises InvalidArgumentError."""
+    """Return the DSN; raises InvalidArgumentError if it is not a string."""
     if not isinstance(dsn, str):
         raise InvalidArgumentError(f"a DSN is a text, got {kind_of(dsn)}", hint=_place(dsn))
     return dsn

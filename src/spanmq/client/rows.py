@@ -14,8 +14,8 @@ from spanmq.model import GROUP_HEADER, Message, Settled
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
-# What a message is made of, in this order; of two names the first that there is. Those that a function does
-# not give are None.
+# The columns of a message, in this order; of two names, the first that exists. Columns that a function does
+# not return are None.
 COLUMNS: Final = (
     ("msg_id",),
     ("message",),
@@ -79,7 +79,7 @@ def settlements(rows: Rows) -> list[Settled]:
 
 @lru_cache(maxsize=64)
 def _picker(columns: tuple[str, ...]) -> Pick:
-    """Give what takes the fields of a message out of a row, to which a None was added."""
+    """Return a function that picks the fields of a message out of a row, to which a None was added."""
     places = {name: place for place, name in enumerate(columns)}
     return itemgetter(
         *(next((places[name] for name in names if name in places), len(columns)) for names in COLUMNS)

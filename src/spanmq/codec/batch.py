@@ -14,8 +14,8 @@ Encoded = tuple[str, str | None]
 EachHeaders = Headers | Iterable[Headers | None] | None
 EachGroup = str | Iterable[str | None] | None
 
-# One call carries at most so many messages and, roughly, so many bytes: a call's memory is several times its
-# bytes, on both sides.
+# One call carries at most this number of messages and about this number of bytes: a call needs several times
+# its bytes of memory, on both sides.
 MESSAGES_PER_CALL: Final = 1_000
 BYTES_PER_CALL: Final = 8 * 1024 * 1024
 
@@ -68,7 +68,7 @@ def chunks(batch: Iterator[Encoded], messages: int = MESSAGES_PER_CALL) -> Itera
 
 
 def _each(name: str, values: Any, one: type) -> Iterator[Any]:
-    """Give one value for ever, or many in turn."""
+    """Yield one value indefinitely, or each of several."""
     if values is None or isinstance(values, one):
         if name == "bodies":
             raise InvalidArgumentError("a batch cannot be None")

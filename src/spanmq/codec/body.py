@@ -50,7 +50,7 @@ class RawJson:
 
 
 def plain(value: object) -> object:
-    """Give what an encoder knows for a value that JSON doesn't; raises TypeError for any other."""
+    """Return a value that JSON has for one that it has not; raises TypeError for other types."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)
@@ -103,11 +103,11 @@ class Codec:
     place: str | None = None
 
     def of(self, place: str) -> Codec:
-        """Give the codec for a queue, or `topic …`, for which bodies are sealed."""
+        """Return the codec for a queue, or `topic …`, for which bodies are encrypted."""
         return self if self.encryption is None else replace(self, place=place)
 
     def encode(self, body: object) -> str:
-        """Give the JSON text of a body; raises InvalidBodyError or BodyTooLargeError."""
+        """Return the JSON of a body; raises InvalidBodyError or BodyTooLargeError."""
         try:
             text = self._text(body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -127,7 +127,7 @@ class Codec:
         return self.encryption.fingerprint(text, self.place)
 
     def decode(self, raw: bytes | None) -> object:
-        """Give the body that was sent; SQL's null gives None, what can't be read an Unopened."""
+        """Return the decoded body; None for SQL's null, an Unopened for a body that cannot be decoded."""
         if raw is None:
             return None
         if self.encryption is not None and self.place is not None:
@@ -143,7 +143,7 @@ class Codec:
             try:
                 return base64.b64decode(envelope, validate=True)
             except binascii.Error:
-                return value  # somebody else's object that only looks like ours
+                return value  # an object of the user that resembles an envelope
         return value
 
     def _text(self, body: object) -> str:
@@ -165,14 +165,14 @@ class Codec:
 
 
 def unread(raw: bytes, what: str, error: Exception) -> Unopened:
-    """Give what stands for a body when it, or its headers, can't be read."""
+    """Return the placeholder of a body that cannot be decoded, or whose headers cannot be."""
     reason = InvalidBodyError(f"the {what} can't be decoded: {error}")
     reason.__cause__ = error
     return Unopened(raw.decode(errors="replace"), reason)
 
 
 def encode_headers(headers: Headers | None, group: str | None) -> str | None:
-    """Give the JSON text of headers with the group among them; None when there is neither."""
+    """Return the JSON of headers with the group among them; None without either."""
     if headers is None and group is None:
         return None
     if headers is not None and not isinstance(headers, Mapping):
@@ -206,7 +206,8 @@ def _checked(text: str, what: str) -> str:
             size = len(text.encode())
         except UnicodeEncodeError as error:
             raise InvalidBodyError(
-                f"a surrogate without its other half in the {what} is no character", hint=_AS_BYTES.get(what)
+                f"the {what} contains an unpaired surrogate, which is not a character",
+                hint=_AS_BYTES.get(what),
             ) from error
         if size > BODY_BYTES_MAX:
             raise BodyTooLargeError(

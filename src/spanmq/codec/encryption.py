@@ -1,11 +1,11 @@
-"""Bodies that the database can't read: sealed before they are sent, opened after they were received.
+"""Bodies that the database cannot read: encrypted before they are sent, decrypted after they are received.
 
-A body is sealed with AES-256-GCM under a data key, which is sealed under a key of yours and travels with it:
+A body is encrypted with AES-256-GCM under a data key, which is encrypted with your own key and sent along:
 
     {"spanmq.sealed": {"key": "<id of it>", "data_key": "…", "for": "<queue>", "nonce": "…", "text": "…"}}
 
 The queue, the data key and the id of your key are bound to the text: changed, nothing opens. A process makes
-a data key of its own, and another one after an hour or a million bodies. docs/guides/encryption.md tells the rest.
+a data key of its own, and another one after an hour or a million bodies. See docs/guides/encryption.md.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Encryption:
     _state: _State = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no key."""
+        """Raise an error for an invalid key."""
         if not self.keys:
             raise EncryptionError("there is no key")
         for key_id, key in self.keys.items():
@@ -125,7 +125,7 @@ class Encryption:
         return hmac.digest(self._state.fingerprint_key, value, "sha256").hex()
 
     def seal(self, text: str, place: str) -> str:
-        """Give the JSON text of a sealed body, for a queue, or for `topic …`."""
+        """Return the JSON of an encrypted body, for a queue, or for `topic …`."""
         data_key = self._state.sealing()
         nonce = secrets.token_bytes(NONCE_BYTES)
         bound = _bound(place, data_key.key_id, data_key.wrapped)
@@ -140,7 +140,7 @@ class Encryption:
         return json.dumps({SEALED_KEY: envelope}, separators=(",", ":"))
 
     def open(self, raw: bytes, queue: str) -> bytes | Unopened:
-        """Give the JSON of a body; one that is not sealed as it is, unless only sealed ones are taken."""
+        """Return the JSON of a body; an unencrypted one unchanged, unless only encrypted ones are accepted."""
         try:
             envelope = envelope_of(raw)
             if envelope is None:
@@ -190,7 +190,7 @@ class _State:
         self._lock = Lock()
 
     def sealing(self) -> _DataKey:
-        """Give a data key for one more body."""
+        """Return a data key for one more body."""
         with self._lock:
             current = self._sealing
             if current is None or current.left <= 0 or current.until < monotonic():
@@ -208,7 +208,7 @@ class _State:
             return current
 
     def opening(self, key_id: str, wrapped: str) -> AESGCM:
-        """Give the data key that travelled with a body; raises ValueError or InvalidTag for what is none."""
+        """Return the data key that was sent with a body; raises ValueError or InvalidTag for an invalid one."""
         with self._lock:
             if (known := self._opened.get((key_id, wrapped))) is not None:
                 self._opened.move_to_end((key_id, wrapped))
@@ -233,7 +233,7 @@ def read_keys(text: str, where: str) -> dict[str, bytes]:
         found = _LINE.fullmatch(line)
         if found is None:
             raise EncryptionError(
-                f"line {number} of {where} is no key", hint="A line is an id and 32 bytes in base64."
+                f"line {number} of {where} is not a key", hint="A line is an id and 32 bytes in base64."
             )
         if found["id"] in keys:
             raise EncryptionError(f"{where} has the key {found['id']!r} twice")
@@ -250,7 +250,7 @@ def new_line(key_id: str) -> str:
 
 
 def envelope_of(raw: bytes) -> dict[str, str] | None:
-    """Give what a sealed body consists of; None for any other body."""
+    """Return the parts of an encrypted body; None for any other body."""
     # Cheap for bodies that are not: the mark stands at the start, whoever wrote the JSON.
     if MARK not in raw[: len(MARK) + 8]:
         return None

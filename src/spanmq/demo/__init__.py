@@ -73,7 +73,7 @@ def run(
 
 @contextlib.contextmanager
 def _server(dsn: str | None) -> Iterator[str]:
-    """Give the address of a database, and a server under it if nobody has one."""
+    """Yield the DSN of a database; starts a server if none is given."""
     if dsn is not None:
         yield dsn
         return
@@ -86,7 +86,7 @@ def _server(dsn: str | None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
-    """Make the queue, and drop it at the end; somebody else's is never touched."""
+    """Create the queue, and drop it at the end; an existing one is never touched."""
     client.admin.version()  # before anything is made: upstream PGMQ has no leases
     if queue.lower() in (each.name.lower() for each in client.queues.list()):
         raise SpanmqError(

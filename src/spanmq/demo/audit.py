@@ -38,7 +38,7 @@ class Tally:
 
     @property
     def checksum(self) -> str:
-        """Give the sum, modulo 2^128, in hexadecimal."""
+        """Return the sum, modulo 2^128, in hexadecimal."""
         return f"{self._sum % (1 << CHECKSUM_BITS):032x}"
 
 
@@ -78,13 +78,13 @@ def tally_archive(client: Client, queue: str, tick: Tick) -> Tally:
 
 
 def compare(file: Tally, archive: Tally, *, left: int) -> tuple[Check, ...]:
-    """Say whether nothing is lost, duplicated or changed, and nothing is left in the queue."""
+    """Return the checks: nothing is lost, duplicated or changed, and nothing is left in the queue."""
     difference = archive.count - file.count
     counted = f"{file.count:,} in the file, {archive.count:,} in the archive"
     return (
         Check("nothing lost", difference >= 0, counted),
         Check("nothing duplicated", difference <= 0, counted),
-        # Of other messages than were sent the checksum differs even where the count is right.
+        # If other messages than those sent are found, the checksum differs even if the count is equal.
         Check("nothing changed", file.checksum == archive.checksum, f"{file.checksum} {archive.checksum}"),
         Check("nothing left in the queue", left == 0, f"{left:,}"),
     )

@@ -14,7 +14,7 @@ Tick = Callable[[str, int], None]
 
 @contextmanager
 def display(rows: int) -> Iterator[Tick]:
-    """Give the function that shows how far each step is, of so many rows."""
+    """Yield a function that shows the progress of each step, out of `rows`."""
     if sys.stderr.isatty():
         with _bars(rows) as tick:
             yield tick
@@ -23,7 +23,7 @@ def display(rows: int) -> Iterator[Tick]:
 
 
 def say(text: str) -> None:
-    """Say what comes now."""
+    """Print the next step."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

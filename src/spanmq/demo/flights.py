@@ -29,7 +29,7 @@ def find_file() -> Path:
 
 
 def read_flights(path: Path, rows: int) -> Iterator[Flight]:
-    """Give the first flights of the file, one by one; what is not known is None."""
+    """Yield the first flights of the file; unknown values are None."""
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as compressed:
         lines = csv.reader(io.TextIOWrapper(compressed, encoding="utf-8", newline=""))
         columns = [(name, name in TEXT_COLUMNS) for name in next(lines)]
@@ -41,6 +41,6 @@ def read_flights(path: Path, rows: int) -> Iterator[Flight]:
 
 
 def group_of(flight: Flight) -> str | None:
-    """Give the aircraft: its flights keep their order."""
+    """Return the aircraft: its flights are delivered in order."""
     tail_number: str | None = flight["tailnum"]
     return tail_number

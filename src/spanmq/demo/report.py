@@ -35,11 +35,11 @@ class DemoReport:
 
     @property
     def passed(self) -> bool:
-        """Tell whether all checks passed."""
+        """Return whether all checks passed."""
         return all(check.passed for check in self.checks)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Give names and values for a table."""
+        """Return names and values for a table."""
         each = self.wal_bytes / max(self.rows, 1)
         return [
             ("flights", f"{self.rows:,}, by {self.consumers} consumers"),
@@ -58,9 +58,9 @@ class DemoReport:
 
 
 def peak_memory_bytes() -> int:
-    """Give the most memory that this process ever had.
+    """Return the peak memory of this process in bytes.
 
-    On Linux from /proc: getrusage counts what the process had before exec too, that of whoever started it.
+    On Linux from /proc: getrusage also counts the memory before exec, that of the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -55,6 +55,6 @@ def _path_of(folder: str | Path) -> Path:
         path = Path(folder).expanduser()
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: nobody has this home
-        raise EmbeddedFolderError(f"{folder!r} is no folder: {error}", hint=ELSEWHERE) from error
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
+        raise EmbeddedFolderError(f"{folder!r} is not a folder: {error}", hint=ELSEWHERE) from error
     return path

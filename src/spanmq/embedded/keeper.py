@@ -65,8 +65,8 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 def open_lock(path: str | Path) -> int:
     """Open a file for its lock; `close_lock` closes it.
 
-    The lock is shared with whoever is forked meanwhile, in whatever thread, and would be held for as long as
-    that child lives: so the child closes it at once.
+    A child that any thread forks meanwhile shares the lock, and would hold it as long as it lives: so the
+    child closes it at once.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     _open_locks.add(fd)
@@ -101,10 +101,10 @@ def try_lock(fd: int, operation: int) -> bool:
 
 
 def is_locked(path: str | Path) -> bool:
-    """Tell whether another open file holds the `flock` of `path` exclusively.
+    """Return whether another open file holds the `flock` of `path` exclusively.
 
-    For the file `server` this is the truth about the server: its processes, and nobody else, inherit the
-    lock, so it is free when the last of them is gone. A process id in a file can't promise that.
+    For the file `server` this determines whether the server runs: only its processes inherit the lock, so it
+    is free when the last of them has ended. A process id in a file does not prove that.
     """
     try:
         fd = open_lock(path)
@@ -117,7 +117,9 @@ def is_locked(path: str | Path) -> bool:
 
 
 def has_its_name(fd: int, path: str | Path) -> bool:
-    """Tell whether an open file still is what `path` names: its folder was neither moved nor deleted."""
+    """Return whether an open file still is the one that `path` names: its folder was neither moved nor
+    deleted.
+    """
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116, as Path has no fstat
     except (FileNotFoundError, NotADirectoryError):
@@ -125,7 +127,7 @@ def has_its_name(fd: int, path: str | Path) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process, empty if it ended (also as a zombie that nobody has reaped)."""
+    """Return the command line of a process, empty if it has ended (even if it has not been reaped)."""
     if HAS_PROC:
         with contextlib.suppress(OSError):
             return Path(PROC, str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -147,12 +149,12 @@ def processes_of(tag: str) -> list[int]:
 
 
 def is_of(pid: int, tag: str) -> bool:
-    """Tell whether a process is alive and belongs to the server with this `tag`."""
+    """Return whether a process is alive and belongs to the server with this `tag`."""
     return is_title(command_of(pid), tag)
 
 
 def is_title(command: str, tag: str) -> bool:
-    """Tell whether this is the command line of a postmaster or a session (a keeper's names the tag too)."""
+    """Return whether this is the command line of a postmaster or a session (a keeper's has the tag, too)."""
     # The program's own path may hold spaces. In a keeper's JSON a quotation mark follows it.
     return tag in command and re.match(r"(.*/)?postgres(:? )", command) is not None
 
@@ -173,9 +175,9 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def stop(*, data: str | Path, server_lock: str | Path, tag: str, keep_data: bool = True) -> bool:
-    """Stop a server and return whether it is gone: politely, then firmly, then with SIGKILL.
+    """Stop a server and return whether it has ended: fast shutdown first, then immediate, then SIGKILL.
 
-    A server whose data nobody wants (`keep_data` False) is spared the last checkpoint.
+    A server whose data is not kept (`keep_data` False) skips the last checkpoint.
     """
 
     def is_gone() -> bool:
@@ -201,7 +203,7 @@ def stop_unheld(
     tag: str,
     keep_data: bool,
 ) -> None:
-    """Stop the server that nobody holds any more, also if its folder was moved or deleted while it ran."""
+    """Stop the server if no process holds it, even if its folder was moved or deleted while it ran."""
     is_here = has_its_name(holders_fd, holders)
     if is_here or not Path(holders).exists():  # else it is the folder of another server by now
         stop(data=data, server_lock=server_lock, tag=tag, keep_data=keep_data)
@@ -223,7 +225,7 @@ def stop_stray(*, data: str | Path, tag: str) -> bool:
     polite = [] if Path(data).exists() else [(signal.SIGQUIT, IMMEDIATE_STOP_SECONDS)]
     for number, seconds in [*polite, (signal.SIGKILL, KILL_SECONDS)]:
         for pid in strays():
-            # The postmaster ends its sessions, and gives back shared memory.
+            # The postmaster ends its sessions, and releases shared memory.
             if number == signal.SIGKILL or re.match(r"(.*/)?postgres -D ", command_of(pid)):
                 send(pid, number)
         if wait_until(lambda: not strays(), seconds):
@@ -232,7 +234,7 @@ def stop_stray(*, data: str | Path, tag: str) -> bool:
 
 
 def works_in(pid: int, data: str | Path) -> bool:
-    """Tell whether a process has this as its current folder; where nobody can say, no."""
+    """Return whether a process has this as its current folder; False if that is not known."""
     with contextlib.suppress(OSError):
         return Path(PROC, str(pid), "cwd").readlink() == Path(data).resolve()
     return False
@@ -251,7 +253,7 @@ def kill(*, server_lock: str | Path, tag: str) -> bool:
 
 
 def main(argument: str) -> None:
-    """Start the server, then wait until it ends or until nobody holds it."""
+    """Start the server, then wait until it ends or until no process holds it."""
     spec = Spec(**json.loads(argument))
     if os.fork():
         os._exit(0)  # whoever started us reaps this half at once and never has a zombie of ours

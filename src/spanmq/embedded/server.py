@@ -48,7 +48,7 @@ from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, Embedd
 
 # Sessions notice the death of their postmaster at once unless they compute; those are not waited for.
 ORPHAN_SECONDS = 2.0
-# Leaving waits this long for somebody who is just starting or leaving, then leaves the rest to them.
+# How long `close` waits for a process that starts or leaves; after that the server is left to it.
 LEAVE_SECONDS = 10.0
 
 
@@ -110,7 +110,7 @@ class EmbeddedServer:
         return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port={PORT}"
 
     def close(self) -> None:
-        """Let go of the server; if nobody else holds it, stop it and return when it has stopped."""
+        """Release the server; if no other process holds it, stop it and return when it has stopped."""
         if os.getpid() != self._process_id:  # before the lock: another thread may have had it at the fork
             return
         with self._closing:
@@ -168,7 +168,7 @@ def join(
                 check_version(folder, version)  # again: another may have made the data just now
                 run(folder, binaries, settings=settings, timeout=timeout, keep_data=keep_data)
         except BaseException:
-            keeper.close_lock(holders_fd)  # a server that started for nobody else is stopped by its keeper
+            keeper.close_lock(holders_fd)  # the keeper stops a server without holders
             raise
     return EmbeddedServer(folder, holders_fd, version=version, keep_data=keep_data)
 
@@ -250,7 +250,7 @@ def run(
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
             raise EmbeddedStartError(
-                f"the server in {folder.path} was started by somebody else this instant; try again"
+                f"the server in {folder.path} is being started by another process; try again"
             )
         spec = keeper.Spec(
             command=command,

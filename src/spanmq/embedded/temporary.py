@@ -17,14 +17,15 @@ from spanmq.errors import EmbeddedError, EmbeddedStartError
 
 # What `mkdtemp` makes of it has eight characters more.
 PREFIX = "spanmq-"
-# In the file `start` of a folder that may go: another of such a name may hold somebody's data.
+# Contained in the file `start` of a folder that may be deleted: a folder with a similar name may hold other
+# data.
 MARK = "temporary"
-# So long after a folder was made nobody is about to begin with it.
+# After this time no process is about to use a new folder.
 ABANDONED_SECONDS = 600.0
 
 
 class TemporaryServer:
-    """A throw-away server: `dsn`, `dsn_for(database)`, and the means to crash it and bring it back."""
+    """A temporary server: `dsn`, `dsn_for(database)`, and methods to crash and restart it."""
 
     __slots__ = ("_folder", "_hold", "_settings", "_timeout", "binaries", "version")
 
@@ -55,7 +56,7 @@ class TemporaryServer:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the server takes connections."""
+        """Return whether the server accepts connections."""
         return self._folder.is_ready()
 
     def dsn_for(self, database: str) -> str:

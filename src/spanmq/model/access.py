@@ -17,7 +17,9 @@ class QueueGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """Who may do what over HTTP: `verbs` with queues whose names fit one of `queues`; * is any characters."""
+    """The rights of a token over HTTP: `verbs` on queues whose names match one of `queues`; * is any
+    characters.
+    """
 
     name: str
     queues: list[str]

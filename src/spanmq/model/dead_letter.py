@@ -10,10 +10,10 @@ from typing import Any, TypedDict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that was given up, and its story.
+    """A dead letter and its history.
 
-    `history` holds its earlier failures, the oldest first, with the keys of `failures`. One that was put back
-    has `redriven_at`; it may have died again since, as a dead letter of its own.
+    `history` holds its earlier failures, the oldest first, with the keys of `failures`. A redriven one has
+    `redriven_at`; it may have failed again since, as a dead letter of its own.
     """
 
     dead_letter_id: int
@@ -48,7 +48,7 @@ class DeadLetterCount:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """A dead letter that was put back, and when it becomes visible."""
+    """A redriven dead letter, and when it becomes visible."""
 
     message_id: int
     visible_at: datetime

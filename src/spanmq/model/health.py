@@ -8,12 +8,12 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:
-    """How a queue is now: messages by state, ages in seconds (None: there is no such), who is at work.
+    """The current state of a queue: messages by state, ages in seconds (None: no such message), receivers.
 
-    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` are leases that run, and one
-    more while somebody waits. `oldest_snapshot_seconds` is of the whole cluster. A worker whose circuit
-    breaker is open receives nothing until `breaker_open_until`. `silent_receivers` are Spark streams that
-    hold messages and have not called for a quarter of an hour.
+    `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` is the number of running
+    leases, plus one while a receiver waits. `oldest_snapshot_seconds` is that of the whole cluster. A worker
+    whose circuit breaker is open receives nothing until `breaker_open_until`. `silent_receivers` are Spark
+    streams that hold messages and have not called for a quarter of an hour.
     """
 
     queue: str
@@ -56,9 +56,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestStatistics:
-    """How a queue stood at its last sample (`sampled_at` None: there is none), and two counts of now.
+    """The state of a queue at its last sample (`sampled_at` None: not sampled yet), and four current values.
 
-    Of now are `sent_total`, which only rises, `dead_letters`, `is_paused` and `breaker_open_until` (see
+    Current are `sent_total`, which only rises, `dead_letters`, `is_paused` and `breaker_open_until` (see
     QueueHealth). The others are as in a Sample.
     """
 

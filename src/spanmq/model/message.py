@@ -17,12 +17,11 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One delivery of a message, or a look at one.
+    """One delivery of a message, or a message that was peeked at.
 
-    `attempt` counts deliveries, this one included (0: never delivered). Before `leased_until` nobody else
-    gets it. `lease_id` and `slot` are there only after `receive`: PGMQ's calls have no lease to name;
-    `archived_at` only after `peek_archive`.
-    `last_error` is the text of the last failure, if any.
+    `attempt` counts deliveries, including this one (0: never delivered). Until `leased_until` no other
+    receiver gets it. `lease_id` and `slot` are set only by `receive`, because PGMQ's calls have no lease;
+    `archived_at` only by `peek_archive`. `last_error` is the text of the last failure, if any.
     """
 
     queue: str
@@ -40,13 +39,13 @@ class Message:
     archived_at: datetime | None = None
 
     def parse(self, kind: type[Kind]) -> Kind:
-        """Make a `kind` of the body: a Pydantic model by validation, a dataclass by annotations, in depth.
+        """Return the body as a `kind`: a Pydantic model by validation, a dataclass by annotations, in depth.
 
-        What the encoder made plain comes back as it was sent: dataclasses and models within, dates, times,
-        UUIDs, enumerations, tuples, whole numbers as keys. A dataclass takes no notice of fields that it
-        doesn't know, so that a sender may be a release ahead. Raises InvalidBodyError for a body that doesn't
-        fit a dataclass, TypeError for a `kind` that is neither, NameError for annotations that can't be read;
-        a model raises what it raises.
+        Values that the encoder converted are converted back: dataclasses and models within, dates, times,
+        UUIDs, enumerations, tuples, integers as keys. Fields that a dataclass does not have are ignored, so
+        that a sender may be a release ahead. Raises InvalidBodyError for a body that does not match a
+        dataclass, TypeError for a `kind` that is neither, NameError for unresolvable annotations; a model
+        raises its own errors.
         """
         if hasattr(kind, "model_validate"):
             model: Kind = parse(self.body, kind)
@@ -74,11 +73,11 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of one message in a call that settles it.
+    """The outcome for one message of a call that settles it.
 
-    `ack` gives "acked" or "stale" (this lease no longer holds it: nothing was done to it), `nack` "retrying",
-    "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel` gives
-    "cancelled", "processing" (somebody holds it) or "unknown".
+    `ack` returns "acked" or "stale" (this lease no longer holds the message, which is unchanged), `nack`
+    "retrying", "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel`
+    returns "cancelled", "processing" (a receiver holds it) or "unknown".
     """
 
     message_id: int
@@ -113,10 +112,10 @@ class Routed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLease:
-    """What one receive took and holds still: `messages`, the ids of which are first_id to last_id.
+    """The messages that a lease still holds: `messages`, with ids from first_id to last_id.
 
-    `is_expired`: the lease ran out, and nobody has received them again yet. Its number is not told: with it
-    they could be settled.
+    `is_expired`: the lease has expired, and they have not been received again yet. The lease id is not
+    included: with it they could be settled.
     """
 
     leased_at: datetime

@@ -1,9 +1,9 @@
-"""How a class comes back out of JSON: the other direction of `body.plain`.
+"""Parsing of classes from JSON: the inverse of `body.plain`.
 
-What that makes plain is made again, by the annotations: dataclasses and Pydantic models, dates, times, UUIDs
-and enumerations, wherever they stand; and tuples and whole numbers as keys, of which JSON makes lists and
-texts. What has another annotation stays as it came, and nothing else is checked but literals, which tell the
-classes of a union apart: who wants more sends Pydantic models.
+Values are converted by the annotations: dataclasses and Pydantic models, dates, times, UUIDs and
+enumerations, at any depth; and tuples and integers as keys, which JSON represents as lists and strings.
+Values with other annotations are returned unchanged, and nothing else is checked except literals, which
+distinguish the classes of a union: use Pydantic models for more validation.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def parse(value: object, kind: Any) -> Any:
 
 
 def dataclass_of(kind: Any) -> type | None:
-    """Give the dataclass that an annotation names, with or without its arguments; None if it is none."""
+    """Return the dataclass of an annotation, with or without its arguments; None for other annotations."""
     origin = typing.get_origin(kind) or kind
     return origin if isinstance(origin, type) and dataclasses.is_dataclass(origin) else None
 
 
 def _unwrapped(kind: Any) -> Any:
-    """Give what an alias, a NewType, Annotated or Final stands for."""
+    """Return the type behind an alias, a NewType, Annotated or Final."""
     while True:
         if typing.get_origin(kind) in (Annotated, Final):
             kind = typing.get_args(kind)[0]
@@ -177,9 +177,9 @@ def _parse_literal(value: object, arguments: tuple[Any, ...]) -> object:
 
 
 def _parse_union(value: object, arguments: tuple[Any, ...]) -> object:
-    """Give the first that can be made of it, in the order in which they are written.
+    """Return the value as the first type of a union that accepts it, in the order in which they are written.
 
-    Of several dataclasses one that knows every field comes before those that would lose some.
+    A dataclass that has every field takes precedence over one that would lose some.
     """
     reasons = []
     kinds = [_unwrapped(argument) for argument in arguments]
@@ -200,7 +200,7 @@ def _parse_union(value: object, arguments: tuple[Any, ...]) -> object:
 
 
 def _loses(value: object, kind: Any) -> bool:
-    """Tell whether a dataclass made of it would lack some of its fields."""
+    """Return whether parsing as a dataclass would lose some fields."""
     return isinstance(value, Mapping) and not value.keys() <= _annotations(dataclass_of(kind)).keys()
 
 

@@ -8,9 +8,9 @@ from typing import TypedDict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The settings of a queue, those with their default too; seconds, counts, or intervals as text.
+    """The settings of a queue, including those with default values; seconds, counts, or intervals as text.
 
-    `max_attempts` 0 is no limit, as is None for the other limits.
+    `max_attempts` 0 means unlimited, as does None for the other limits.
     """
 
     max_attempts: int

@@ -32,11 +32,11 @@ class ShardMap:
         return {**(self.former or {}), **self.shards}
 
     def shard_of(self, group: str | None, key: str | int | None, turn: Iterator[int]) -> str:
-        """Give the shard that a message belongs to.
+        """Return the shard of a message.
 
-        By group: the one of highest weight for this group, so that a change moves as few groups as can be;
-        a message without a group goes by turn. By key: an integer modulo the number of shards, or so the
-        hash of a text. By turn: each message to the next.
+        By group: the shard with the highest weight for this group, so that a change moves as few groups as
+        possible; messages without a group use the shards in turn. By key: an integer modulo the number of
+        shards, or the hash of a string. By turn: each message to the next shard.
         """
         if self.routing == "key":
             if key is None:
@@ -49,7 +49,7 @@ class ShardMap:
         return names[next(turn) % len(names)]
 
     def former_shard_of(self, group: str | None) -> str | None:
-        """Give the shard where a group may still have messages, if a change is taking it elsewhere."""
+        """Return the shard that may still have messages of a group, if a change is moving it."""
         if self.former is None or group is None or self.routing != "group":
             return None
         before = heaviest(self.former, group)

@@ -1,7 +1,7 @@
-"""Trace spans around what a client and a worker do with messages, if anybody traces; docs/guides/tracing.md.
+"""Trace spans for the messages of clients and workers, if tracing is enabled; see docs/guides/tracing.md.
 
-Nothing is imported for it: who traces has imported OpenTelemetry and configured a tracer provider. Until then
-each function here gives one and the same object, which does nothing.
+No package is imported for it: a traced program has imported OpenTelemetry and configured a tracer provider.
+Without that, each function here returns the same object, which does nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Sending(Protocol):
     ) -> None: ...
 
     def one(self, headers: Headers | None) -> Headers | None:
-        """Give the headers of one message, or of all, with the trace among them unless they have one."""
+        """Return the headers of one message, or of all, with the trace added unless they have one."""
 
     def each(self, headers: EachHeaders) -> EachHeaders:
-        """Give the headers of each message so."""
+        """Return the headers of each message with the trace added."""
 
     def sent(self, message_id: int) -> int:
         """Note the id of the one message that was sent; give it back."""
@@ -41,7 +41,7 @@ class Sending(Protocol):
 
 
 class Receiving(Protocol):
-    """A block that receives; without a message nothing is told of it."""
+    """A block that receives; without a message it is not recorded."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -62,20 +62,20 @@ class Handling(Protocol):
 
     @property
     def context(self) -> Any:
-        """What later attempts may link to; None where nobody traces."""
+        """The context that later attempts may link to; None without tracing."""
 
     def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
         """Add an event, of one message or of all; what is None is left out."""
 
     def fail(self, error_type: str, text: str) -> None:
-        """Say that it failed, unless an exception has said so."""
+        """Record a failure, unless an exception has recorded it."""
 
     def end(self) -> None:
         """End what was kept open; its time is that of the block."""
 
 
 class Untraced:
-    """What stands for all of them where nobody traces."""
+    """Replaces all of them without tracing."""
 
     __slots__ = ()
 
@@ -91,22 +91,22 @@ class Untraced:
         """Do nothing."""
 
     def one(self, headers: Headers | None) -> Headers | None:
-        """Give them as they are."""
+        """Return the headers unchanged."""
         return headers
 
     def each(self, headers: EachHeaders) -> EachHeaders:
-        """Give them as they are."""
+        """Return the headers unchanged."""
         return headers
 
     def sent(self, message_id: int) -> int:
-        """Give it back."""
+        """Return the id."""
         return message_id
 
     def sent_many(self, count: int) -> None:
         """Do nothing."""
 
     def received(self, messages: list[Message]) -> list[Message]:
-        """Give them back."""
+        """Return the messages."""
         return messages
 
     def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
@@ -126,7 +126,7 @@ _telemetries: Final[WeakKeyDictionary[Any, Telemetry]] = WeakKeyDictionary()
 
 
 def is_on() -> bool:
-    """Tell whether a tracer is configured."""
+    """Return whether a tracer is configured."""
     return _telemetry() is not None
 
 
@@ -170,9 +170,9 @@ def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:
 
 
 def _telemetry() -> Telemetry | None:
-    """Give what traces; a look into a dictionary where OpenTelemetry was never imported."""
+    """Return the telemetry; only a dictionary lookup where OpenTelemetry was never imported."""
     api = sys.modules.get("opentelemetry.trace")
-    # While another thread imports it, it is there with nothing in it.
+    # While another thread imports it, the module exists but is empty.
     provider_of = None if api is None else getattr(api, "get_tracer_provider", None)
     if api is None or provider_of is None:
         return None

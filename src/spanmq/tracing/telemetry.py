@@ -35,7 +35,7 @@ class Telemetry:
 
     @property
     def fields(self) -> set[str]:
-        """Give the names of the headers in which traces travel."""
+        """Return the names of the headers that carry a trace."""
         return propagate.get_global_textmap().fields
 
     def sending(self, operation: str, destination: str) -> Sending:
@@ -69,13 +69,13 @@ class Telemetry:
             span.add_event(operation, {"spanmq.outcome": outcome, BATCH: count})
 
     def carrier(self, headers: Mapping[str, Any] | None) -> dict[str, str]:
-        """Give the headers that carry a trace; anybody may have written anything there."""
+        """Return the headers that carry a trace; a sender may have written any value there."""
         if not headers:
             return {}
         return {name: value for name in self.fields if isinstance(value := headers.get(name), str)}
 
     def origin(self, headers: Mapping[str, Any] | None) -> tuple[Context, SpanContext] | None:
-        """Give the context in which a message was made, if its headers tell it."""
+        """Return the context in which a message was created, if its headers contain it."""
         carrier = self.carrier(headers)
         if not carrier:
             return None
@@ -84,7 +84,7 @@ class Telemetry:
         return (found, made_in) if made_in.is_valid else None
 
     def links(self, messages: Iterable[Message]) -> list[Link]:
-        """Give a link to the context of each message that has one."""
+        """Return a link to the context of each message that has one."""
         found = ((message, self.origin(message.headers)) for message in messages)
         return [Link(origin[1], {MESSAGE_ID: str(message.message_id)}) for message, origin in found if origin]
 
@@ -120,7 +120,7 @@ class Sending:
         self._span.end()
 
     def one(self, headers: Headers | None) -> Headers | None:
-        """Give the headers with the context, unless they have one."""
+        """Return the headers with the context, unless they have one."""
         given: object = headers
         if not self._carrier or not isinstance(given, Mapping | None):
             return headers
@@ -131,7 +131,7 @@ class Sending:
         return {**(headers or {}), **self._carrier}
 
     def each(self, headers: EachHeaders) -> EachHeaders:
-        """Give the headers of each."""
+        """Return the headers of each message with its context."""
         if headers is None or isinstance(headers, Mapping):
             return self.one(headers)
         given: object = headers
@@ -173,7 +173,7 @@ class Receiving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Tell it."""
+        """Record the error, if any."""
         if error is None and not self._messages:
             return
         span = self._telemetry.tracer.start_span(
@@ -267,7 +267,7 @@ class Handling:
         self._span.add_event(event, told)
 
     def fail(self, error_type: str, text: str) -> None:
-        """Say that it failed."""
+        """Record a failure."""
         if not self._has_failed:
             self._has_failed = True
             self._span.set_attribute("error.type", error_type)
@@ -281,7 +281,7 @@ class Handling:
 
 
 def described(kind: str, operation: str, destination: str) -> Attributes:
-    """Give the attributes that every operation has."""
+    """Return the attributes that every operation has."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.type": kind,
@@ -291,7 +291,7 @@ def described(kind: str, operation: str, destination: str) -> Attributes:
 
 
 def fail(span: Span, error: BaseException) -> None:
-    """Say what an operation failed of."""
+    """Record the error of a failed operation."""
     if span.is_recording():
         name = type(error).__qualname__
         span.record_exception(error)

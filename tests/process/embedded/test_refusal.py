@@ -104,7 +104,7 @@ def test_no_temporary_folder_is_said(parent: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~nobody-of-this-name/x", 5], ids=ascii)
 def test_what_is_no_folder_is_said(name: Any) -> None:
-    with pytest.raises(EmbeddedFolderError, match="is no folder"):
+    with pytest.raises(EmbeddedFolderError, match="is not a folder"):
         embedded.start(name)
 
 

@@ -1,4 +1,4 @@
-"""How a call reaches the database: over a pool, or over one connection that somebody else may own.
+"""How a call reaches the database: over a pool, or over one connection, which may belong to the caller.
 
 Every exception of psycopg becomes one of spanmq.errors here.
 """
@@ -51,7 +51,7 @@ class AsyncLink(Protocol):
         """Run calls in one transaction, or under one savepoint of the caller's."""
 
     async def address(self) -> str:
-        """Give the DSN for another connection to the same database."""
+        """Return the DSN for another connection to the same database."""
 
 
 class AsyncPoolLink:
@@ -117,7 +117,7 @@ class AsyncPoolLink:
             await self.pool.close()
 
     def _is_of_another_process(self) -> bool:
-        """Tell whether there was a fork since it was opened; a pool of the user's is his affair."""
+        """Return whether the process has forked since it was opened; not checked for a caller's pool."""
         return self._opened_by != 0 and self._opened_by != getpid()
 
     async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
@@ -128,7 +128,7 @@ class AsyncPoolLink:
         try:
             async with self.lend() as connection:
                 result = await execute(connection, call, relaxed=call.volatile and not self._durable)
-            # Who only looks, and finds nothing, is idle.
+            # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
             return result
@@ -208,7 +208,7 @@ class AsyncPoolLink:
 
     @asynccontextmanager
     async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """Give a connection to keep for long: a new one, or one of a pool that isn't ours."""
+        """Yield a connection for long use: a new one, or one of the caller's pool."""
         if self.dsn is None:
             async with self.lend() as connection:
                 yield connection
@@ -223,7 +223,7 @@ class AsyncPoolLink:
             yield connection
 
     async def address(self) -> str:
-        """Give the DSN of the pool."""
+        """Return the DSN of the pool."""
         if self.dsn is not None:
             return self.dsn
         async with self.lend() as connection:
@@ -254,7 +254,7 @@ class AsyncConnectionLink:
         return self._connection
 
     def end(self) -> None:
-        """Let go of the connection, which goes back to its pool."""
+        """Return the connection to its pool."""
         self._is_over = True
 
     async def run(self, call: Call[Result]) -> Result:
@@ -295,12 +295,12 @@ class AsyncConnectionLink:
             yield self
 
     async def address(self) -> str:
-        """Give the DSN of the connection."""
+        """Return the DSN of the connection."""
         return address_of(self.connection)
 
 
 def cursor_of(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
-    """Give a cursor of ours: the caller's connection may make cursors and rows of another kind."""
+    """Return a plain cursor: the caller's connection may have another cursor class or row factory."""
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     encoding = connection.info.encoding
     foreign = encoding not in ("utf-8", "ascii")
@@ -358,7 +358,7 @@ async def _fetch(cursor: AsyncCursor[Any]) -> Sequence[Sequence[Any]]:
 
 
 def columns_of(cursor: AsyncCursor[Any]) -> tuple[str, ...]:
-    """Give the names of a result's columns; not by `description`, which looks each type up."""
+    """Return the names of a result's columns; not from `description`, which looks each type up."""
     result = cursor.pgresult
     if result is None:
         return ()
@@ -412,7 +412,7 @@ async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> 
 
 
 def address_of(connection: AsyncConnection[Any]) -> str:
-    """Give the DSN of a connection, which psycopg tells without the password."""
+    """Return the DSN of a connection, with the password, which psycopg's own DSN lacks."""
     return make_conninfo(connection.info.dsn, password=connection.info.password or None)
 
 
@@ -450,9 +450,10 @@ def new_pool(
 
 
 async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
-    """Let a pool that gave up connecting begin anew, with the short pauses of a beginning.
+    """Make a pool that stopped connecting start again, with short pauses at first.
 
-    By itself it doubles them for five minutes: a server that was away for two is found after four.
+    By itself it doubles the pauses for five minutes: a server that was away for two minutes is found after
+    four.
     """
     await pool.check()
 
@@ -460,7 +461,7 @@ async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
 def typed(
     error: psycopg.Error, connection: AsyncConnection[Any], call: Call[Any] | None = None
 ) -> errors.SpanmqError:
-    """Give the typed error for psycopg's."""
+    """Return the typed error for an error of psycopg."""
     function, queue = (call.function, call.queue) if call else (None, None)
     # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
     if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):

@@ -50,9 +50,9 @@ class AsyncGrants:
         )
 
     async def list(self, queue: str | None = None) -> list[QueueGrant]:
-        """List who may do what with a queue, or (None) with each and with all, which needs "manage" on all.
+        """List the grants on a queue, or (None) on each queue and on all, which requires "manage" on all.
 
-        `queue` of a grant is None for one on all queues. Owner and superusers may do all.
+        `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
         """
         arguments = given(argument.queue_name, "queue", queue)
         read = listed(QueueGrant, queue="queue_name")

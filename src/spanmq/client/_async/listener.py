@@ -1,8 +1,9 @@
-"""Waiting for messages: in the client, never in a statement, which would pin a snapshot and a connection.
+"""Waiting for messages: in the client, not in a statement, which would hold a snapshot and a connection.
 
-Who waits says so in the database, and a sender that sees it notifies. A wait ends there, or else at the next
-look: looks go on either way, for a sender that looked too early announces nothing; and there is one when the
-next delayed message, retry or lease falls due. See docs/internals/wake-up.md.
+A waiting receiver announces itself in the database, and a sender that sees this notifies it. A wait ends with
+a notification or with the next poll. Polls continue in any case, because a sender that checked too early does
+not notify; and one is made when the next delayed message, retry or lease becomes due. See
+docs/internals/wake-up.md.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ logger = logging.getLogger("spanmq")
 # The first look follows soon, when the server's throttle of notifications is over, each further one after
 # twice the time, up to the client's interval.
 FIRST_POLL_SECONDS: Final = 0.005
-# Who has to wait so long asks first when something falls due; a shorter wait is as good as the answer.
+# A wait of at least this length first asks when a message becomes visible; a shorter one takes no longer than
+# the answer.
 AHEAD_SECONDS: Final = 0.1
 # And then it waits so long at least: what is due may be what another holds this instant.
 DUE_SECONDS_MIN: Final = 0.001
 # How long a new queue's LISTEN may wait for its turn on the connection: psycopg's wait can't be interrupted.
 SLICE_SECONDS: Final = 0.1
-# That somebody waits is said for so long, and again when a third of it is over.
+# How long an announcement of a waiting receiver is valid; it is repeated when a third of the time is over.
 AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
@@ -44,9 +46,9 @@ RETRY_SECONDS: Final = 5.0
 
 
 class AsyncAnnouncement:
-    """An event that knows whether somebody waits for it; while nobody does, senders need not notify.
+    """An event that knows whether a task waits for it; without one, senders need not notify.
 
-    `is_heard` says whether a connection listens: else only looking finds a message.
+    `is_heard` says whether a connection listens: otherwise only polling finds a message.
     """
 
     __slots__ = ("_event", "_waiting", "_woke_at", "is_heard")
@@ -62,15 +64,15 @@ class AsyncAnnouncement:
         self._event.set()
 
     def clear(self) -> None:
-        """Let `wait` wait again."""
+        """Reset the event, so that `wait` waits again."""
         self._event.clear()
 
     def is_set(self) -> bool:
-        """Tell whether `set` was called last."""
+        """Return whether the event is set."""
         return self._event.is_set()
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Wait until set, at most so many seconds; tell whether it is set."""
+        """Wait until set, for up to `seconds`; return whether it is set."""
         self._waiting += 1
         try:
             return await self._event.wait(seconds)
@@ -79,7 +81,7 @@ class AsyncAnnouncement:
             self._woke_at = monotonic()
 
     def is_awaited(self) -> bool:
-        """Tell whether somebody waits, or did a moment ago."""
+        """Return whether a task waits, or did a moment ago."""
         return self._waiting > 0 or monotonic() - self._woke_at < SLICE_SECONDS
 
 
@@ -112,9 +114,9 @@ async def receive_until(
     poll_interval: float,
     ahead: Callable[[], Awaitable[float | None]] | None = None,
 ) -> list[Message]:
-    """Receive until something comes or the monotonic clock passes the deadline.
+    """Receive until there are messages or the monotonic clock passes the deadline.
 
-    `ahead` tells in how many seconds something falls due.
+    `ahead` returns the seconds until the next message becomes visible.
     """
     interval = FIRST_POLL_SECONDS
     is_announced = False
@@ -133,7 +135,7 @@ async def receive_until(
 
 
 class Due:
-    """When something falls due, which was asked before the look for messages: what came between is found."""
+    """When the next message becomes visible; asked before a poll, so that the poll finds those in between."""
 
     __slots__ = ("_at",)
 
@@ -142,24 +144,24 @@ class Due:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether it has fallen due."""
+        """Return whether that time has passed."""
         return self._at <= monotonic()
 
     def within(self, seconds: float) -> float:
-        """Give so many seconds, or fewer: those until then."""
+        """Return `seconds`, or the time until then if that is shorter."""
         return min(seconds, max(self._at - monotonic(), DUE_SECONDS_MIN))
 
 
 def channel_of(queue: str) -> str:
-    """Give the channel that PGMQ notifies."""
+    """Return the channel that PGMQ notifies."""
     return f"pgmq.q_{queue.lower()}.INSERT"
 
 
 class AsyncListener:
-    """One connection that listens for all who wait, from the first wait until a while after the last.
+    """One connection that listens for all waiting tasks, from the first wait until a while after the last.
 
-    While it can't be had, waits are polls and nothing else; that is logged once. `announce` is the call that
-    says that somebody waits, and returns the channel: for messages, or for settlements.
+    While no connection is available, waits only poll; that is logged once. `announce` is the call that
+    announces a waiting receiver and returns the channel: for messages, or for settlements.
     """
 
     def __init__(
@@ -178,10 +180,10 @@ class AsyncListener:
 
     @asynccontextmanager
     async def announcements(self, queue: str) -> AsyncIterator[AsyncAnnouncement]:
-        """Give an event that is set when a message of the queue is announced, and when listening begins.
+        """Yield an event that is set when a message of the queue is announced, and when listening begins.
 
-        Clear it, look for messages, and wait for it: in this order, and never longer than a poll's interval.
-        Senders announce while somebody is in its `wait`: it may be kept through times of work.
+        Clear it, poll for messages, and wait for it: in this order, and at most for a poll interval. Senders
+        notify while a task is in its `wait`: the event may be kept while messages are processed.
         """
         name = queue.lower()
         event = AsyncAnnouncement()
@@ -241,7 +243,7 @@ class AsyncListener:
                     idle = not self._events
                 for name in wanted:
                     if await channels.attend(name):
-                        # What came between the last look and this was announced to nobody: look again.
+                        # Messages between the last poll and this point were not announced: poll again.
                         self._announce(name)
                 self._tell(channels.is_native)
                 if idle:
@@ -282,15 +284,15 @@ class Channels:
         self.is_native = True
 
     def is_new(self, queue: str) -> bool:
-        """Tell whether nothing has been said about a queue yet."""
+        """Return whether no announcement has been made for a queue yet."""
         return queue not in self._awaited_until
 
     def queue_of(self, channel: str) -> str:
-        """Give the queue that a channel is of."""
+        """Return the queue of a channel."""
         return self._queues.get(channel, "")
 
     async def attend(self, queue: str) -> bool:
-        """Listen and say so, unless that was done a moment ago; tell whether senders did not know."""
+        """Listen and announce it, unless that was done a moment ago; return whether senders did not know yet."""
         until = self._awaited_until.get(queue, 0.0)
         now = monotonic()
         if until - now > AWAIT_SECONDS * 2 / 3:
@@ -300,7 +302,7 @@ class Channels:
         if self.is_native:
             call = self._announce_call(queue, AWAIT_SECONDS)
             try:
-                # The first time only to learn the channel: nobody listens yet.
+                # The first call only returns the channel: nothing listens yet.
                 channel = await execute(self._connection, call, relaxed=True)
                 if channel not in self._queues:
                     await self._hear(queue, channel)
@@ -320,7 +322,7 @@ class Channels:
         return True
 
     async def look_ahead(self, queue: str) -> float | None:
-        """Ask in how many seconds something of the queue falls due; None: nothing that is known of."""
+        """Return the seconds until the next message of the queue becomes visible; None if not known."""
         return await execute(self._connection, calls.look_ahead(queue)) if self.is_native else None
 
     async def _hear(self, queue: str, channel: str) -> None:

@@ -14,7 +14,8 @@ from spanmq.client._async.listener import FIRST_POLL_SECONDS, AsyncAnnouncement,
 from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
 from spanmq.codec.body import Codec
 
-# A message that expires or is purged notifies nobody: so often it is looked for where a connection listens.
+# Expired and purged messages are not announced, so they are polled for at this interval even while a
+# connection listens.
 FALLBACK_SECONDS: Final = 5.0
 
 

@@ -71,7 +71,7 @@ class AsyncShardedQueue:
         return await self.shards()
 
     async def shards(self) -> ShardMap:
-        """Look the newest map up; raises QueueNotFoundError if there is none."""
+        """Return the newest map; raises QueueNotFoundError without one."""
         there = await self._look()
         if there is None:
             raise QueueNotFoundError(
@@ -103,17 +103,18 @@ class AsyncShardedQueue:
         return await self.shards()
 
     async def finish(self) -> bool:
-        """End a change if nothing is left that moves, or in a removed shard; tell whether none is open.
+        """End a change if no group is left to move and removed shards are empty; return whether none is open.
 
-        Cheap to repeat; waits for who is sending at this moment.
+        Cheap to repeat; waits for current senders.
         """
         there = await self.shards()
         if there.former is None:
             return True
         for server in sorted(self.servers):
             async with self.servers[server].transaction() as held:
-                # Under the map's lock nobody sends here. When no group is left that moves, none comes any
-                # more: who finds none of its messages sends to the new shard. So one after the other will do.
+                # The map's lock excludes senders. Once no group is left to move, none is added: a sender that
+                # finds no message of its group sends to the new shard. So the servers can be checked one
+                # after the other.
                 if await AsyncShardMaps(held).set(there) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
                 if await self._any_to_move(there, server, held) or await self._any_left(there, server, held):
@@ -122,7 +123,7 @@ class AsyncShardedQueue:
         return True
 
     async def drop(self) -> bool:
-        """Drop the map and all shards with their messages; tell whether there was a map."""
+        """Drop the map and all shards with their messages; return whether there was a map."""
         there = await self._look()
         if there is None:
             return False
@@ -173,7 +174,7 @@ class AsyncShardedQueue:
                         await AsyncShardMaps(opened).enter(self.queue, there.epoch)
                         return await self._send(opened, shard, kept, group, headers, delay, options)
                 async with self._server(there.all[former]).transaction() as opened:
-                    # Whoever sends to this group waits here, so that all see where its messages are.
+                    # Senders to this group wait here, so that all see where its messages are.
                     if await AsyncShardMaps(opened).enter(self.queue, there.epoch, former, group):
                         return await self._send(opened, former, kept, group, headers, delay, options)
                     if there.all[former] == there.shards[shard]:
@@ -183,7 +184,7 @@ class AsyncShardedQueue:
                         await AsyncShardMaps(other).enter(self.queue, there.epoch)
                         return await self._send(other, shard, kept, group, headers, delay, options)
             except ShardsChangedError:
-                # Perhaps somebody stopped half-way through a change: the newest map is everyone's.
+                # A change may have been interrupted: write the newest map to all servers.
                 await self._publish(await self.shards())
         raise ShardsChangedError(f"the shards of {self.queue} change all the time", queue=self.queue)
 
@@ -204,7 +205,7 @@ class AsyncShardedQueue:
             there = (await self.shards()).all
             names = list(there) if shards is None else list(shards)
             if not names or not set(names) <= there.keys():
-                raise InvalidArgumentError(f"these are no shards of {self.queue}: {names}", queue=self.queue)
+                raise InvalidArgumentError(f"{self.queue} does not have the shards {names}", queue=self.queue)
             first = next(self._next_shard) % len(names)
             taken: list[Message] = []
             for name in names[first:] + names[:first]:
@@ -228,12 +229,12 @@ class AsyncShardedQueue:
         return settled
 
     async def client_of(self, message: Message) -> AsyncClient:
-        """Give the client of the server that a message came from, for everything else."""
+        """Return the client of the server that a message came from, for all other calls."""
         [server] = await self._by_server(message)
         return self._server(server)
 
     async def addresses(self) -> dict[str, str]:
-        """Give the DSN of each server, for who needs connections of his own."""
+        """Return the DSN of each server, for callers that need their own connections."""
         return {name: await client._link.address() for name, client in self.servers.items()}
 
     # As one.
@@ -292,7 +293,7 @@ class AsyncShardedQueue:
         return self._map
 
     async def _publish(self, wanted: ShardMap) -> None:
-        """Write a map into every database; each waits for who sends by the one before."""
+        """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
             await AsyncShardMaps(self.servers[server]).set(wanted)
         self._map = None
@@ -315,7 +316,7 @@ class AsyncShardedQueue:
         return False
 
     async def _any_left(self, there: ShardMap, server: str, held: AsyncClient) -> bool:
-        """Tell whether a removed shard holds messages: without the change nobody would look there."""
+        """Return whether a removed shard has messages: after the change they would not be received."""
         for shard, place in (there.former or {}).items():
             if place == server and shard not in there.shards and (await held.queues.metrics(shard)).length:
                 return True
@@ -328,7 +329,9 @@ class AsyncShardedQueue:
             if message.queue not in there:
                 there = (await self.shards()).all
             if message.queue not in there:
-                raise InvalidArgumentError(f"{message.queue} is no shard of {self.queue}", queue=self.queue)
+                raise InvalidArgumentError(
+                    f"{message.queue} is not a shard of {self.queue}", queue=self.queue
+                )
             servers.setdefault(there[message.queue], []).append(message)
         return servers
 
@@ -340,7 +343,9 @@ class AsyncShardedQueue:
         elif len(self.servers) == 1:
             placed = dict.fromkeys(shards, next(iter(self.servers)))
         else:
-            raise InvalidArgumentError("tell the server of each shard: there are several", queue=self.queue)
+            raise InvalidArgumentError(
+                "name the server of each shard, because there are several", queue=self.queue
+            )
         if unknown := set(placed.values()) - self.servers.keys():
             raise InvalidArgumentError(f"no such servers: {', '.join(sorted(unknown))}", queue=self.queue)
         return placed

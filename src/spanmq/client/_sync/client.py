@@ -54,21 +54,22 @@ logger = logging.getLogger("spanmq")
 class Client:
     """Send and receive messages.
 
-    It takes one of three things. A `dsn`: it keeps a pool of up to `pool_size` connections, which reconnects
-    by itself, and waits at most `timeout` seconds for one of them. A `pool` of psycopg_pool: it only borrows.
-    A `connection` of yours, psycopg's or a session of other software (docs/sending.md): every call joins the
-    transaction that is open there, and nothing is ever committed. Without any of them the DSN is that of the
-    environment's SPANMQ_DSN, or else of the embedded server, with the schema installed.
+    It takes one of three things. With a `dsn` it keeps a pool of up to `pool_size` connections, which
+    reconnects by itself, and waits at most `timeout` seconds for one of them. With a `pool` of psycopg_pool
+    it only borrows connections. With an open `connection`, psycopg's or a session of another library
+    (docs/sending.md), every call joins the transaction that is open there, and the client never commits.
+    Without any of them it uses the DSN in the environment variable SPANMQ_DSN, or else the embedded server,
+    with the schema installed.
 
-    Over a pool each call is a transaction of its own. A `receive` there does not wait for the disk, since a
-    claim that a crash forgets is only made again, unless `durable_claims`. Waiting uses LISTEN on one more
-    connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
-    `maintain_interval` runs maintenance in the background about every so many seconds; without it the client
-    does nothing in the background. `pooler` says that the DSN leads to a pooler in transaction mode, such as
-    PgBouncer: then no statement is prepared, no time limits are passed, and waiting polls only. `timeouts`
-    are the time limits of the pool's sessions, where the DSN names no others; None passes none. `on_connect`
-    is called with each new connection of the client's own pool, in autocommit, before it is used. With an
-    `encryption` bodies are encrypted and decrypted.
+    Over a pool each call is its own transaction. A `receive` does not wait for the disk then, because
+    messages of a claim that a crash loses are only received again, unless `durable_claims`. Waiting uses
+    LISTEN on one more connection, unless `listen` is False, and polls at growing intervals up to
+    `poll_interval` seconds. `maintain_interval` is the approximate number of seconds between runs of
+    maintenance in the background; without it the client does nothing in the background. `pooler` says that
+    the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is prepared, no time
+    limits are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless
+    the DSN sets others; None passes none. `on_connect` is called with each new connection of the client's own
+    pool, in autocommit, before it is used. With an `encryption` bodies are encrypted and decrypted.
     """
 
     def __init__(
@@ -378,7 +379,7 @@ class Client:
     ) -> list[Message]:
         """Return messages with ids above `after`, in order, without receiving them.
 
-        Of a body or headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
         """
         codec = self._codec.of(queue)
         return self._link.run(calls.peek("peek", codec, queue, quantity, after, body_bytes_max))
@@ -435,7 +436,7 @@ class Client:
     def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold a lease for at least `seconds` from now on; return the number of messages that it holds.
 
-        0: it is stale. A lease that ran out is held again if nobody received its messages meanwhile.
+        0: it is stale. An expired lease is held again unless its messages were received meanwhile.
         """
         arguments = (
             argument.queue_name("queue", queue),

@@ -1,9 +1,9 @@
 # Generated from src/spanmq/client/_async/copy.py by tools/generate_sync.py: change that file.
 
-"""Large batches by COPY, straight into the log; the only SQL of the client beside calls of functions.
+"""Large batches by COPY, directly into the log; the only SQL of the client beside calls of functions.
 
-What the server does and refuses is in sql/functions/bulk.sql. A role may copy where it may write into the log
-itself, which is seldom so for others than the owner of the schema: all others send in calls.
+sql/functions/bulk.sql has the server's part and its checks. A role needs the right to write to the log
+itself, which usually only the owner of the schema has: other roles send in calls.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def send_batch(link: Link, queue: str, encoded: Iterator[Encoded], delay: Delay 
     first = next(large)
     batch = chain([first], large)
     if is_large(first):
-        # What the call can't mean is said before anything is sent.
+        # Invalid arguments are refused before anything is sent.
         calls.send_batch(queue, [], delay)
         if isinstance(link, PoolLink):
             with link.transaction() as inner:
@@ -74,7 +74,7 @@ def send_batch(link: Link, queue: str, encoded: Iterator[Encoded], delay: Delay 
 
 
 def is_large(chunk: list[Encoded]) -> bool:
-    """Tell whether COPY pays for a chunk."""
+    """Return whether COPY is faster for a chunk."""
     if len(chunk) >= MESSAGES_MIN:
         return True
     return sum(len(body) + len(headers or "") for body, headers in chunk) >= CHARACTERS_MIN
@@ -100,7 +100,7 @@ def _send_chunks(
 
 
 def can_copy(connection: Connection[Any]) -> bool:
-    """Tell whether this connection and this schema know COPY; whether the role may is seen later."""
+    """Return whether this connection and this schema support COPY; the role's right is checked later."""
     # In a pipeline there is no COPY, and a binary jsonb comes in the client's encoding.
     if connection.closed or connection.pgconn.pipeline_status != PipelineStatus.OFF:
         return False
@@ -171,7 +171,7 @@ def _copy(connection: Connection[Any], runs: list[Run], batch: list[Encoded], ca
 
 
 def _blocks(runs: list[Run], messages: Iterator[Encoded]) -> Iterator[bytes]:
-    """Give the file that COPY reads, in blocks, taking as many messages as the runs have ids."""
+    """Yield COPY's input in blocks, taking as many messages as the runs have ids."""
     block = bytearray(_SIGNATURE)
     for _, first, last, enqueued_at in runs:
         sent_at = (enqueued_at - _EPOCH) // timedelta(microseconds=1)

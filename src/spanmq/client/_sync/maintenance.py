@@ -20,7 +20,7 @@ logger = logging.getLogger("spanmq")
 
 # An idle client, in a database where nothing is to be done, looks this many times less often.
 IDLE_FACTOR: Final = 32
-# What one step may do: spanmq.maintain's own default.
+# The budget of one step: the default of spanmq.maintain().
 BUDGET: Final = 10
 # Failures in a row, at one a second, of which one is logged.
 LOG_EVERY: Final = 60
@@ -36,7 +36,7 @@ class Maintenance:
     """
 
     def __init__(self, link: PoolLink, interval: float) -> None:
-        # Weakly: a client that nobody closed, and nobody uses any more, ends with its pool.
+        # A weak reference: a client that is neither closed nor used any more ends with its pool.
         self._link = weakref.ref(link)
         self._interval = interval
         self._stopped = Event()
@@ -72,7 +72,7 @@ class Maintenance:
             except SchemaMissingError:
                 pass  # not yet: who opens a client may be about to install it
             except (SpanmqError, psycopg.Error) as error:
-                # Of a client that is being closed there is nothing to tell.
+                # Errors of a client that is being closed are not logged.
                 failures += 1
                 if (type(error) is not last or failures % LOG_EVERY == 0) and not self._stopped.is_set():
                     name = type(error).__name__
@@ -83,7 +83,7 @@ class Maintenance:
             seen = link.calls
             pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
             if due_in is not None:
-                # What is due and was not sent is locked by somebody: no hurry.
+                # Messages that are due and were not sent are locked by another session: no hurry.
                 pause = min(pause, due_in if due_in > 0 else self._interval)
             del link  # or it would live through the pause
 

@@ -51,7 +51,7 @@ class Queues:
         messages or a time, such as "1 day") make it PGMQ's partitioned kind.
         """
         intervals = {"partition_interval": partition_interval, "retention_interval": retention_interval}
-        # What is left to its default is not passed: the server's defaults count.
+        # Default values are not passed: the server's defaults apply.
         own = [argument.text(key, str(value)) for key, value in intervals.items() if value is not None]
         if own and unlogged:
             raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)

@@ -20,7 +20,7 @@ from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, Schedule
 from spanmq.model import Schedule
 
 logger = logging.getLogger("spanmq")
-# What can't be planned here is logged once for each schedule, and left to other clients.
+# Schedules that cannot be planned here are logged once, and left to other clients.
 _logged: set[str] = set()
 
 
@@ -66,7 +66,7 @@ class Schedules:
         return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     def pause(self, name: str) -> None:
-        """Skip its times from now on; raises ScheduleNotFoundError if there is none of that name."""
+        """Pause a schedule: times from now on are skipped. Raises ScheduleNotFoundError."""
         self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     def resume(self, name: str) -> None:

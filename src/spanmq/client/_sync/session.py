@@ -1,9 +1,10 @@
 # Generated from src/spanmq/client/_async/session.py by tools/generate_sync.py: change that file.
 
-"""Calls inside a transaction of other software.
+"""Calls inside a transaction of another library.
 
-What a call sends is visible when that transaction commits, and never if it doesn't. Nothing here begins,
-commits or rolls back, except on a session in autocommit: there a batch of several calls is a transaction.
+Sent messages become visible when that transaction commits, and never if it does not. Nothing here begins,
+commits or rolls back a transaction, except on a session in autocommit: there a batch of several calls is a
+transaction.
 """
 
 from __future__ import annotations

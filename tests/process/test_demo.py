@@ -196,7 +196,7 @@ def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
     assert (done.code, done.out) == (1, "")
     told = json.loads(done.err)["error"]
     assert told["code"] == "invalid_argument"
-    assert told["message"] == f"{lake} is there, and not of an earlier demo"
+    assert told["message"] == f"{lake} exists, and was not created by an earlier demo"
     assert (lake / "precious").read_text() == "data"
 
 

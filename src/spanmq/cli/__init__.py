@@ -56,7 +56,8 @@ def _missing(error: ImportError) -> tuple[str, str] | None:
     """Return what to install, if it is a package that no command can do without."""
     if (error.name or "").partition(".")[0] in ("typer", "rich"):
         return "the command line is not installed", "pip install 'spanmq[cli]'"
-    # psycopg reports this in words only: neither its binary package nor the system's libpq is there.
+    # psycopg reports this in its message only: neither its binary package nor the system's libpq is
+    # installed.
     if "pq wrapper" in str(error) or "psycopg" in str(error):
         hint = "pip install 'spanmq[binary]' brings it; so does the system's package (Debian: libpq5)."
         return "psycopg has no libpq to call", hint

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from spanmq.client import Client
 
-# Without a handler of somebody's Python writes warnings to stderr. What a pool has to say of a connection
-# that broke, the error that follows says better.
+# Without a handler Python writes warnings to stderr. The error that follows describes a broken connection
+# better.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 @contextmanager
 def address(dsn: str | None) -> Iterator[str]:
-    """Give the DSN, or that of the embedded server, which runs as long as the block."""
+    """Yield the DSN, or that of the embedded server, which runs as long as the block."""
     if dsn is not None:
         yield dsn
         return
@@ -35,7 +35,7 @@ def address(dsn: str | None) -> Iterator[str]:
 
 @contextmanager
 def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
-    """Give a client whose bodies are JSON as the server wrote it; `sealed` ones stay so."""
+    """Yield a client whose bodies are JSON as the server returned it; `sealed` ones stay encrypted."""
     from spanmq.client import Client
     from spanmq.client.dsn import Timeouts
     from spanmq.codec.body import RawJson
@@ -60,7 +60,7 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
 
 @contextmanager
 def prepared_address() -> Iterator[str]:
-    """Give the DSN of the embedded server, with the schema in it."""
+    """Yield the DSN of the embedded server, with the schema installed."""
     from spanmq.client import Client
 
     with address(None) as found:
@@ -70,14 +70,14 @@ def prepared_address() -> Iterator[str]:
 
 
 def _make_ready(opened: Client) -> None:
-    """Install where nothing is: the embedded server is there for queues."""
+    """Install the schema if it is missing: the embedded server is for queues only."""
     if opened.admin.flavour() == "none":
         say(f"spanmq: installed the schema {opened.install().version} in it")
 
 
 @contextmanager
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection in autocommit, for what is not the client's."""
+    """Yield a connection in autocommit, for statements outside the client."""
     import psycopg
 
     from spanmq.client.dsn import unreadable

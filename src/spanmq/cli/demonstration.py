@@ -70,7 +70,7 @@ def _check_report(folder: Path, queue: str) -> None:
     is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)
     if lake.exists() and not is_ours:
         raise InvalidArgumentError(
-            f"{lake} is there, and not of an earlier demo", hint="Give another --report."
+            f"{lake} exists, and was not created by an earlier demo", hint="Give another --report."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

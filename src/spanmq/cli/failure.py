@@ -20,7 +20,7 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 # The class of Typer's errors about arguments, which Typer itself does not export.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
-# Where the error's own hint speaks of SQL or Python, or where there is none.
+# Used where the error's own hint is about SQL or Python, or where it has none.
 HINTS: Final[dict[type[errors.SpanmqError], str]] = {
     errors.DeadLetterNotFoundError: (
         "spanmq dead-letter list shows the existing ones, spanmq message status the state of a message."
@@ -85,6 +85,6 @@ def wants_json(words: Sequence[str]) -> bool:
 
 
 def say(text: str) -> None:
-    """Write a line for the person, on stderr; if nobody can read it, e.g. on a closed terminal, don't."""
+    """Write a line to stderr; do nothing if that fails, for example on a closed terminal."""
     with contextlib.suppress(OSError):
         typer.echo(text, err=True)

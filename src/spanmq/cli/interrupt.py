@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 HELD_BACK: Final = b"spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
-# Besides Ctrl-C: somebody asks for the end, or the terminal is closed.
+# Besides Ctrl-C: a request to stop, or a closed terminal.
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -43,9 +43,10 @@ def end(number: int, _: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let the block end on such a signal, say so, and raise Ended then; a second one raises at once.
+    """Finish the block after such a signal, print a message, and raise Ended then; a second one raises at
+    once.
 
-    Without it nobody knows what became of a statement that the server had done when the signal came.
+    Without it the result of a statement that was running would be unknown.
     """
     came: list[int] = []
 
@@ -71,11 +72,11 @@ class Stop:
         self.was_interrupted = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most so long; tell whether it is."""
+        """Wait until a signal arrives, for up to `seconds`; return whether one did."""
         return self._came.wait(seconds)
 
     def is_set(self) -> bool:
-        """Tell whether a signal came."""
+        """Return whether a signal has arrived."""
         return self._came.is_set()
 
     def __enter__(self) -> "Stop":

@@ -20,7 +20,7 @@ def json_of(text: str) -> Any:
 
 
 def members_of(text: str) -> dict[str, str]:
-    """Give the text of each member of a JSON object; raises ValueError for anything else."""
+    """Return the text of each member of a JSON object; raises ValueError for anything else."""
     members: dict[str, str] = {}
     position = _expect(text, 0, "{")
     if text[position : position + 1] == "}":

@@ -26,9 +26,9 @@ class Lines:
         self._is_first = True
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Give lists of at most `batch` lines, without their ends; the last line needs none.
+        """Yield lists of at most `batch` lines, without line ends; the last line needs none.
 
-        Without the mark, too, that some editors and shells put before the first line to say that it is UTF-8.
+        A UTF-8 byte order mark, which some editors and shells write, is removed.
         """
         unfinished: list[bytes] = []  # in pieces: a line of 255 MB comes in 4,000
         while True:

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("spanmq.worker")
 
-# What waits to be read, at most; a few megabytes.
+# The maximum of unread lines; a few megabytes.
 LINES_MAX: Final = 10_000
-# At the end, the last lines are written as long as somebody reads one in so many seconds.
+# At the end, waiting lines are written as long as at least one is read in this time.
 CLOSE_SECONDS: Final = 1.0
 
 Line = Callable[[], str]
 
 
 class LineWriter:
-    """Keeps what nobody reads, but no more than LINES_MAX lines; what comes then is dropped.
+    """Buffers unread lines, up to LINES_MAX; further ones are dropped.
 
-    How many that were says the line that `tell_dropped` makes, as soon as there is room again. When nobody
-    can read any more (the pipe is closed), `on_unread` is called, and nothing is written any more.
+    A line made by `tell_dropped` reports their number, as soon as there is room again. When the pipe is
+    closed, `on_unread` is called, and nothing more is written.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LineWriter:
         self._waiting.put(line)
 
     def close(self) -> None:
-        """Wait until everything is written, as long as somebody reads it."""
+        """Wait until all lines are written, as long as they are being read."""
         self._tell_dropped()
         self._waiting.put(None)
         before = -1
@@ -120,10 +120,10 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Have a record written; returns at once."""
-        # Made here: what it tells of may have changed when the thread comes to it.
+        # Formatted here: its values may have changed when the thread writes it.
         try:
             text = self.format(record)
-        except Exception:  # noqa: BLE001, a log line must not end what it tells of
+        except Exception:  # noqa: BLE001, logging must not raise
             self.handleError(record)
             return
         self._writer.write(lambda: text)
@@ -133,13 +133,13 @@ class LogLines(logging.Handler):
         return self.format(logging.LogRecord("spanmq", logging.WARNING, "", 0, text, (), None))
 
     def close(self) -> None:
-        """Wait until everything is written, as long as somebody reads it."""
+        """Wait until all lines are written, as long as they are being read."""
         self._writer.close()
         super().close()
 
 
 class EventLines:
-    """An observer, which holds up nobody: what isn't read is dropped, see LineWriter."""
+    """An observer that never blocks: lines that are not read are dropped, see LineWriter."""
 
     def __init__(self, descriptor: int) -> None:
         from spanmq.worker.event import name_of
@@ -157,7 +157,7 @@ class EventLines:
         self._writer.write(lambda: json.dumps({"event": self._name_of(event), **asdict(event)}))
 
     def close(self) -> None:
-        """Wait until everything is written, as long as somebody reads it."""
+        """Wait until all lines are written, as long as they are being read."""
         self._writer.close()
 
 

@@ -35,7 +35,7 @@ PASSING: Final = (
     errors.StatementCancelledError,
     errors.TransactionConflictError,
 )
-# Of the live table, which fits into 80 columns.
+# The columns of the live table, which fits into 80 columns.
 HEADINGS: Final = {
     "queue": "queue",
     "backlog": "backlog",

@@ -191,7 +191,7 @@ ErrorText = Annotated[str | None, typer.Option("--error", help="What went wrong.
 
 
 def refuse_terminal(advice: str) -> None:
-    """Raise a usage error if stdin is a terminal, where nobody expects to type it."""
+    """Raise a usage error if stdin is a terminal, where input is not expected."""
     if sys.stdin.isatty():
         raise typer.BadParameter(advice)
 

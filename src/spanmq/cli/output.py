@@ -13,7 +13,7 @@ from spanmq.codec.body import RawJson
 
 Record = dict[str, Any]
 
-# Of a message, in the order of a table; JSON has all fields.
+# The columns of a message in a table; JSON has all fields.
 MESSAGE_COLUMNS: Final = (
     "message_id",
     "attempt",

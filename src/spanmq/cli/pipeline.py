@@ -30,7 +30,7 @@ Master = Annotated[
     str | None,
     typer.Option(help="Spark's master, such as local[4]. Without it local[*].", show_default=False),
 ]
-# Of the causes of dead letters, in a table.
+# The columns of the table of causes.
 CAUSE_COLUMNS = (
     "cause",
     "queue",
@@ -147,9 +147,9 @@ def moved(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a lake or a checkpoint go on with a database that was moved, restored or renamed.
+    """Connect a lake or a checkpoint to a database that was moved, restored or renamed.
 
-    The database must have what the old one had. Stop the stream before.
+    The database must have the content of the old one. Stop the stream first.
 
     $ spanmq pipeline moved orders --lake /data/lake --checkpoint /data/checkpoint
     """
@@ -415,7 +415,7 @@ def dead_letters(
     elif report.act is None:
         output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
     else:
-        what = "put back" if redrive else "deleted"
+        what = "redriven" if redrive else "deleted"
         verb = f"would have {what}" if dry_run else what
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
@@ -446,7 +446,7 @@ def forget_export(
         str, typer.Argument(metavar="LAKE", help="The whole path of its folder.", show_default=False)
     ],
 ) -> Done:
-    """Let the retention of a queue's archive no longer wait for a lake.
+    """Make the retention of a queue's archive independent of a lake.
 
     $ spanmq pipeline forget-export orders /data/lake
     """
@@ -472,7 +472,7 @@ class Job:
 
 @contextmanager
 def _running(master: str | None, what: str) -> Iterator[Job]:
-    """Give a session for a job; what Spark raises comes out as one message."""
+    """Yield a session for a job; errors of Spark are raised with one message."""
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.progress import told_of_tasks
     from spanmq.spark.session import opened

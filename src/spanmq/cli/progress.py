@@ -11,13 +11,13 @@ Told = Callable[[str], None]
 
 
 def is_shown() -> bool:
-    """Tell whether anybody sees how far it is."""
+    """Return whether progress is displayed."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
-    """Give a function that takes how many things are done and how many bytes are read, of so many."""
+    """Yield a function that takes the number of items done and of bytes read, out of `total_bytes`."""
     if not is_shown():
         yield lambda *_: None
         return
@@ -56,6 +56,6 @@ def awaited(what: str) -> Iterator[Told]:
 
 
 def size_of(descriptor: int) -> int | None:
-    """Give the bytes of a file; None for a pipe or a terminal, of which nobody knows."""
+    """Return the size of a file in bytes; None for a pipe or a terminal."""
     status = os.fstat(descriptor)
     return status.st_size if stat.S_ISREG(status.st_mode) else None

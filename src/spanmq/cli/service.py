@@ -23,13 +23,13 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 8080,
     without_tokens: Annotated[
-        bool, typer.Option("--without-tokens", help="Let anybody on this machine do everything.")
+        bool, typer.Option("--without-tokens", help="Give every caller on this machine all rights.")
     ] = False,
     pool_size: Annotated[
         int, typer.Option(help="Connections to the database; three more listen and look.")
     ] = 8,
     pool_timeout: Annotated[float, typer.Option(help="Seconds to wait for one of them; then 503.")] = 5.0,
-    requests_max: Annotated[int, typer.Option(help="Requests at work at once; more get 503.")] = 200,
+    requests_max: Annotated[int, typer.Option(help="Maximum of concurrent requests; more get 503.")] = 200,
     requests_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 100,
     anonymous_max: Annotated[
         int, typer.Option(help="Requests without a valid token that wait for their client; more get 503.")

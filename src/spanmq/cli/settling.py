@@ -71,7 +71,7 @@ def receive(
 
 
 def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Message] | Nothing":
-    """Return messages, or why there are none."""
+    """Return messages, or the reason that none was received."""
 
     def sentence() -> str:
         is_paused = False

@@ -327,7 +327,7 @@ def finish(reports: list[Report], *, as_json: bool, plot: Path | None) -> None:
 
 @contextlib.contextmanager
 def database(dsn: str | None) -> Iterator[str]:
-    """Give the database that was named, else the classic one, SPANMQ_DSN's or the embedded server's."""
+    """Yield the named database, or the classic one, SPANMQ_DSN's or the embedded server's."""
     from spanmq.cli.connect import prepared_address
     from spanmq.simulate import CLASSIC_DSN
 
@@ -344,7 +344,7 @@ def database(dsn: str | None) -> Iterator[str]:
 
 
 def is_reachable(dsn: str) -> bool:
-    """Tell whether a database answers."""
+    """Return whether a database answers."""
     import psycopg
 
     try:
@@ -356,7 +356,7 @@ def is_reachable(dsn: str) -> bool:
 
 @contextlib.contextmanager
 def log_at(logfile: str) -> Iterator[tuple[Path, Echo | None]]:
-    """Give the log file; for stdout one that goes away, and what copies its lines."""
+    """Yield the log file; for stdout a temporary one, and a function that copies its lines."""
     if logfile != "-":
         yield Path(logfile), None
         return

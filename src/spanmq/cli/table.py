@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Numbers, names and times are shorter and shown whole; what is longer gives way.
 LONG: Final = 40
-# What is left of that at least, else each row becomes a block of its own.
+# The minimal width of the remaining column; with less, each row is printed as a block.
 LONG_MIN: Final = 16
 GAP: Final = 2
 
@@ -65,7 +65,7 @@ def text_of(value: object) -> str:
 
 
 def raw(value: RawJson) -> str:
-    """Give JSON as it was written."""
+    """Return JSON as it was written."""
     return value.text if isinstance(value.text, str) else value.text.decode()
 
 
@@ -82,7 +82,7 @@ def _print_grid(
         is_long = max(map(len, column)) > LONG
         table.add_column(head, justify="right" if is_number else "left", no_wrap=not is_long)
     for row in zip(*columns, strict=True):
-        # Text, not str: what somebody sent is no markup.
+        # Text, not str: values may contain markup characters.
         table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
     console.print(table)
 

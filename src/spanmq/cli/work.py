@@ -37,7 +37,7 @@ class StopReason:
         self.reason = getattr(event, "reason", self.reason)
 
     def hears_routine(self) -> bool:
-        """Tell that it needs no event of each message."""
+        """Return False: events of single messages are not needed."""
         return False
 
 
@@ -191,7 +191,7 @@ def _tasks_of(found: object) -> Tasks | None:
 def _source(
     queues: list[str], shards: str | None, servers: list[str], dsn: str | None
 ) -> Iterator[tuple[list[str] | ShardedQueue, dict[str, Any]]]:
-    """Give what the worker receives from, and where that is."""
+    """Yield what the worker receives from, and its settings."""
     if shards is None:
         if servers:
             raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
@@ -215,7 +215,7 @@ def _source(
 
 @contextmanager
 def _counting(port: int | None) -> Iterator[list[Observer]]:
-    """Give the observer that counts for Prometheus, and serve what it counted; none without a port."""
+    """Yield the observer for Prometheus, and serve its metrics; none without a port."""
     if port is None:
         yield []
         return

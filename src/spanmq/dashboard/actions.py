@@ -14,14 +14,14 @@ from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyEr
 
 
 async def pause(visit: Visit) -> Response:
-    """Let receivers get nothing."""
+    """Pause deliveries."""
     await visit.form()
     await visit.behind.client.queues.pause(visit.queue)
     return go(address("/queue", queue=visit.queue, done="paused"))
 
 
 async def resume(visit: Visit) -> Response:
-    """Let receivers get messages again."""
+    """Resume deliveries."""
     await visit.form()
     await visit.behind.client.queues.resume(visit.queue)
     return go(address("/queue", queue=visit.queue, done="resumed"))
@@ -29,7 +29,7 @@ async def resume(visit: Visit) -> Response:
 
 async def ask_purge(visit: Visit) -> Response:
     """Ask for the name of the queue: a purge can't be undone."""
-    await visit.behind.client.queues.policy(visit.queue)  # it is there
+    await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
     return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
 
 
@@ -60,7 +60,7 @@ async def send(visit: Visit) -> Response:
         )
     except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
         return show(visit, "send.html", 422, queue=visit.queue, fields=fields, problem=error.message)
-    # Who may send but not look is shown that it was sent, and no more.
+    # A caller with the right to send but not to look is only shown that the message was sent.
     if not visit.may("look", visit.queue):
         return show(visit, "sent.html", queue=visit.queue, message_id=message_id)
     return go(address("/message", queue=visit.queue, id=message_id))

@@ -1,4 +1,4 @@
-"""The pages as one application: who is asked what, what stands around every answer, and how it fails."""
+"""The pages as one application: routes, common headers, and error pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *pipeline_runs.PAGES,
 )
 HEADERS: Final = {
-    # No script but our files, nothing from elsewhere, in nobody's frame.
+    # Only scripts from this server, no other origins, no frames.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -68,12 +68,12 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-# What the script sends that keeps a page fresh: it wants no other page in the place of this one.
+# A header of the script that refreshes a page: it must not be redirected to another page.
 LIVE: Final = "x-spanmq-live"
 
 
 def pages(behind: Behind) -> list[Route]:
-    """Give the routes of all pages, which stand on what the service has."""
+    """Return the routes of all pages."""
     return [
         *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
         Route("/assets/{name}", _asset, methods=["GET"]),
@@ -139,7 +139,7 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
 
 
 def _check_host(request: Request, behind: Behind) -> None:
-    # Where nobody signs in, a foreign page whose name leads to this machine could do everything.
+    # Without sign-in, a foreign page whose host name resolves to this machine would have all rights.
     if behind.sessions.are_needed or is_named_here(request.headers.get("host")):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")

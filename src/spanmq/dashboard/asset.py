@@ -36,12 +36,12 @@ def asset(name: str) -> Asset:
 
 
 def address_of(name: str) -> str:
-    """Give its address, which is another one when the file has changed: so it may be kept for ever."""
+    """Return the URL of a file, which changes with its content: so it may be cached indefinitely."""
     return f"/assets/{name}?v={asset(name).version}"
 
 
 def send(request: Request, name: str) -> Response | None:
-    """Give a file, None if there is none of that name."""
+    """Return a file; None if it does not exist."""
     if name not in FILES:
         return None
     found = asset(name)

@@ -16,32 +16,32 @@ Verb = Literal["send", "receive", "look", "manage"]
 
 
 class Caller(Protocol):
-    """Who looks at a page."""
+    """The caller of a page."""
 
     @property
     def name(self) -> str:
-        """Give the name of his token; empty is everybody."""
+        """Return the name of the token; empty without tokens."""
 
     @property
     def verbs(self) -> frozenset[str]:
-        """Give what he may do with some queue."""
+        """Return the verbs that the caller has on at least one queue."""
 
     def may(self, verb: Verb, queue: str | None) -> bool:
-        """Tell whether he may do that; None is what concerns all queues."""
+        """Return whether the caller has the verb; with None, on all queues."""
 
 
 class Sessions(Protocol):
-    """Who has signed in."""
+    """The sessions of signed-in callers."""
 
     @property
     def are_needed(self) -> bool:
-        """Tell whether one must sign in; if not, everybody may do everything."""
+        """Return whether callers must sign in; if not, every caller has all rights."""
 
     async def open(self, secret: str, seconds: float, scope: Scope) -> str | None:
         """Return the key of a new session of a token, None if its secret is wrong."""
 
     async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
-        """Give who asks, None if nobody knows."""
+        """Return the caller; None if the key is not valid."""
 
     async def close(self, key: str) -> None:
         """End a session."""
@@ -66,15 +66,15 @@ class Behind(Protocol):
 
     @property
     def client(self) -> AsyncClient:
-        """Give the client, which is open."""
+        """Return the open client."""
 
     @property
     def sessions(self) -> Sessions:
-        """Give who has signed in."""
+        """Return the sessions."""
 
     @property
     def patterns(self) -> Patterns:
         """Return the limits for calls with regular expressions."""
 
     def explain(self, error: SpanmqError) -> tuple[int, str]:
-        """Give the status and the words for an error: nothing in them is a secret."""
+        """Return the status and the message for an error, which contains no secrets."""

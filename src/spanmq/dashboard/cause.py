@@ -23,7 +23,7 @@ class Cause:
 
     @property
     def error_regex(self) -> str | None:
-        """Give what finds their errors."""
+        """Return a regular expression that matches their errors."""
         return f"^\\s*{regex_of(self.pattern)}" if self.pattern else None
 
 
@@ -38,7 +38,7 @@ def causes_of(letters: Iterable[DeadLetter]) -> list[Cause]:
 
 
 def pattern_of(error: str) -> str:
-    """Give the first line of an error, with a word in place of what differs."""
+    """Return the first line of an error, with placeholders for the variable parts."""
     match = _FIRST_LINE.match(error[:LENGTH])
     line = match[1] if match else ""
     for different, word in DIFFERENT:

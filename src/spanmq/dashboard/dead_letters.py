@@ -1,4 +1,4 @@
-"""Dead letters: which there are, what they died of; put back or discarded after a look at what would be."""
+"""Pages of dead letters: list them with their causes, redrive or delete them after a preview."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.model import DeadLetter
 
 SHOWN: Final = 25
-# Of so many the causes are looked for: all of them may be millions.
+# Causes are determined from this number of dead letters: there may be millions.
 SAMPLE: Final = 500
 # So many a step: the form comes again for the rest.
 QUANTITY_MAX: Final = 10_000
@@ -104,7 +104,7 @@ async def answer(visit: Visit) -> Response:
 
 
 async def ask_redrive(visit: Visit) -> Response:
-    """Show what would be put back."""
+    """Show the dead letters that would be redriven."""
     return await _preview_redrive(visit, dict(visit.request.query_params))
 
 
@@ -207,12 +207,12 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
 
 
 def _given(visit: Visit) -> dict[str, str]:
-    """Give the filters as they were typed."""
+    """Return the filters as they were typed."""
     return {name: visit.text(name).strip() for name in FILTERS}
 
 
 def _bounded(given: dict[str, str]) -> dict[str, str]:
-    """Let what dies from now on not be among those that somebody looked at before he decided."""
+    """Limit the filters to dead letters that existed when the preview was shown."""
     return given if given["until"] else {**given, "until": datetime.now(UTC).isoformat()}
 
 
@@ -241,7 +241,7 @@ def _moment(name: str, given: str) -> datetime | None:
         found = datetime.fromisoformat(given)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{name} is no time: {given}") from error
+        raise InvalidArgumentError(f"{name} is not a time: {given}") from error
 
 
 def _payload(given: str) -> dict[str, Any] | None:
@@ -257,7 +257,7 @@ def _payload(given: str) -> dict[str, Any] | None:
 
 
 def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
-    """Give how many, how many a second, and after how many seconds the first."""
+    """Return the limit, the rate per second, and the delay of the first in seconds."""
     quantity = fields.get("quantity", "").strip() or "1000"
     if not re.fullmatch(r"[0-9]{1,5}", quantity) or not 1 <= int(quantity) <= QUANTITY_MAX:
         raise InvalidArgumentError(f"the number must be from 1 to {QUANTITY_MAX:,}")

@@ -38,20 +38,20 @@ PICTURE_HEADERS: Final = {
 }
 
 
-# Samples that one chart adds up at most: they are read while somebody waits.
+# The number of samples that one chart may sum, because the caller waits for it.
 SAMPLES_MAX: Final = 40_000
 SAMPLE_SECONDS: Final = 60.0
 
 
 def spans_for(queues: int) -> tuple[Span, ...]:
-    """Give the spans over which so many queues can be added up; the shortest always."""
+    """Return the spans over which the figures of this number of queues can be summed; always the shortest."""
     return SPANS[:1] + tuple(
         each for each in SPANS[1:] if queues * each.seconds / SAMPLE_SECONDS <= SAMPLES_MAX
     )
 
 
 def span_of(visit: Visit) -> Span:
-    """Give the span that the address names."""
+    """Return the span that the URL names."""
     name = visit.text("span", SPANS[0].name)
     for each in SPANS:
         if each.name == name:
@@ -61,7 +61,7 @@ def span_of(visit: Visit) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What queues did; `since`: when the oldest of them was created, None if there is none."""
+    """The figures of queues; `since`: when the oldest of them was created, None without queues."""
 
     queue: str | None
     spans: tuple[Span, ...]

@@ -16,7 +16,7 @@ MEANINGS: Final = {
     "processing": "A receiver holds it.",
     "delayed": "It is hidden until its time.",
     "failed": "It waits for its backoff, then it is tried again.",
-    "dead": "It was given up. It can be redriven or discarded.",
+    "dead": "The message is a dead letter. It can be redriven or discarded.",
     "completed": "It was handled.",
     "unknown": "It was never sent, or was purged, or completed long ago.",
 }

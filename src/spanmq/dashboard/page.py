@@ -18,7 +18,7 @@ from spanmq.dashboard.visit import Visit, forbidden
 
 _templates: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    # Everything: names of queues, bodies and errors are whatever somebody sent.
+    # Escapes all values: names of queues, bodies and errors may contain anything.
     autoescape=True,
     undefined=StrictUndefined,
     auto_reload=False,
@@ -31,10 +31,10 @@ _templates.filters.update(wording.FILTERS)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A path and who may ask for it.
+    """A path and the right that it requires.
 
-    `verb` is what the caller must be allowed on the queue that the address names (`of_queue`), or on any
-    queue at all: then the page shows what he may see. None: it answers everybody.
+    `verb` is the verb that the caller needs on the queue in the URL (`of_queue`), or on any queue: then the
+    page shows the queues that the caller may see. None: no right is required.
     """
 
     path: str

@@ -34,7 +34,7 @@ async def _show(visit: Visit, queue: str | None) -> Response:
 
 
 def _last(found: list[PipelineRun], runs: list[PipelineRun]) -> int | None:
-    """Give the number before which the next page begins, if there may be one."""
+    """Return the id before which the next page begins, if there may be one."""
     if len(runs) > SHOWN:
         return runs[SHOWN - 1].run_id
     return found[-1].run_id if len(found) == LOOKED_AT else None

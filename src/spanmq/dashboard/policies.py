@@ -15,7 +15,7 @@ from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
 
 SHOWN_MAX: Final = 1_000
-# What the settings are; one that has no words here is shown by its name. docs/reference/policy.md has the rest.
+# The labels of the settings; others are shown by name. docs/reference/policy.md describes all.
 WORDS: Final = {
     "max_attempts": "After how many attempts a message is a dead letter",
     "lease": "Seconds of a lease, unless a receiver says",
@@ -100,7 +100,7 @@ def _form(
 
 
 def _changes(policy: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
-    """Give what was typed otherwise than it was shown; an empty field gives a setting its default back."""
+    """Return the settings that were changed in the form; an empty field resets one to its default."""
     changed: dict[str, Any] = {}
     for name, value in policy.items():
         shown, typed = fields.get(f"shown-{name}"), fields.get(f"setting-{name}")
@@ -118,7 +118,7 @@ def _value(name: str, typed: str, before: object) -> Any:
     try:
         found = json.loads(typed)
     except (ValueError, RecursionError):
-        return typed  # a text such as "7 days"; what it is no good for the database says
+        return typed  # a string such as "7 days": the database validates it
     if isinstance(found, dict | list):
         raise InvalidArgumentError(f"{name} is one value")
     return found

@@ -16,7 +16,7 @@ from spanmq.errors import QueueNotFoundError
 
 MESSAGES: Final = 20
 SHOWN: Final = 50
-# What a form did; the address carries the word, never the text.
+# The results of forms; the URL contains the key, not the text.
 NOTICES: Final = {
     "paused": "Paused: receivers get nothing until you resume the queue.",
     "resumed": "Resumed: receivers get messages again.",

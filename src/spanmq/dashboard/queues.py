@@ -13,7 +13,7 @@ from spanmq.dashboard.standing import Standing, standing_of
 from spanmq.dashboard.visit import RefusedError, Visit
 
 SHOWN_MAX: Final = 1_000
-# What the table can be ordered by, and whether the largest comes first.
+# The sort keys of the table, and whether the largest value comes first.
 ORDERS: Final[dict[str, tuple[Callable[[Standing], float | str], bool]]] = {
     "queue": (lambda each: each.queue.lower(), False),
     "backlog": (lambda each: each.backlog or 0, True),
@@ -45,7 +45,7 @@ async def answer(visit: Visit) -> Response:
         all=found,
         order=order,
         find=sought,
-        # Of a longer one there would be no charts.
+        # A longer span has no charts.
         span=span if span in spans else spans[-1],
         spans=spans,
         total=_total(found),

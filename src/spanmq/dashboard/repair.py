@@ -28,7 +28,7 @@ async def repair(visit: Visit) -> Response:
     letter = await _waiting(visit)
     given = fields.get("body", "").replace("\r\n", "\n").strip()
     try:
-        # What was not touched is left as it is stored, also where it is sealed.
+        # An unchanged body stays as it is stored, also if it is encrypted.
         is_touched = not given or given != _shown(visit, letter)
         message_id = await visit.behind.client.dead_letters.edit(
             visit.queue,
@@ -44,7 +44,7 @@ async def repair(visit: Visit) -> Response:
 
 
 async def _waiting(visit: Visit) -> DeadLetter:
-    """Give the letter that the address names; raises 404 if none of that message waits."""
+    """Return the dead letter that the URL names; raises 404 if it does not exist."""
     message_id = visit.number("id", -1)
     found = await visit.behind.client.dead_letters.show(
         visit.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
@@ -52,11 +52,11 @@ async def _waiting(visit: Visit) -> DeadLetter:
     for each in found:
         if each.message_id == message_id and each.redriven_at is None:
             return each
-    raise RefusedError(404, "No such dead letter", "It was put back or discarded, or there was none.")
+    raise RefusedError(404, "No such dead letter", "It was redriven or discarded, or it never existed.")
 
 
 def _shown(visit: Visit, letter: DeadLetter) -> str:
-    # Who may manage but not look types the whole of it.
+    # A caller with the right to manage but not to look types a new body.
     return pretty(letter.body) if visit.may("look", visit.queue) else ""
 
 

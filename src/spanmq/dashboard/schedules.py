@@ -66,7 +66,7 @@ async def make(visit: Visit) -> Response:
 
 
 async def pause(visit: Visit) -> Response:
-    """Let its times pass."""
+    """Pause a schedule: times from now on are skipped."""
     fields = await visit.form()
     async with _held(visit, fields.get("name", ""), is_needed=True) as (client, schedule):
         await client.schedules.pause(schedule)
@@ -99,10 +99,10 @@ async def end(visit: Visit) -> Response:
 async def _held(
     visit: Visit, name: str, *, is_needed: bool = False
 ) -> AsyncIterator[tuple[AsyncClient, str]]:
-    """Give a transaction's client for a schedule that the visitor may touch.
+    """Yield a transaction's client for a schedule that the caller may change.
 
-    One that he may not even look at is refused in the words of one that he may not manage; where there is
-    none of that name, only if it `is_needed`.
+    A schedule that the caller may not look at is refused with the same message as one that the caller may not
+    manage; a missing one only if it `is_needed`.
     """
     async with visit.behind.client.transaction() as client:
         found = _named(await client.schedules.list(), name)

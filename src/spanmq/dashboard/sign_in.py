@@ -13,14 +13,14 @@ SECRET_MAX: Final = 200
 
 
 async def ask(visit: Visit) -> Response:
-    """Show the form, unless nobody need sign in."""
+    """Show the form, unless sign-in is not needed."""
     if visit.caller is not None:
         return go(_next_of(visit))
     return show(visit, "sign_in.html", next=_next_of(visit), is_wrong=False)
 
 
 async def sign_in(visit: Visit) -> Response:
-    """Open a session for the token, and go on to where he came from."""
+    """Open a session for the token, and redirect to the requested page."""
     fields = await visit.form()
     secret = fields.get("token", "").strip()[:SECRET_MAX]
     key = await visit.behind.sessions.open(secret, SESSION_SECONDS, visit.request.scope)
@@ -45,7 +45,7 @@ async def sign_out(visit: Visit) -> Response:
 
 
 def _next_of(visit: Visit) -> str:
-    # Of this host only: //elsewhere and /\elsewhere are other hosts for a browser.
+    # Only paths on this host: browsers treat //elsewhere and /\elsewhere as other hosts.
     wanted = visit.text("next", "/")
     is_here = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if is_here and wanted.isprintable() else "/"

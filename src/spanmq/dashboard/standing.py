@@ -37,7 +37,7 @@ class Standing:
 
 
 async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
-    """Tell how these queues stand (None: all); those that are not there are left out."""
+    """Return the state of these queues (None: all); queues that do not exist are left out."""
     latest = await behind.client.health.latest()
     if names is not None:
         wanted = {name.lower() for name in names}
@@ -65,7 +65,7 @@ def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
         hidden=hidden if is_known else None,
         dead_letters=latest.dead_letters,
         sent_total=latest.sent_total,
-        # Of an empty queue the last sample may tell of what has gone.
+        # For an empty queue, the last sample may include messages that have since been settled.
         oldest_ready_seconds=latest.oldest_ready_seconds if visible else None,
         sent_rate=latest.sent / seconds,
         settled_rate=latest.settled / seconds,

@@ -16,7 +16,7 @@ def body(given: str) -> RawJson:
 
 
 def headers(given: str) -> dict[str, Any] | None:
-    """Read headers, None if there are none."""
+    """Parse headers; None without headers."""
     if not given.strip():
         return None
     found = _json("headers", given)

@@ -1,4 +1,4 @@
-"""One request of a person: who it is, what he may, and that the form he sends is one of ours."""
+"""One request of a page: its caller, the caller's rights, and the check that a form comes from these pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION: Final = "spanmq_session"
 MARK: Final = "spanmq_mark"
 SESSION_SECONDS: Final = 12 * 3600
 FIELDS_MAX: Final = 100
-# Of a mark that we made: 256 bits in 43 characters.
+# The format of the token in our forms: 256 bits in 43 characters.
 _MARK: Final = re.compile(r"[\w-]{43}", re.ASCII)
 
 
@@ -36,23 +36,23 @@ class Visit:
     mark: str
 
     def may(self, verb: Verb, queue: str | None) -> bool:
-        """Tell whether he may do that."""
+        """Return whether the caller has the verb."""
         return self.caller is not None and self.caller.may(verb, queue)
 
     @property
     def queue(self) -> str:
-        """Give the queue that the address names: any name there may be fits into a query."""
+        """Return the queue that the URL names: any name fits into a query string."""
         name = self.text("queue")
         if not name:
             raise RefusedError(400, "Which queue?", "The address names no queue.")
         return name
 
     def text(self, name: str, default: str = "") -> str:
-        """Give a text of the address."""
+        """Return a string parameter of the URL."""
         return self.request.query_params.get(name, default).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
     def number(self, name: str, default: int, *, most: int = 2**63 - 1) -> int:
-        """Give a number of the address."""
+        """Return an integer parameter of the URL."""
         given = self.request.query_params.get(name)
         if given is None:
             return default
@@ -61,28 +61,30 @@ class Visit:
         return int(given)
 
     def notice(self, notices: Mapping[str, str]) -> str | None:
-        """Give what a form has done: the address carries its word and a number, never the text."""
+        """Return the result of a form: the URL contains its key and a number, not the text."""
         words = notices.get(self.text("done"))
         return None if words is None else words.format(n=f"{self.number('n', 0):,}")
 
     @property
     def form_token(self) -> str:
-        """Give what a form of ours holds: who can't read our pages in this session can't know it."""
+        """Return the token in our forms, which other sites cannot know."""
         message = f"form\0{self.key or ''}"
         return hmac.new(self.mark.encode(), message.encode(), hashlib.sha256).hexdigest()
 
     async def form(self) -> Mapping[str, str]:
-        """Give the fields of a form; raises 403 unless one of our pages sent it."""
+        """Return the fields of a form; raises 403 unless it was sent by one of these pages."""
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise RefusedError(415, "That is no form", "Forms come as application/x-www-form-urlencoded.")
+            raise RefusedError(
+                415, "The body is not a form", "Forms come as application/x-www-form-urlencoded."
+            )
         body = await self.request.body()
         try:
             found = parse_qsl(
                 body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
             )
         except ValueError as error:
-            raise RefusedError(400, "That is no form", "The form can't be read.") from error
+            raise RefusedError(400, "The body is not a form", "The form can't be read.") from error
         fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in found}
         given = fields.pop("form_token", "")
         # A browser that says nothing of where the form was is held to the token alone.
@@ -109,12 +111,12 @@ class Visit:
 
 
 def cookie_name(name: str, *, is_safe: bool) -> str:
-    """Give the name under TLS, which no neighbour's host can set."""
+    """Return the name of a cookie; under TLS, one that other hosts of the domain cannot set."""
     return f"__Host-{name}" if is_safe else name
 
 
 async def visit_of(request: Request, behind: Behind) -> Visit:
-    """Give the visit that a request is."""
+    """Return the visit of a request."""
     is_safe = request.url.scheme == "https"
     key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None
     mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")

@@ -18,7 +18,7 @@ LONG: Final = 100_000
 # may hide a hundred times as much.
 ROW_BYTES_MAX: Final = 2_000
 PAGE_BYTES_MAX: Final = 200_000
-# What stands for a body that was not loaded.
+# Replaces a body that was not loaded.
 _CUT: Final = re.compile(r'\{"spanmq\.cut": ?(\d+)\}')
 UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -90,7 +90,7 @@ def text(value: object) -> str:
 
 
 def bytes_cut(value: object) -> int | None:
-    """Give how large a body is that was not loaded; None of one that was."""
+    """Return the size of a body that was not loaded; None for a loaded one."""
     if not isinstance(value, RawJson):
         return None
     found = _CUT.fullmatch(value.text if isinstance(value.text, str) else value.text.decode())

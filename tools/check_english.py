@@ -21,7 +21,7 @@ PATTERNS = {
     r"\b[Ww]ho(ever)? (calls?|waits?|sends?|asks?|makes?|gives?|takes?|looks?|comes?|keeps?)\b": "the same",
     r"(?<![Tt]here )\b(is|are|was|were) no (?!longer\b|more\b|other\b)[a-z]": "is not a …, does not exist",
     r"^[ \t]*(?:[-*#>]+ )?(Of|What|Who) [a-z]": "subject first",
-    r"\b(his|him|he)\b": "it, the worker, the caller",
+    r"\b(his(?!\[)|him|he)\b": "it, the worker, the caller",
     # Quoted it is a Unix user.
     r"(?<![`\"])\b(nobody|somebody|anybody)(?!\.)\b": "no session, a role, any caller",
     r"\bmend(s|ed|ing)?\b": "fix, repair",

@@ -1,5 +1,5 @@
--- What upstream left here: its queues, what will be dropped, what belongs to it. Everything that a take-over notes for itself
--- stands in schema spanmq_adopt, which lives no longer than the transaction.
+-- The inventory of a PGMQ installation: its queues, the objects to drop, the objects that belong to it. A take-over
+-- records it in schema spanmq_adopt, which is dropped before the transaction ends.
 create schema spanmq_adopt;
 
 -- A row of pgmq.meta a queue; names that differ in case only are one queue, under the name that was there first.
@@ -91,11 +91,11 @@ select u.name, u.arguments from (values
     ('validate_topic_pattern', array['text'])
 ) known (name, lists), unnest(known.lists) arguments cross join lateral (select known.name, arguments) u;
 
--- What will be dropped, as pg_depend names it. An extension brings its own list.
+-- The objects to drop, as pg_depend names them. An extension has its own list.
 create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
 -- With the right to execute a function, where it is not the default: it goes over to ours of the same arguments.
 create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null, owner oid not null);
--- Who may read PGMQ's tables of settings: they may read what stands for them.
+-- The readers of PGMQ's tables of settings: they may read the replacements.
 create table spanmq_adopt.reader (table_name name not null, role text not null);
 -- The user's own functions in the schema, to see afterwards that none was replaced.
 create table spanmq_adopt.own_function (oid oid primary key, source text not null);
@@ -110,7 +110,7 @@ begin
     insert into spanmq_adopt.queue (name, folded_name, other_names, is_partitioned, is_unlogged, created_at, source, archive)
         select (array_agg(m.queue_name order by m.created_at, m.queue_name))[1], m.folded_name,
                (array_agg(m.queue_name order by m.created_at, m.queue_name))[2:],
-               -- What the tables are, not what the second of two names says that they should be.
+               -- The actual state of the tables, which may differ from what one of two names in PGMQ's metadata says.
                coalesce((select c.relkind = 'p' from pg_class c where c.oid = m.source), bool_or(m.is_partitioned)),
                coalesce((select c.relpersistence = 'u' from pg_class c where c.oid = m.source), bool_or(m.is_unlogged)),
                min(m.created_at), m.source, m.archive

@@ -19,7 +19,7 @@ begin
         execute format('lock table %s in access exclusive mode', this.relation);
     end loop;
 exception when lock_not_available then
-    raise exception 'a transaction is at work in PGMQ''s tables and did not end in time'
+    raise exception 'a transaction is using PGMQ''s tables and did not end in time'
         using errcode = '55P03', hint = 'End it, or give the take-over more time. Nothing was changed.';
 end
 $lock$;

@@ -1,4 +1,4 @@
--- What stands in the way of a take-over, a row each: object, reason. Nothing of this can be carried over to a view.
+-- The obstacles to a take-over, a row each: object, reason. None of these objects can be transferred to a view.
 select format('queue %L', q.name) as object, 'its name is empty or longer than 47 bytes: drop or rename it' as reason
 from spanmq_adopt.queue q
 where q.source is not null and (q.name = '' or length(q.name) > 47 or greatest(octet_length(q.name), octet_length(q.folded_name)) > 47)
@@ -16,7 +16,8 @@ select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigg
 from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
 where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
 union all
--- What an archive calls by its triggers, rules, constraints, defaults and indexes runs with our rights from now on.
+-- Functions that an archive calls in its triggers, rules, constraints, defaults and indexes run with the rights of the
+-- schema's owner from now on.
 select distinct pg_describe_object(d.classid, d.objid, 0),
     format('%s, which is %I''s, would run with the rights of %I: drop it', p.oid::regprocedure, pg_get_userbyid(p.proowner), current_user)
 from pg_proc p join pg_depend d on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid

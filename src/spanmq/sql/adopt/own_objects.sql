@@ -1,4 +1,4 @@
--- What stands in schema pgmq, belongs to nobody else and stays.
+-- The objects in schema pgmq that belong to no extension and are kept.
 select pg_describe_object('pg_class'::regclass, c.oid, 0) as name
 from pg_class c
 where c.relnamespace = 'pgmq'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S', 'c') and not c.relispartition

@@ -35,7 +35,7 @@ begin
             perform spanmq_call.enable_notify_insert(this.name, this.notify_ms);
         end if;
 
-        -- Who owned the table could do everything with the queue, and still can.
+        -- The owner of the table had all rights on the queue, and keeps them.
         if not pg_has_role(this.owner, current_user, 'usage') then
             perform spanmq_core.give_to_maker(ours, this.owner::text);
         end if;
@@ -88,7 +88,7 @@ begin
         execute format('grant select on pgmq.%I to %s', allowed.table_name, allowed.role);
     end loop;
 
-    -- A function of the same name and arguments keeps who may call it.
+    -- A function with the same name and arguments keeps its grants.
     for allowed in
         select p.oid::regprocedure as function, g.grants, g.owner from spanmq_adopt.function_grant g
         join pg_proc p on p.pronamespace = 'pgmq'::regnamespace and p.proname = g.name and oidvectortypes(p.proargtypes) = g.arguments

@@ -33,7 +33,8 @@ end $$;
 create or replace function spanmq_core.sees_now() returns boolean
 language sql stable as $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted') $$;
 
--- The queue of that name. Raises 42P01, with PGMQ's text, if there is none. Who may do what with it is decided where it is called: rights.sql.
+-- The queue of that name. Raises 42P01, with PGMQ's text, if it does not exist. Rights are checked by the callers: see
+-- rights.sql.
 create or replace function spanmq_core.find_queue(queue_name text) returns spanmq_core.queue
 language plpgsql stable as $$
 declare
@@ -91,7 +92,7 @@ end $$;
 create or replace function spanmq_core.is_gone(this spanmq_core.queue) returns boolean
 language sql volatile as $$ select pg_catalog.has_table_privilege(this.queue_view, 'select') is null $$;
 
--- Raises MQ001 for what is no name, else 42P01: there is no queue of that name, or its view was dropped.
+-- Raises MQ001 for an invalid name, otherwise 42P01: the queue does not exist, or its view was dropped.
 create or replace function spanmq_core.raise_not_found(queue_name text) returns void
 language plpgsql as $$
 declare
@@ -134,7 +135,8 @@ begin
     return at_ + make_interval(secs => seconds);
 end $$;
 
--- Locks a thing of a queue (0: of no queue) to the end of the transaction. A row of ours, and no advisory lock: those anybody can take.
+-- Locks an object of a queue (0: of no queue) to the end of the transaction. A row of an inner table, not an advisory
+-- lock, which any session could take.
 create or replace function spanmq_core.lock(this_queue int, what text) returns void
 language plpgsql as $$
 begin
@@ -156,7 +158,7 @@ begin
     end if;
 end $$;
 
--- Takes a lock of which there is a row if nobody has it; false if somebody has. Never waits.
+-- Takes a lock that has a row, and returns true, unless another transaction holds it. Never waits.
 create or replace function spanmq_core.try_lock(this_queue int, what text) returns boolean
 language plpgsql as $$
 begin
@@ -172,7 +174,8 @@ begin
     return found;
 end $$;
 
--- Takes a group (hash null: no group) of a queue to the end of the transaction; false if somebody has it, or a group that shares its row. Never waits.
+-- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
+-- or a group that shares its row. Never waits.
 create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
 language plpgsql as $$
 begin

@@ -1,4 +1,5 @@
--- The retention of archives, and what streams over them are told of it: exactly whether a message is gone that they had not come to.
+-- The retention of archives, and how streams over archives detect it: exactly whether a message was deleted that they
+-- had not read yet.
 
 -- Deletes up to 10,000 messages from an archive that are past its retention; returns how many.
 create or replace function spanmq_core.shorten_archive(this spanmq_core.queue, drawn bigint) returns bigint
@@ -19,7 +20,7 @@ begin
                    ' jsonb_agg(distinct jsonb_build_array(%3$s, t.archived_at)) filter (where not %4$s) as late from t',
                    this.archive,
                    case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
-                   -- What a lake is to get stays until it has it.
+                   -- Messages that a lake is to export are kept until it has them.
                    || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
                    spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
@@ -37,7 +38,7 @@ begin
     return gone.n;
 end $$;
 
--- What was deleted before. Where retention has just begun: nothing.
+-- The messages that were deleted before. Nothing if retention has just begun.
 create or replace function spanmq_core.known_gone(this_queue int) returns spanmq_core.archive_gone
 language plpgsql as $$
 declare
@@ -79,8 +80,9 @@ begin
     return coalesce(found_ones, '[]');
 end $$;
 
--- Whether retention has deleted messages of an archive that are not seen from a position. Where that is older than what is known of the
--- deleted, and between both a transaction ended of which nobody knows whether it archived: whether it could have.
+-- Whether retention has deleted messages of an archive that are not seen from a position. If that position is older
+-- than the known deletions, and a transaction ended between both of which it is not known whether it archived messages:
+-- whether it could have.
 create or replace function spanmq_core.is_gone(this_queue int, here jsonb) returns boolean
 language plpgsql stable as $$
 declare

@@ -1,11 +1,13 @@
--- Streams over archives. A position is a snapshot: what is seen from it has been read. Ids would not do: messages are archived in any order,
--- and who archives commits late. Nor would "all below the oldest transaction": one that stays open, anywhere, would hold the stream up.
--- What lies between two positions is read in the order of ids, so that a piece of it can be bounded.
+-- Streams over archives. A position is a snapshot: what is seen from it has been read. Ids are not sufficient: messages
+-- are archived in any order, and their transactions commit late. Neither is "all below the oldest transaction": any
+-- open transaction would block the stream. The messages between two positions are read in the order of ids, so that a
+-- part of them can be bounded.
 --
--- A row tells which transaction wrote it, but not of which one that was a part (of a savepoint, or a block that catches errors); and
--- a snapshot names whole transactions only. But every row of a transaction has its beginning as archived_at. So a row
--- that was archived at the very time at which a transaction began that was open at a position is not seen from there, whoever wrote
--- it: it comes from a later position, when that transaction has ended.
+-- A row contains the transaction that wrote it, but not the one of which that was a part (of a savepoint, or a block
+-- that catches errors); and a snapshot names whole transactions only. But every row of a transaction has its beginning
+-- as archived_at. So a row that was archived at the very time at which a transaction began that was open at a position
+-- is not seen from there, whichever transaction wrote it: it comes from a later position, when that transaction has
+-- ended.
 
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
 -- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name.
@@ -38,7 +40,7 @@ declare
 begin
     quantity := qty;
     if max_bytes < 1 then
-        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is not a valid limit.';
     elsif max_bytes is not null then
         for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0) from %s t'
                                    ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition) using after, qty
@@ -76,12 +78,14 @@ begin
         using after, archive_ranges.last_id, size, condition;
 end $$;
 
--- The position as of now. seen: the snapshot. since: every transaction that it does not see began after that, so archived_at bounds where to
--- look. starts, at, prepared: when those began that were open then, see seen_from(); starts is null where nobody may know.
+-- The position as of now. seen: the snapshot. since: every transaction that it does not see began after that, so
+-- archived_at bounds the search. starts, at, prepared: when the transactions that were open then began, see
+-- seen_from(); starts is null without the right to know.
 create or replace function spanmq_core.position_now() returns jsonb
 language plpgsql as $$
 declare
-    -- First the clocks of the transactions, then the snapshot, a statement each: who is neither here nor there has begun since.
+    -- First the start times of the transactions, then the snapshot, a statement each: a transaction that is in neither
+    -- has begun since.
     at_ timestamptz := clock_timestamp();
     since timestamptz := '-infinity';
     starts jsonb;
@@ -92,7 +96,7 @@ begin
         select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
             from pg_stat_activity a where a.pid <> pg_backend_pid() and a.xact_start is not null;
     end if;
-    -- When one began that is prepared nobody knows any more.
+    -- The start of a prepared transaction is not known any more.
     select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
         into prepared, since from pg_prepared_xacts p;

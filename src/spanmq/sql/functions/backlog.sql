@@ -1,11 +1,12 @@
 -- The limit on senders: how many messages a queue may hold, whatever their state (policy max_backlog).
 --
--- Counting at each send would cost more than the send. So who counts notes, in a sequence (reading and setting it takes no lock that
--- lasts), up to which message id all may send until somebody must count again: as many as there is room for, at least a 128th of the
--- limit. A queue that was found full says there until when it is believed to be: a negative number, milliseconds since 1970.
+-- Counting at each send would cost more than the send. So a sender that counts stores, in a sequence (reading and
+-- setting it takes no lasting lock), the message id up to which all may send before the next count: as many as there is
+-- room for, at least a 128th of the limit. For a full queue the sequence contains the time until which it is assumed to
+-- be full: a negative number, milliseconds since 1970.
 
--- Raises MQ062 unless n messages more may be sent. Up to a 128th of the limit beyond it, and what others are sending at this moment, is
--- not noticed. Waits only for who is counting.
+-- Raises MQ062 unless n more messages may be sent. Up to a 128th of the limit beyond it, and concurrent sends, are not
+-- noticed. Waits only for a session that is counting.
 create or replace function spanmq_core.check_room(this spanmq_core.queue, n int) returns void
 language plpgsql as $$
 declare
@@ -28,7 +29,7 @@ begin
         max_backlog := (select p.max_backlog from spanmq_core.policy p where p.queue_id = this.queue_id);
         if max_backlog is null or last_id + n <= room then
             has_room := true;
-        -- Not longer than anybody says so: clocks are set back.
+        -- Ignores a time that is too far ahead: the clock was set back.
         elsif -room not between now_ms and now_ms + 5000 then
             backlog := spanmq_core.count_backlog(this.queue_id);
             if backlog < max_backlog then

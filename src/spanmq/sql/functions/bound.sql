@@ -1,14 +1,17 @@
--- Bounds: where index scans over the state of a queue begin (spanmq_core.bound). Under a snapshot that is held for long, vacuum can't remove dead
--- rows, and a scan from the left would pass all of them.
+-- Bounds: where index scans over the state of a queue begin (spanmq_core.bound). Under a long-held snapshot, vacuum
+-- cannot remove dead rows, and a scan from the left would pass all of them.
 --
--- A bound moves in two steps. The first notes a mark: the last id that was drawn, and the time. After that it notes the transactions that might
--- still commit a row below the mark: every sender (spanmq_core.sending) and every transaction that writes spanmq_core.held. A later step moves the bound
--- up to the mark, or to the first row that is there, once all of these have ended. This is right because
+-- A bound moves in two steps. The first records a mark: the last id that was drawn, and the time. After that it records
+-- the transactions that might still commit a row below the mark: every sender (spanmq_core.sending) and every
+-- transaction that writes spanmq_core.held. A later step moves the bound up to the mark, or to the first existing row,
+-- once all of these have ended. This is right because
 --   - a sender locks spanmq_core.sending before it draws an id, and writes the id into a row in the same transaction;
---   - a claim that puts back a part of a row of fresh puts it behind the begin of that row, which others see until the claim commits;
---   - whoever writes a row of held reads the clock after it has locked held, and writes no earlier time as its vt.
--- A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about. maintain() makes a step,
--- and so does every claim that comes past a multiple of 128 ids (1,024 in batches): so there are never many dead rows behind the bound.
+-- - a claim that returns a part of a row of fresh inserts it behind the begin of that row, which others see until the
+-- claim commits;
+-- - a transaction that writes a row of held reads the clock after it has locked held, and writes no earlier time as its
+-- vt. A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
+-- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (1,024 in batches): so there
+-- are never many dead rows behind the bound.
 
 -- The bound of a queue.
 create or replace function spanmq_core.bound_of(this_queue int) returns spanmq_core.bound
@@ -102,7 +105,7 @@ begin
         next.mark_at := at_;
         next.holders := holders_now;
     end if;
-    -- Of an idle queue nothing is written.
+    -- Nothing is written for an idle queue.
     if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
        or next.holders is distinct from before.holders or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
@@ -113,8 +116,8 @@ begin
     end if;
 end $$;
 
--- For those who are about to write rows of held: where the clock was set back to before the bound, the bound goes back first. The next step
--- might come when the clock has passed the mark again, and not see it.
+-- For transactions that are about to write rows of held: if the clock was set back to before the bound, the bound is
+-- moved back first. The next step might come when the clock has passed the mark again, and not notice.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
 language plpgsql as $$
 begin

@@ -1,4 +1,4 @@
--- Circuit breakers of workers: each is decided in its worker, and is reported here for those who look at the queue.
+-- Circuit breakers of workers: each is decided in its worker, and reported here for monitoring.
 
 -- Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed. Raises MQ002 for an invalid
 -- number of seconds or a name of over 1,000 bytes, 42P01 for an unknown queue, 42501 without the right to receive from it.

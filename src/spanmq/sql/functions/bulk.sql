@@ -1,6 +1,7 @@
--- Sending by COPY. A role that may write into the log itself has its ids drawn (copy_begin), copies the messages straight into
--- the segments, and makes runs of them (copy_publish), in one transaction. Until the last step there are rows in the log but no
--- run: nobody sees them, and if the transaction ends before, they are the dead rows of any rollback.
+-- Sending by COPY. A role that may write into the log itself has its ids drawn (copy_begin), copies the messages
+-- straight into the segments, and makes runs of them (copy_publish), in one transaction. Until the last step there are
+-- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
+-- dead rows.
 
 -- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
 -- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
@@ -67,12 +68,13 @@ language sql stable as $$
            and has_table_privilege(by_role, format('spanmq_core.%I', log_name), 'insert')
 $$;
 
--- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs, each in one
--- segment, as copy_begin gave them. delay null: visible at once. Returns the ids. Raises MQ002, and publishes nothing, unless
--- each id has a row that this very transaction wrote (savepoints make no difference), and no run holds it yet. So nobody can
--- publish what is another's, or was settled before. What the same transaction has published and settled again is in no run any
--- more: it may be published again, which is to send it again. Nor can it be seen here whether a role that may write into the
--- log took an id that it had not drawn, where there is no row: it can only spoil its own messages with that, and be in the way.
+-- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs,
+-- each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002, and
+-- publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and that
+-- no run holds yet. So a role cannot publish rows of another transaction, or messages that were settled before.
+-- Messages that the same transaction has published and settled are in no run any more: publishing them again sends them
+-- again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
+-- exists: it can only damage its own messages by that, and block others.
 create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp

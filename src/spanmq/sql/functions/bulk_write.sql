@@ -29,7 +29,8 @@ begin
     if not found then
         perform spanmq_core.raise_not_found(queue);
     end if;
-    -- Who finds the write keeps it open to the end of this transaction; who opens it may wait for another that does.
+    -- A session that finds the write keeps it open to the end of this transaction; one that opens it may wait for
+    -- another that does.
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
@@ -125,7 +126,7 @@ declare
     blocks int := 0;
     has_limits boolean := false;
 begin
-    -- As the drawing of ids does for who sends in one go: no subscription comes or goes until this is committed.
+    -- As for single sends when ids are drawn: no subscription is created or dropped until this is committed.
     perform spanmq_core.lock_shared(this.queue_id, 'subscriptions');
     -- One publishes: the other waits here, and finds the ledger.
     perform from spanmq_core.bulk_write w
@@ -206,7 +207,7 @@ begin
         using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was sent: run it again.';
 end $$;
 
--- Closes the writes of a queue that nobody has gone on with for a day; returns how many.
+-- Closes the writes of a queue that were not continued for a day; returns their number.
 create or replace function spanmq_core.close_abandoned(this_queue int) returns bigint
 language plpgsql as $$
 declare

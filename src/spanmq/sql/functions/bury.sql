@@ -21,7 +21,7 @@ begin
     perform spanmq_core.block_groups(this.queue_id, runs);
     if not this.is_unlogged then
         together := spanmq_core.count_runs(runs);
-        -- Of one block of ids what is alike is one row, whatever lies between.
+        -- Dead letters of one block of ids that are alike share a row, whatever lies between them.
         runs := spanmq_core.bury_together(this.queue_id, runs, at_, reason, has_story);
         together := together - spanmq_core.count_runs(runs);
     end if;
@@ -55,7 +55,7 @@ begin
         select r.lo / 256 as block, r.attempts, r.priority, range_agg(piece) as ids
         from unnest(runs) r cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
         group by r.lo / 256, r.attempts, r.priority),
-    -- What failed before, and what did not.
+    -- Messages that failed before, and those that did not.
     told as (
         select b.attempts, b.priority, f.failed_ids as ids
         from blocks b

@@ -1,6 +1,6 @@
--- What a kind of failure means: whether a message is tried again, how often, and how far apart.
+-- How each category of failures is handled: whether a message is retried, how often, and at what intervals.
 
--- What holds for a category in a queue: its own row, else that of all queues (this_queue null: that one).
+-- The settings of a category in a queue: its own row, otherwise that of all queues (this_queue null: the latter).
 create or replace function spanmq_core.category_settings(this_queue int, category text) returns spanmq_core.category_policy
 language sql stable as $$
     select c from spanmq_core.category_policy c

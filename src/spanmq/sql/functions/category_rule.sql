@@ -68,8 +68,9 @@ begin
     return size * factor;
 end $$;
 
--- Raises MQ020 for a pattern that is no regular expression, or one that could keep others waiting. Without back-references and
--- looks around, which are refused, PostgreSQL matches in time proportional to the text, and to the size that is bounded here.
+-- Raises MQ020 for a pattern that is not a regular expression, or that could take too long. Without back-references and
+-- lookarounds, which are refused, the matching time is proportional to the length of the text and to the size of the
+-- pattern, which is bounded here.
 create or replace function spanmq_core.check_pattern(pattern text, what text) returns void
 language plpgsql volatile as $$
 declare
@@ -81,7 +82,7 @@ begin
     end if;
     if pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]' then
         raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
-            using errcode = 'MQ020', hint = 'Such a pattern may take for ever; write it without.';
+            using errcode = 'MQ020', hint = 'Such a pattern may take unlimited time; write it without.';
     end if;
     if spanmq_core.pattern_size(pattern) > 1000 then
         raise exception 'the pattern of % repeats too much: %', what, pattern

@@ -129,7 +129,7 @@ declare
     missing int := quantity;
     found_any boolean;
 begin
-    -- Again where others took what was found: bounded, for then somebody else goes on with the rest.
+    -- Repeated if other claims took the messages that were found: bounded, because then others continue with the rest.
     for round in 1 .. 10 loop
         exit when missing = 0;
         found_any := false;

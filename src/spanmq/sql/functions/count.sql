@@ -1,10 +1,10 @@
 -- Counting and listing what a queue holds. It costs what runs cost, not messages.
 
 -- Counts of a queue, in one statement.
---   backlog = visible + in_flight + delayed + failed; expired: those of the visible ones whose lease ran out
---   leases, oldest_lease_at       of leases that run
---   oldest_due_at                 since when the held message that has been visible the longest is so
---   first_fresh_id, oldest_id, newest_id   of the fresh ones, and of all; null: there is none
+--   backlog = visible + in_flight + delayed + failed; expired: visible ones whose lease has expired
+--   leases, oldest_lease_at       of running leases
+--   oldest_due_at                 since when the oldest visible held message has been visible
+--   first_fresh_id, oldest_id, newest_id   of the fresh ones, and of all; null without messages
 create or replace function spanmq_core.survey(
     this_queue int, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
     out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_due_at timestamptz, out first_fresh_id bigint,
@@ -97,8 +97,9 @@ begin
         group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
--- Groups of a queue, those first that give nothing: of its next 2,000 hidden runs to become due, the 2,000 that became due first and nobody
--- has taken since, its first 2,000 fresh ones and 1,000 that a dead letter blocks. Of a group up to 200 runs are counted.
+-- Groups of a queue, blocked groups first: of its next 2,000 hidden runs to become due, the 2,000 that became due first
+-- and were not taken since, its first 2,000 fresh ones and 1,000 that a dead letter blocks. Up to 200 runs of a group
+-- are counted.
 create or replace function spanmq_core.groups_of(this_queue int, at_ timestamptz, qty int)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql as $$
@@ -211,8 +212,8 @@ begin
     return n;
 end $$;
 
--- Cuts visible held runs into runs of ten, where a claim in an open transaction hides few others: of the 1,000 that fell due first, up to so
--- many, skipping what others hold at this instant. Returns how many.
+-- Cuts visible held runs into runs of ten, so that a claim in an open transaction hides few other messages: up to
+-- at_most of the 1,000 that became due first, skipping those that other transactions have locked. Returns the number.
 create or replace function spanmq_core.cut_visible(this_queue int, at_ timestamptz, at_most int) returns int
 language plpgsql as $$
 declare

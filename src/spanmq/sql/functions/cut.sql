@@ -7,7 +7,7 @@ language sql stable as $$
                 else pg_catalog.jsonb_build_object('spanmq.cut', pg_catalog.pg_column_size(body)) end
 $$;
 
--- Raises MQ002 for what is no such limit.
+-- Raises MQ002 for an invalid limit.
 create or replace function spanmq_core.check_body_bytes(body_bytes_max integer) returns void
 language plpgsql immutable as $$
 begin

@@ -1,4 +1,4 @@
--- Looking at dead letters, and discarding them. Who dead-letters is bury.sql, who puts back is redrive.sql.
+-- Listing and deleting dead letters. They are created in bury.sql and redriven in redrive.sql.
 
 -- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over `after` (`by` is
 -- that), or, for who will act on them, by msg_id: what a limit leaves for later is later in its group too. `locking` is put behind the
@@ -22,7 +22,7 @@ declare
             'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
             ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
         by,
-        -- Else the planner takes the primary key, and walks through all that was ever put back.
+        -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
         case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
 begin
     if locking = '' and redriven is not true and exists (select from spanmq_core.dead_run r where r.queue_id = this_queue) then
@@ -40,7 +40,8 @@ begin
     return query execute found_rows using this_queue, category, error, error_class, since, until, payload, after, qty;
 end $$;
 
--- The same, locked to the end of the transaction, each with a row of its own. What another is acting on is skipped: it will be his.
+-- The same, locked to the end of the transaction, each with a row of its own. Dead letters that another transaction has
+-- locked are skipped.
 create or replace function spanmq_core.lock_dead_letters(
     this spanmq_core.queue, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
 ) returns setof spanmq_core.dead_letter
@@ -68,12 +69,14 @@ language sql stable as $$
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
--- The dead letters of a queue, or of all queues that the caller may look into (queue null), that fit all filters (null: any): category;
--- error, a regular expression without regard to case, of which a rule of categories could be made; error_class; since and until, times at
--- which they died; payload, JSON that the message contains. redriven false: those that wait for somebody; true: those that were put
--- back, as history; null: both. In the order of dead_letter_id, which is that in which they died, from over `after` on, qty of them: pass
--- the last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Costs what it returns, whatever else is there, unless only `error` chooses: that reads all others.
--- Raises 42P01 for an unknown queue, 42501 without the right to select from it, MQ020 for a bad pattern.
+-- The dead letters of a queue, or of all queues that the caller may look into (queue null), that match all filters
+-- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
+-- since and until, times at which they died; payload, JSON that the message contains. redriven false: those that were
+-- not redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which
+-- they died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
+-- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only, unless `error`
+-- is the only filter: then all others are read. Raises 42P01 for an unknown queue, 42501 without the right to select
+-- from it, MQ020 for a bad pattern.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
@@ -173,8 +176,8 @@ begin
         from spanmq_core.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
 end $$;
 
--- Deletes what is past the retention of the queue's policy, at most 1,000: what waits and what was put back. What a lake is to get stays
--- until it has it.
+-- Deletes dead letters that are past the retention of the queue's policy, at most 1,000, redriven ones included. Those
+-- that a lake is to export are kept until it has them.
 create or replace function spanmq_core.retire_dead_letters(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare

@@ -1,7 +1,7 @@
--- Dead letters by their ids: for who has chosen them elsewhere, one by one, as the pipeline's job does.
+-- Dead letters by their ids: for callers that have chosen them one by one, as the pipeline's job does.
 
--- The dead letters of these ids that wait, in the order of their messages, locked to the end of the transaction. What another is acting
--- on is skipped: it will be his. Raises MQ002 for more than 10,000.
+-- The dead letters with these ids that were not redriven, in the order of their messages, locked to the end of the
+-- transaction. Those that another transaction has locked are skipped. Raises MQ002 for more than 10,000.
 create or replace function spanmq_core.lock_chosen(this spanmq_core.queue, dead_letter_ids bigint[]) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 declare
@@ -11,11 +11,11 @@ begin
         raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
             using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
     end if;
-    -- Of those that died together the row has the number from which theirs count on.
+    -- For messages that died together, the row has the first of their consecutive ids.
     runs := array(select distinct id - id % 256 from unnest(dead_letter_ids) id);
     perform spanmq_core.write_chosen_runs(this, runs);
     if exists (select from spanmq_core.dead_run d where d.queue_id = this.queue_id and d.dead_letter_id = any (runs)) then
-        -- What maintain() is writing will be nobody's.
+        -- Rows that maintain() is writing are not visible yet.
         perform spanmq_core.await_maintain();
         perform spanmq_core.write_chosen_runs(this, runs);
     end if;

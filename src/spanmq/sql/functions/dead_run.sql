@@ -58,7 +58,7 @@ begin
         exit when together.lo is null or n >= qty and together.lo > last_id;
         perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
         if not found and not has_waited then
-            -- What maintain() is writing will be nobody's.
+            -- Rows that maintain() is writing are not visible yet.
             perform spanmq_core.await_maintain();
             has_waited := true;
             perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
@@ -72,7 +72,8 @@ begin
     return found_ids;
 end $$;
 
--- Makes rows of spanmq_core.dead_letter of these. Waits for who is at one of them. Returns how many.
+-- Writes these as rows of spanmq_core.dead_letter. Waits for transactions that have locked one of them. Returns the
+-- number of rows.
 create or replace function spanmq_core.write_dead_letters(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql volatile as $$
 declare

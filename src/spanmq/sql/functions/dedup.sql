@@ -1,9 +1,9 @@
 -- Deduplication: what was sent under an id of the sender's own is not sent again for a while.
 
--- Draws ids for messages of which each has an id of its sender's, or null. ids: of the message itself (is_first), or of the one that
--- was sent first under the same dedup_id. Waits for whoever has sent under one of them and not committed yet: if that one rolls
--- back, this one is the first. Raises 40001 where the snapshot of the transaction is too old to see the first, and MQ063 where what was
--- sent first had another fingerprint.
+-- Draws ids for messages that have a deduplication id of their sender, or null. ids: of the message itself (is_first),
+-- or of the one that was sent first with the same dedup_id. Waits for transactions that have sent with one of them and
+-- are not committed yet: if such a transaction rolls back, this one is the first. Raises 40001 where the snapshot of
+-- the transaction is too old to see the first, and MQ063 where the first had another fingerprint.
 create or replace function spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)
 returns table (ids bigint[], is_first boolean[])
 language plpgsql as $$
@@ -30,7 +30,7 @@ begin
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     is_first := array(select u.id is null and leader[u.position] = u.position
                       from unnest(ids) with ordinality u (id, position) order by u.position);
-    -- What is sent already draws no id.
+    -- Messages that were sent before draw no id.
     candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position) where u.is_first order by u.position);
     drawn := spanmq_core.draw_ids(this.queue_id, this.ids, cardinality(candidates));
     for i in 1 .. cardinality(candidates) loop
@@ -46,7 +46,8 @@ begin
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;
         exit when cardinality(won) = cardinality(candidates);
-        -- Another was first, and has committed while we waited. A new statement sees it; if it has run out and is gone since, nobody was.
+        -- Another transaction was first, and committed while this one waited. A new statement sees its row, unless it
+        -- has expired and was deleted since.
         candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
         for i in 1 .. cardinality(candidates) loop
             select d.msg_id into found_id from spanmq_core.deduplication d
@@ -59,7 +60,7 @@ begin
         end loop;
         candidates := array_remove(candidates, null);
     end loop;
-    -- Of all together, now that each is this sender's or was seen: whoever was first has committed.
+    -- Checked for all together, now that each id is this sender's or was seen: the first sender has committed.
     if this_fingerprint is not null and exists (
         select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
         where d.fingerprint <> this_fingerprint)

@@ -101,7 +101,7 @@ begin
     return next;
 end $$;
 
--- What holds old rows and segments back: snapshots, prepared transactions, replication slots.
+-- Checks for objects that retain old rows and segments: snapshots, prepared transactions, replication slots.
 create or replace function spanmq_core.check_horizon() returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
@@ -116,7 +116,7 @@ begin
     finding := case when held.pid is null then 'none is held'
                     else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
                                 case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
-    advice := case when level <> 'ok' then format('select pg_terminate_backend(%s), if nobody needs it; set idle_in_transaction_session_timeout. '
+    advice := case when level <> 'ok' then format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
                                                   'Segments can''t be truncated meanwhile, and dead rows stay', held.pid) end;
     return next;
 
@@ -136,7 +136,7 @@ begin
                   when held.bytes > 1e8 or held.xids > 100000 then 'warning' else 'ok' end;
     finding := case when held.slot_name is null then 'there are none'
                     else format('%s is %s behind%s', held.slot_name, coalesce(pg_size_pretty(held.bytes), 'nothing'),
-                                case when not held.active then ', and nobody reads it' end) end;
+                                case when not held.active then ', and it has no reader' end) end;
     advice := case when level <> 'ok' then format('start its reader, or select pg_drop_replication_slot(%L)', held.slot_name) end;
     return next;
 end $$;
@@ -155,7 +155,7 @@ begin
         advice := 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade';
     else
         level := 'ok';
-        finding := 'inner functions are nobody''s';
+        finding := 'no role may call inner functions';
         advice := null;
     end if;
     return next;
@@ -217,14 +217,14 @@ begin
     if level = 'ok' and troubles is not null then
         level := 'problem';
         finding := format('maintain() fails in %s', left(troubles, 500));
-        advice := 'mend what the errors name: other queues are kept all the same';
+        advice := 'fix what the errors name; maintenance of other queues continues';
     end if;
     return next;
 
     check_name := 'leases';
     level := case when stuck <> '{}' or abandoned <> '{}' then 'warning' else 'ok' end;
     finding := coalesce(nullif(concat_ws('; ', case when stuck <> '{}' then 'held for over an hour: ' || array_to_string(stuck[:10], ', ') end,
-                                         case when abandoned <> '{}' then 'ran out, and nobody receives: ' || array_to_string(abandoned[:10], ', ') end), ''),
+                                         case when abandoned <> '{}' then 'expired, and there is no receiver: ' || array_to_string(abandoned[:10], ', ') end), ''),
                         'none is stuck');
     advice := case when level <> 'ok' then 'see whether the receivers live; set_vt(queue, msg_id, 0) makes a message visible at once' end;
     return next;

@@ -1,7 +1,7 @@
--- Failures: why messages were given back, a row for each call and block of 256 ids.
+-- Failures: why messages failed, a row for each call and block of 256 ids.
 
--- Notes a failure of runs, which have been given back: their vt says until when they are hidden. One row for those of a block that are
--- alike, whatever their groups: then their dead letters have a history in common.
+-- Records a failure of runs, which have been returned to the queue: their vt is the time until which they are hidden.
+-- One row for those of a block that are alike, whatever their groups: then their dead letters have a common history.
 create or replace function spanmq_core.note_failure(this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason) returns void
 language plpgsql as $$
 begin
@@ -25,7 +25,7 @@ language sql stable rows 10 as $$
     order by f.failed_at, f.attempt
 $$;
 
--- What the last failure of a message said.
+-- The error of a message's last failure.
 create or replace function spanmq_core.last_error(this_queue int, id bigint) returns text
 language plpgsql stable as $$
 begin
@@ -89,8 +89,8 @@ begin
         raise exception 'msg_id cannot be NULL'
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
-    -- A message may have died before, and have been put back: of the history of each death, and of what came after the last, that part
-    -- which no earlier one tells.
+    -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from
+    -- the failures after the last, the part that no earlier one contains.
     return query
         with deaths as (
             select d.*, lag(d.dead_at) over (order by d.dead_letter_id) as died_before
@@ -113,8 +113,8 @@ begin
         order by x.failed_at, x.attempt;
 end $$;
 
--- Deletes failures that nobody needs any more, at most 10,000 a call: those older than 30 days, and those older than a day of whose
--- block of ids no message is left in the queue. Goes through them once a minute.
+-- Deletes failures that are no longer needed, at most 10,000 a call: those older than 30 days, and those older than a
+-- day whose block of ids has no message left in the queue. Checks them once a minute.
 create or replace function spanmq_core.tidy_failures(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
@@ -175,7 +175,7 @@ begin
     delete from spanmq_core.dead_letter_count c where c.queue_id = this_queue;
 end $$;
 
--- What maintain() does about failures and dead letters.
+-- The part of maintain() for failures and dead letters.
 create or replace function spanmq_core.tidy_story(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 begin

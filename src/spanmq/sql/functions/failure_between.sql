@@ -1,4 +1,4 @@
--- Failures in bulk, for the pipeline: those of a range of messages, where failures() tells the story of one.
+-- Failures in bulk, for the pipeline: those of a range of messages; failures() returns those of one.
 
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
 -- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No
@@ -10,7 +10,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    -- Those that were put back and those that wait have an index each, and no index has both.
+    -- Redriven and waiting dead letters have an index each, and no index has both.
     return query
         with deaths as materialized (
             select d.dead_letter_id, d.msg_id, d.attempts, d.last_failed_at, d.dead_at, d.category, d.error, d.error_class, d.traceback,

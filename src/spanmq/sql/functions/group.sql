@@ -7,13 +7,14 @@
 --   fill  as much as there is of the oldest group, then of the next
 --   rr    one of each group in turn, the oldest group first
 --   head  one of each
---   free  groups have no order and don't block: none has more than most_in_flight messages in work. Shared as with fair by every second
+-- free  groups have no order and don't block: none has more than most_in_flight messages in flight. Shared as with fair
+-- by every second
 --         claim, else the oldest
 -- most_in_flight (null: any number) holds for a group in every mode.
--- Looks first at the groups of the oldest messages. Where that was not all, it goes on round the ring of all groups, from where this
--- session ended the last time. So neither a long backlog nor any number of blocked groups hides a free group for ever.
--- Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
--- of the transaction; never waits.
+-- Looks first at the groups of the oldest messages. If these do not suffice, it continues around the ring of all
+-- groups, from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides
+-- a free group indefinitely. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
+-- groups that it takes, to the end of the transaction; never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -22,7 +23,7 @@ declare
     oldest record;
     hash bigint;
     share int;
-    -- Of a group in the first round.
+    -- The messages of a group in the first round.
     most int := least(case mode when 'fair' then (quantity + 3) / 4 when 'free' then (quantity + 3) / 4 when 'fill' then quantity else 1 end, most_in_flight);
     missing int := quantity;
     left_for_oldest int := quantity;
@@ -56,7 +57,7 @@ begin
     end if;
     there_is_more := oldest.has_more or mode in ('fair', 'free') and oldest.n > quantity;
     if mode in ('fair', 'free') and there_is_more then
-        -- Of claims of one message every second one goes by turn.
+        -- For claims of one message, every second one takes groups by turn.
         left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity else quantity / 2 end;
     end if;
     for round in 1 .. 3 loop
@@ -115,7 +116,7 @@ begin
         most := greatest(missing / cardinality(tried), 1);
         foreach hash in array tried loop
             exit when missing = 0;
-            -- What this claim has of the group is not in flight yet.
+            -- The messages that this claim has of the group are not in flight yet.
             share := least(most, missing);
             took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int);
@@ -129,11 +130,11 @@ begin
     if mode = 'rr' then
         return spanmq_core.layer(runs);
     end if;
-    -- What a group gave in several rounds stands together.
+    -- The messages of a group from several rounds are joined.
     return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
 end $$;
 
--- The group of the next greater hash (after null: of the least); null if there is none.
+-- The group with the next greater hash (after null: with the least); null after the last.
 create or replace function spanmq_core.next_group(this_queue int, after bigint) returns bigint
 language plpgsql as $$
 begin
@@ -237,7 +238,7 @@ begin
                    where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
 end $$;
 
--- What a group has that is hidden: whether it blocks the group, how many messages are leased, and the first that is delayed.
+-- The hidden messages of a group: whether it is blocked, the number of leased messages, and the first delayed one.
 create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean, out in_flight bigint, out delayed_lo bigint)
 language plpgsql as $$
 begin

@@ -163,7 +163,8 @@ begin
         made.sent := greatest(drawn - before.drawn, 0);
         made.dead := spanmq_core.count_died(this.queue_id, before.sampled_at);
         made.failed := spanmq_core.count_failed(this.queue_id, before.sampled_at) + made.dead;
-        -- What was drawn before the last sample and committed after it, or the other way round, must not make it negative.
+        -- Messages drawn before the last sample and committed after it, or the other way round, must not make it
+        -- negative.
         made.settled := greatest(made.sent - made.dead - (found_counts.backlog - before.backlog), 0);
         made.received := greatest(made.settled + made.failed + found_counts.in_flight - before.in_flight, 0);
         made.backlog := found_counts.backlog;
@@ -182,7 +183,7 @@ begin
         where o.queue_id = this.queue_id and o.sampled_at < at_ - interval '3 days' order by o.sampled_at limit 1000);
 end $$;
 
--- How many messages were given back with a failure since then and are still in the queue. By its BRIN index.
+-- The number of messages that have failed since then and are still in the queue. Uses the BRIN index.
 create or replace function spanmq_core.count_failed(this_queue int, since timestamptz) returns bigint
 language plpgsql set enable_bitmapscan = on as $$
 begin

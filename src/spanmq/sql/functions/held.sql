@@ -1,4 +1,4 @@
--- What becomes of held messages other than being settled: held longer, given back, looked for.
+-- Changes of held messages other than settling: extending, releasing, searching.
 
 -- Holds the runs of a lease until then, at least: never shorter than before. Returns how many messages it holds.
 create or replace function spanmq_core.extend_lease(this_queue int, lease bigint, until timestamptz) returns bigint
@@ -127,8 +127,9 @@ begin
     return (select h.vt from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
 end $$;
 
--- Gives what leases that ran out, of which these runs were taken, still hold of the same groups to leases that nobody knows. Else a worker whose
--- lease ran out could yet settle what stands behind a message that another has in work. Leaves alone what others hold at this instant.
+-- Moves the messages that expired leases, from which these runs were taken, still hold in the same groups to new,
+-- unknown leases. Otherwise a worker whose lease has expired could still settle a message that follows one that another
+-- worker has in flight. Skips rows that other transactions have locked.
 create or replace function spanmq_core.disown(this_queue int, runs spanmq_core.run[], at_ timestamptz) returns void
 language plpgsql as $$
 declare
@@ -177,8 +178,8 @@ begin
     return runs;
 end $$;
 
--- Of the next 1,000 held runs from an id on those of no lease that are visible after so many attempts; locks them, skipping what
--- others hold at this instant. next_lo: where to go on, 0 after the last one.
+-- Among the next 1,000 held runs from an id on, those without a running lease that are visible after that many attempts;
+-- locks them, skipping those that other transactions have locked. next_lo: where to continue, 0 after the last one.
 create or replace function spanmq_core.lock_spent(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint)
 returns table (runs spanmq_core.run[], next_lo bigint)
 language plpgsql as $$
@@ -197,7 +198,7 @@ begin
         select array(select spanmq_core.run_of(l.this) from locked l), (select case when count(*) = 1000 then max(l.lo) + 1 else 0 end from looked_at l);
 end $$;
 
--- Those of the messages that no lease holds and nobody else holds at this instant. Locks their runs.
+-- Those of the messages that no lease holds and no other transaction has locked. Locks their runs.
 create or replace function spanmq_core.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare

@@ -99,7 +99,7 @@ begin
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
     perform spanmq_core.check_body_bytes(body_bytes_max);
-    -- Those that were put back and those that wait have an index each, and no index has both.
+    -- Redriven and waiting dead letters have an index each, and no index has both.
     return query
         select (spanmq_core.as_dead_letter(d, this.name, body_bytes_max)).*
         from (select w.* from spanmq_core.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
@@ -111,10 +111,11 @@ begin
         order by d.dead_letter_id;
 end $$;
 
--- The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later samples are not
--- complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are spread evenly over the time that it
--- covers; oldest_ready_seconds is the worst of them. queues null: all into which the caller may look; those that he may not, or that
--- are not there, are left out. Costs what the samples in that time cost. Raises MQ002 for what is no such number.
+-- The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later
+-- samples are not complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are
+-- spread evenly over the time that it covers; oldest_ready_seconds is the worst of them. queues null: all into which
+-- the caller may look; queues that do not exist, or without that right, are left out. The cost depends on the number of
+-- samples. Raises MQ002 for an invalid number.
 create or replace function spanmq.sum_statistics(queues text[] default null, seconds double precision default 3600, step double precision default 60)
 returns table (began_at timestamptz, sent double precision, received double precision, settled double precision, failed double precision,
                dead double precision, backlog double precision, visible double precision, in_flight double precision, oldest_ready_seconds double precision)

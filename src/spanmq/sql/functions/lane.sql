@@ -1,10 +1,12 @@
--- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is a fifth of what a
--- message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment, under one of 16 names that stand in the
--- functions below. Where all lanes are taken, and between two segments, calls put their SQL together.
+-- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is
+-- a fifth of what a message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment,
+-- under one of 16 names that stand in the functions below. Where all lanes are taken, and between two segments, calls
+-- put their SQL together.
 --
--- A queue's row names the lane, the log that it shows and that log's ids: who reads the row and uses the lane later, within one statement
--- of the caller's, must find the same log there, whatever happened meanwhile. So a lane shows one log until nobody can have read a row
--- that names it: until every snapshot is younger than the change of that row.
+-- A queue's row names the lane, the log that it shows and that log's ids: a session that reads the row and uses the
+-- lane later, within one statement of the caller's, must find the same log there, whatever happened meanwhile. So a
+-- lane shows one log until no session can have read a row that names it: until every snapshot is younger than the
+-- change of that row.
 
 -- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes. append_by_lane() returns the id, since a
 -- call that gives something can stand in an assignment, which costs half of a `perform`. fetch_by_lane(): null if there is no row.
@@ -30,16 +32,16 @@ begin
     end loop;
 end $do$;
 
--- Frees the lanes that nobody can know any more, and gives free ones to queues in use, of which the arrays say how many ids they have
--- drawn. Never waits over the lock_timeout of maintain().
+-- Frees the lanes that no session can know any more, and assigns free ones to queues in use; the arrays contain the ids
+-- that these have drawn. Never waits beyond the lock_timeout of maintain().
 create or replace function spanmq_core.tend_lanes(queue_ids int[], positions bigint[]) returns void
 language plpgsql as $$
 declare
     horizon xid8;
     this_queue int;
 begin
-    -- Everybody whose snapshot began before this statement may know it: from here on, nobody new. (A number from the future comes from
-    -- another server, by dump and restore.)
+    -- A session whose snapshot began before this statement may know the lane; later ones do not. (A number in the
+    -- future comes from another server, by dump and restore.)
     update spanmq_core.lane l set free_from_xid = pg_snapshot_xmax(pg_current_snapshot())
         where (l.free_from_xid is null or l.free_from_xid > pg_snapshot_xmax(pg_current_snapshot()))
           and not exists (select from spanmq_core.queue q where q.lane = l.lane);
@@ -53,14 +55,14 @@ begin
         cross join lateral (select * from spanmq_core.queue q where q.queue_id = d.queue_id) q
         -- Most queues of a test or of an idle tenant never come so far, and lanes are few.
         where q.lane is null and d.drawn >= 1000 and d.drawn between q.log_lo and q.log_hi
-          -- Of small segments a lane would be made and dropped each moment.
+          -- With small segments a lane would be created and dropped all the time.
           and q.log_hi - q.log_lo >= 16383
     loop
         exit when not spanmq_core.open_lane(this_queue);
     end loop;
 end $$;
 
--- Drops a lane. False: somebody holds it.
+-- Drops a lane. False: another session holds it.
 create or replace function spanmq_core.free_lane(this_lane int) returns boolean
 language plpgsql as $$
 begin
@@ -74,7 +76,7 @@ exception when lock_not_available then
     return false;
 end $$;
 
--- Gives a queue a lane, unless somebody is at its row. False: there is none left.
+-- Assigns a lane to a queue, unless another session has locked its row. False: all lanes are taken.
 create or replace function spanmq_core.open_lane(this_queue int) returns boolean
 language plpgsql as $$
 declare
@@ -96,8 +98,9 @@ exception when lock_not_available then
     return true;
 end $$;
 
--- Drops the lanes of a queue, which is about to be dropped; holds its row to the end of the transaction, so that it gets no new one. The
--- rows stay until nobody can know the lanes any more: who does and uses one finds no view, as it would find no log.
+-- Drops the lanes of a queue, which is about to be dropped; locks its row to the end of the transaction, so that it
+-- gets no new one. The rows stay until no session can know the lanes any more: a session that does, and uses one, finds
+-- no view, as it would find no log.
 create or replace function spanmq_core.close_lanes(this_queue int) returns void
 language plpgsql as $$
 declare

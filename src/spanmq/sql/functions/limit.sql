@@ -10,7 +10,7 @@ create or replace function spanmq_core.room_in_flight(this spanmq_core.queue, qu
 language plpgsql as $$
 declare
     kept text := current_setting('lock_timeout');
-    -- Of this transaction: the place that it has from a claim that found nothing, or that it took something. Nobody else sees what.
+    -- This transaction's place, if an earlier claim of it found or took something. Other sessions do not see it.
     before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
     place int;
 begin
@@ -20,7 +20,7 @@ begin
     end if;
     if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
-        -- Who polls keeps to one place: else it soon had them all.
+        -- A session that polls keeps one place: otherwise it would soon hold all of them.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
         for step in 1 .. 16 loop
             exit when spanmq_core.try_lock(this.queue_id, 'in flight ' || place);
@@ -97,7 +97,8 @@ begin
     return case when missing > 0 then least(missing, token) / 1e9 end;
 end $$;
 
--- What a token is worth, and what the bucket holds, in nanoseconds. Within what a sequence holds, whatever the policy: centuries.
+-- The value of a token, and the capacity of the bucket, in nanoseconds. Limited to the range of a sequence, whatever
+-- the policy: centuries.
 create or replace function spanmq_core.token_ns(rate double precision) returns bigint
 language sql immutable as $$ select least(ceil(1e9 / rate), 1e18)::bigint $$;
 

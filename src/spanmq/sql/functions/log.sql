@@ -15,8 +15,9 @@ begin
     return this;
 end $$;
 
--- The last id that a queue has drawn, 0 before the first. Read as from a table: pg_sequence_last_value() would hold the lock of a sender
--- to the end of the transaction, and who makes a subscription would wait for everybody who has only looked.
+-- The last id that a queue has drawn, 0 before the first. Read as from a table: pg_sequence_last_value() would hold a
+-- sender's lock to the end of the transaction, and the creation of a subscription would wait for every session that has
+-- only read it.
 create or replace function spanmq_core.drawn_from(ids regclass) returns bigint
 language plpgsql stable as $$
 declare
@@ -30,9 +31,9 @@ begin
     return drawn;
 end $$;
 
--- Makes the segment that will hold `id`, of about `size` ids, unless it is there, and returns it. Locks to commit: one of
--- ours, for which it waits if `patient` (else it returns null); the log's parent table in SHARE UPDATE EXCLUSIVE
--- mode, which disturbs neither readers nor writers.
+-- Makes the segment that will hold `id`, of about `size` ids, unless it exists, and returns it. Locks to commit: an
+-- inner lock, for which it waits if `patient` (otherwise it returns null); the log's parent table in SHARE UPDATE
+-- EXCLUSIVE mode, which disturbs neither readers nor writers.
 create or replace function spanmq_core.create_segment(this_queue int, id bigint, size int, patient boolean) returns spanmq_core.segment
 language plpgsql as $$
 declare
@@ -96,7 +97,8 @@ begin
     return this;
 end $$;
 
--- Notes the segment of an id in the queue's row, unless that is newer, or somebody else is at it.
+-- Records the segment of an id in the queue's row, unless the recorded one is newer, or another transaction has locked
+-- the row.
 create or replace function spanmq_core.remember_segment(this_queue int, id bigint) returns void
 language plpgsql as $$
 declare
@@ -166,7 +168,8 @@ begin
     end loop;
 end $$;
 
--- What the log has of a message; null if there is no row. `log_name`: the table in which it is, null where that is to be found first.
+-- The log's row of a message; null if it does not exist. `log_name`: the table that contains it, null if that is not
+-- known.
 create or replace function spanmq_core.fetch_one(this_queue int, id bigint, log_name text) returns spanmq_core.logged
 language plpgsql as $$
 declare
@@ -336,7 +339,7 @@ declare
     segment spanmq_core.segment := spanmq_core.segment_of(this_queue, id);
     found_at timestamptz;
 begin
-    -- Of its segment: a plan for the whole log opens every segment.
+    -- From its segment: a plan for the whole log opens every segment.
     if segment.lo is not null then
         execute format('select enqueued_at from spanmq_core.%I where msg_id = $1', segment.log_name) into found_at using id;
     end if;
@@ -362,7 +365,8 @@ begin
         using this.queue_id, first_id, last_id, quantity;
 end $$;
 
--- Settles those messages of runs that have no row in the log, and records them. Never seen in practice: they would come back for ever.
+-- Settles messages of runs that have no row in the log, and records them. Never seen in practice: they would be claimed
+-- again indefinitely.
 create or replace function spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
@@ -386,7 +390,7 @@ declare
     n bigint;
     missing_ids bigint[];
 begin
-    -- As far as nothing is there; some 40,000 runs at most.
+    -- Up to the first existing row; some 40,000 runs at most.
     for step in 1 .. 15 loop
         execute format(
                 'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
@@ -394,7 +398,7 @@ begin
                 ' cross join lateral generate_series(s.lo, s.lo + s.n - 1) e (id)'
                 ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset 0) l on true', this.queue_id)
             into last_id, n, missing_ids using this.queue_id, last_id, runs;
-        -- Those that nobody has taken meanwhile.
+        -- Those that no other transaction has taken meanwhile.
         insert into spanmq_core.missing (queue_id, msg_id)
             select this.queue_id, id from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;

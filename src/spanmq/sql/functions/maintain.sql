@@ -1,9 +1,9 @@
--- Housekeeping, by whoever calls: segments ready ahead, settled segments truncated and dropped, sparse ones rewritten, bounds
--- moved, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
+-- Maintenance, run by any caller: segments created ahead, settled segments truncated and dropped, sparse ones
+-- rewritten, bounds moved, archives kept to their retention. One at a time, never waiting over 20 ms for a lock.
 --
--- The numbers of transactions that are noted with a segment are those of maintain()'s own. Such a number is below the horizon
--- only when every transaction has ended that was open when maintain() looked: so a sender that had drawn its ids, but had not
--- written yet, is waited for; and one that has written holds a lock on the table until it commits.
+-- The transaction ids that are recorded with a segment are those of maintain()'s own transactions. Such an id is below
+-- the horizon only when every transaction has ended that was open when maintain() looked: so it waits for a sender that
+-- has drawn its ids but not written yet; and one that has written holds a lock on the table until it commits.
 
 -- A transaction id in full, from its 32 bits and one that is near. (age() counts from where the transaction looked first.)
 create or replace function spanmq_core.full_id(id xid, near bigint) returns bigint
@@ -74,7 +74,7 @@ begin
     return false;
 end $$;
 
--- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
+-- Locks a table of the log for this transaction, or returns false after the lock_timeout of maintain().
 create or replace function spanmq_core.lock_log(log_name text, mode text) returns boolean
 language plpgsql as $$
 begin
@@ -93,8 +93,9 @@ set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off 
 declare
     this spanmq_core.queue;
     last_tended int := coalesce(pg_sequence_last_value('spanmq_core.last_tended'::regclass), 0);
-    -- What each sequence has drawn, read before this transaction has an id of its own: then every sender that drew an id up to there
-    -- has a lower transaction id than the notes that retire_segments() makes. In a transaction that has one, nothing is retired.
+    -- The last id of each sequence, read before this transaction has a transaction id of its own: then every sender
+    -- that drew an id up to there has a lower transaction id than the ones that retire_segments() records. In a
+    -- transaction that has one, no segment is retired.
     may_retire boolean := pg_current_xact_id_if_assigned() is null;
     queues spanmq_core.queue[] := '{}';
     positions bigint[] := '{}';
@@ -114,7 +115,7 @@ begin
         raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
     end if;
-    -- First, and whoever else is at the housekeeping: it has locks of its own, and is to be seen soon.
+    -- First, and even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;
     if found then
         return;
@@ -158,7 +159,8 @@ begin
                 -- Somebody drops or changes this queue: the next call will see.
                 continue;
             when others then
-                -- A queue that is damaged, or whose archive somebody has tied up, keeps no other from its housekeeping.
+                -- A queue that is damaged, or whose archive another session has locked, does not prevent maintenance of
+                -- other queues.
                 if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
                     perform spanmq_core.note_trouble(this.queue_id, sqlerrm);
@@ -225,18 +227,19 @@ begin
         on conflict (queue_id) do update set trouble = excluded.trouble where spanmq_core.upkeep.trouble is distinct from excluded.trouble;
 end $$;
 
--- Waits until nobody keeps house, for three seconds at most: for who was skipped because of a row that maintain() holds.
+-- Waits until no session runs maintenance, for three seconds at most: for callers that skipped a row that maintain()
+-- holds.
 create or replace function spanmq_core.await_maintain() returns void
 language plpgsql set lock_timeout = '3s' as $$
 begin
-    -- Not to the end of the transaction: nobody could keep house meanwhile.
+    -- Not held to the end of the transaction, which would prevent maintenance.
     perform spanmq_core.lock_shared(0, 'maintain');
     raise exception using errcode = 'MQ000';
 exception when lock_not_available or sqlstate 'MQ000' then
     return;
 end $$;
 
--- What maintain() does for one queue. is_last: it holds a lock on a segment.
+-- Maintenance of one queue. is_last: it holds a lock on a segment.
 create or replace function spanmq_core.tend(
     this spanmq_core.queue, drawn bigint, may_retire boolean, at_ timestamptz, senders_now text[], holders_now text[]
 ) returns table (action text, detail text, is_last boolean)
@@ -273,7 +276,7 @@ begin
            and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - interval '1 minute' then
             size := size * 2;
-            -- Unless somebody is at the row: then with the next.
+            -- Unless another transaction has locked the row: then with the next segment.
             perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update skip locked;
             if found then
                 update spanmq_core.queue q set segment_size = size where q.queue_id = this.queue_id;
@@ -346,7 +349,7 @@ begin
             return next;
             return;
         end if;
-        -- Who drew ids of it before it was passed, and is still open, may be about to publish.
+        -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
         -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
         -- Nothing comes into it but by redrive(), which takes the note away.
@@ -363,7 +366,8 @@ begin
             -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
             update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
         elsif not is_used and segment.settled_at_xid is null then
-            -- Who brings old messages back into it has a lock on it. A look in a new statement, when there is none, sees what they brought.
+            -- A transaction that returns old messages to the segment has locked it. A check in a new statement, when
+            -- there is no such lock, sees what it returned.
             continue when not spanmq_core.lock_log(segment.log_name, 'share');
             continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
             update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
@@ -383,7 +387,7 @@ begin
             -- Rows that no run holds are needed too: the copy would not have them.
             continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
             continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o);
-            -- Who has written here and not committed is not in the copy. This lock can be had only when there is nobody.
+            -- Uncommitted rows are not in the copy. This lock is granted only when no transaction has written any.
             continue when not spanmq_core.lock_log(segment.log_name, 'share');
             continue when not spanmq_core.copy_segment(this, segment);
             action := 'copied segment';
@@ -414,7 +418,7 @@ begin
     return segment;
 end $$;
 
--- Whether nobody has changed the row of a segment since it was read: redrive() does, when a message comes back into it.
+-- Whether the row of a segment is unchanged since it was read: redrive() changes it when a message returns to it.
 create or replace function spanmq_core.is_as_it_was(segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin
@@ -439,7 +443,7 @@ begin
     execute format('create %s table spanmq_core.%I (like spanmq_core.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
     n := (select sum(spanmq_core.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq_core.queues_of(this.queue_id) o);
-    -- A new statement: what left its run before the copy was made, and since the caller looked, is kept for somebody now.
+    -- A new statement: what left its run before the copy was made, and since the caller looked, may be needed now.
     if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o) then
         raise exception 'a row is needed that no run holds' using errcode = '55P03';
     end if;
@@ -450,8 +454,9 @@ exception when lock_not_available then
     return false;
 end $$;
 
--- Second half, when every snapshot sees the copy. The table that it replaces stays until nobody has its name. False: somebody
--- has a lock, and nothing has changed; what was locked meanwhile is free again, for the sub-block is rolled back.
+-- Second half, when every snapshot sees the copy. The replaced table stays until no session knows its name. False:
+-- another session holds a lock, and nothing has changed; locks taken meanwhile are released, because the sub-block is
+-- rolled back.
 create or replace function spanmq_core.swap_segment(segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin
@@ -468,8 +473,9 @@ exception when lock_not_available then
     return false;
 end $$;
 
--- Empties a segment whose messages are all settled. False: somebody has a lock on it, or a message has come back. Then it is not locked either:
--- the sub-block is rolled back, else readers would wait for the end of maintain().
+-- Empties a segment whose messages are all settled. False: another session holds a lock on it, or a message has
+-- returned. Then it is not locked either: the sub-block is rolled back, because otherwise readers would wait for the
+-- end of maintain().
 create or replace function spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment) returns boolean
 language plpgsql as $$
 begin

@@ -1,4 +1,4 @@
--- What is done to messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which does nothing to them.
+-- Functions on messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which changes nothing.
 
 -- The ids of runs, ascending.
 create or replace function spanmq_core.expand_runs(runs spanmq_core.run[]) returns setof bigint
@@ -28,7 +28,8 @@ begin
     end loop;
 end $$;
 
--- Takes messages out for good (see take_out), and wakes who waits for what they held up, or for their end.
+-- Takes messages out of the queue (see take_out), and wakes receivers that wait for messages they blocked, and clients
+-- that wait for their end.
 create or replace function spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint) returns spanmq_core.run[]
 language plpgsql as $$
 declare

@@ -37,7 +37,7 @@ begin
         begin
             return query select * from pgmq.metrics(queue_name);
         exception when undefined_table then
-            -- A queue that somebody has dropped meanwhile must not hide the others.
+            -- A queue that was dropped meanwhile must not hide the others.
             continue;
         end;
     end loop;

@@ -1,6 +1,6 @@
--- Settling other than by ack: nack (again later, or given up), reject (given up), release (given back unhandled), extend (held longer),
--- hold (single messages held for another time).
--- All are fenced by lease_id: a message that this lease no longer holds is reported stale and left alone.
+-- Settling other than by ack: nack (retried later, or dead), reject (dead), release (returned unhandled), extend (held
+-- longer), hold (single messages held for another time). All are fenced by lease_id: a message that this lease no
+-- longer holds is reported stale and left alone.
 
 -- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
 -- Raises MQ002 for a category that is none.
@@ -17,7 +17,7 @@ begin
     return (category, error, error_class, traceback, worker)::spanmq_core.reason;
 end $$;
 
--- What a category means for a queue: its own row, else that of all queues, else it is tried again.
+-- How a category is handled in a queue: its own row, otherwise that of all queues, otherwise the message is retried.
 create or replace function spanmq_core.category_policy_of(this_queue int, category text) returns spanmq_core.category_policy
 language plpgsql stable as $$
 declare
@@ -81,7 +81,7 @@ begin
     end if;
 end $$;
 
--- Gives messages back that were taken, and wakes who waits for them.
+-- Returns taken messages to the queue, and wakes its receivers.
 create or replace function spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
@@ -91,7 +91,7 @@ begin
     end if;
 end $$;
 
--- In an ordered queue: gives back what is leased of the groups of these runs behind them. They have left their lease.
+-- In an ordered queue: releases the leased messages of these runs' groups that follow them. They have left their lease.
 create or replace function spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
@@ -254,9 +254,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'released');
 end $$;
 
--- Holds what a lease holds for `seconds` from now on, at least: never shorter than before. Returns how many messages that are; 0: the
--- lease is stale, everything of it was settled or has gone to others. A lease that ran out is held again if nobody took its messages
--- meanwhile: only what it still holds.
+-- Holds the messages of a lease for at least `seconds` from now on: never shorter than before. Returns their number; 0:
+-- the lease is stale, all of its messages were settled or received by others. An expired lease is held again if its
+-- messages were not received meanwhile: only those that it still holds.
 create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -33,7 +33,7 @@ begin
     end if;
 end $$;
 
--- The queue of that name for the notify functions, which say in PGMQ's words that there is none.
+-- The queue of that name for the notify functions, whose error for an unknown queue has PGMQ's text.
 create or replace function spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text) returns spanmq_core.queue
 language plpgsql stable as $$
 begin
@@ -56,7 +56,8 @@ begin
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the one who held the lock may have dropped it.
     this := spanmq_core.find_queue(queue_name);
-    -- Before the queue says so: a sender that reads notify_ms finds the sequence. One that is there stays: a sender may be at it.
+    -- Created before the queue's row refers to it: a sender that reads notify_ms finds the sequence. An existing one
+    -- stays, because a sender may be using it.
     if to_regclass(format('spanmq_core.notified_%s', this.queue_id)) is null then
         execute format('create sequence spanmq_core.notified_%s minvalue 0', this.queue_id);
     end if;

@@ -25,7 +25,7 @@ language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq_
 create or replace function spanmq_core.default_attempts() returns int
 language sql immutable as $$ select 25 $$;
 
--- What a setting may be, for errors. The table's constraints say it to the server.
+-- The valid values of a setting, for errors. The table's constraints enforce them.
 create or replace function spanmq_core.range_of(setting text) returns text
 language sql immutable as $$
     select case
@@ -80,7 +80,7 @@ begin
         raise exception 'a policy has no setting %', bad
             using errcode = 'MQ008', hint = 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.';
     end if;
-    -- One change after the other. Whoever sends or receives only reads the queue's row, and does not wait.
+    -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
         perform spanmq_core.raise_not_found(queue);
@@ -113,7 +113,7 @@ begin
     end;
     perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null), spanmq_core.end_quiet(this.queue_id);
     if policy.max_in_flight is not null then
-        -- What claims try to lock must be there.
+        -- The rows that claims try to lock must exist.
         insert into spanmq_core.lock (queue_id, what)
             select this.queue_id, concat_ws(' ', 'in flight', place) from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
     end if;

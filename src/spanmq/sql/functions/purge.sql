@@ -1,5 +1,5 @@
--- What a purge took, for status(). A message whose id was drawn before may be committed after the purge has looked for the last time: it
--- stays, and is a message like any other.
+-- The extent of a purge, for status(). A message whose id was drawn before may be committed after the purge has looked
+-- for the last time: it stays, and is a message like any other.
 
 -- Ids of bulk writes of a queue that are reserved and not published. In a statement that also reads runs: one of the two it sees.
 create or replace function spanmq_core.unpublished(this_queue int) returns int8multirange
@@ -13,7 +13,7 @@ language plpgsql as $$
 begin
     insert into spanmq_core.upkeep (queue_id, purged_in, purged_by, purged_on, spared)
         values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c), unpublished)
-        -- What an earlier purge spared this one has seen, or spares as well.
+        -- Messages that an earlier purge spared are seen or spared by this one.
         on conflict (queue_id) do update
             set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on, spared = excluded.spared;
 end $$;

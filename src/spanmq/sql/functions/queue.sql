@@ -33,8 +33,9 @@ begin
     end if;
 end $$;
 
--- The same for callers of create(): `maker` manages the queue. So the archive of a queue of a maker who does not manage all is a new table: one that
--- is there may hold what was archived before, such as an archive that was renamed. Raises 42501.
+-- The same for callers of create(): `maker` manages the queue. So the archive of a queue whose maker does not manage
+-- all queues is a new table: an existing one may contain messages that were archived before, such as an archive that
+-- was renamed. Raises 42501.
 create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -73,7 +74,7 @@ begin
         order by c.relname limit 1;
     if found then
         raise exception 'queue % can''t be made: there is % already', folded_name, taken
-            using errcode = 'P0001', constraint = 'MQ001', hint = 'Choose another name, or drop or rename what is there.';
+            using errcode = 'P0001', constraint = 'MQ001', hint = 'Choose another name, or drop or rename the existing object.';
     end if;
 end $$;
 
@@ -116,7 +117,8 @@ begin
     return this;
 end $$;
 
--- Makes the table of an archive, or takes the one that is there. Raises 42501 where that one isn't ours: we would run its triggers.
+-- Creates the table of an archive, or uses an existing one. Raises 42501 if the existing one is not the schema owner's,
+-- who would run its triggers.
 create or replace function spanmq_core.make_archive(a_name text) returns void
 language plpgsql as $$
 begin
@@ -129,7 +131,7 @@ begin
                    a_name || '_archived_at_idx', a_name);
 end $$;
 
--- Makes the view of a queue again that somebody has dropped.
+-- Creates the view of a queue again after it was dropped.
 create or replace function spanmq_core.make_view(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -271,8 +273,9 @@ begin
     perform spanmq_core.set_retention(spanmq_core.find_queue(table_name), '', retention_interval);
 end $$;
 
--- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if there is none. Raises
--- MQ060 for a queue that has subscriptions. Of a subscription it waits for senders as create_subscription() does.
+-- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
+-- does not exist. Raises MQ060 for a queue that has subscriptions. For a subscription it waits for senders as
+-- create_subscription() does.
 create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -301,7 +304,7 @@ begin
     perform spanmq_core.drop_room(this.queue_id);
     if not this.is_subscription then
         execute format('drop sequence %s', this.ids);
-        -- First all of it at once: else somebody makes a segment that the list below lacks.
+        -- First the whole log at once: otherwise another session could create a segment that the list below lacks.
         execute format('lock table spanmq_core.log_%s in access exclusive mode', this.queue_id);
     end if;
     perform spanmq_core.close_lanes(this.queue_id);
@@ -314,7 +317,8 @@ begin
     if this.is_subscription then
         perform spanmq_core.end_subscription(this);
         execute format('drop view spanmq_core.log_%s', this.queue_id);
-        -- Waits for who is about to put some back; what they put back is purged below. Elsewhere the drop of the log waits for them.
+        -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
+        -- of the log waits for them.
         perform spanmq_core.forget_dead_letters(this.queue_id);
     else
         execute format('drop table spanmq_core.log_%s', this.queue_id);

@@ -29,7 +29,7 @@ begin
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
                 using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
                     hint = format('`spanmq receiver adopt %1$s %2$s` lets the next new checkpoint go on in its place,'
-                                  ' `spanmq receiver release %1$s %2$s` gives back what it holds.', this.name, label);
+                                  ' `spanmq receiver release %1$s %2$s` releases its messages.', this.name, label);
         end if;
         receiver := found_one.receiver_id;
     end if;
@@ -50,7 +50,7 @@ begin
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
             using errcode = 'MQ052',
-                hint = format('`spanmq receiver release %s %s` gives back what the other holds and frees the label; a new checkpoint may use another label.',
+                hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label; a new checkpoint may use another label.',
                               this.name, label);
     end;
     receiver_id := found_one.receiver_id;
@@ -99,7 +99,7 @@ begin
     perform spanmq_core.find_queue(queue);
     perform spanmq_core.check_quantity(qty);
     if max_bytes < 1 then
-        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is no limit.';
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is not a valid limit.';
     end if;
     if reader.seen_at < at_ - interval '1 minute' then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
@@ -278,7 +278,7 @@ begin
                 using errcode = 'MQ002', hint = 'There are queue, archive, dead_letters and failures.';
         end if;
     end if;
-    -- Of each run of ids: which of the first places of the parts it has, and the ids there.
+    -- For each run of ids: the first places of the parts that it contains, and the ids there.
     return query execute format(
         'with run as (select c.id, c.n, sum(c.n) over (order by c.id rows unbounded preceding) - c.n as before from (%s) c),'
         ' total as (select sum(r.n) as n, least(greatest(ceil(sum(r.n) / $1), $2), ceil(sum(r.n)), $3) as parts from run r),'
@@ -407,7 +407,7 @@ begin
     perform spanmq_core.put_back(this_queue, spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
 end $$;
 
--- The ids that a batch holds, as runs without gaps: los, his and attempts of one length, ascending.
+-- The ids that a batch holds, as runs without gaps, in ascending order; the arrays have the same length.
 create or replace function spanmq_core.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[], out attempts int[], out n bigint)
 language plpgsql as $$
 begin

@@ -16,7 +16,7 @@ begin
     end if;
     if rate <= 0 or rate = 'NaN' then
         raise exception 'rate must be more than 0 messages a second, got: %', rate
-            using errcode = 'MQ002', hint = 'Leave it out to put back all at once.';
+            using errcode = 'MQ002', hint = 'Omit it to redrive all at once.';
     end if;
     return visible_from;
 end $$;
@@ -101,7 +101,7 @@ begin
     return letter.msg_id;
 end $$;
 
--- When a message expires that says so itself; null for what is no time.
+-- The expiry time in a message's own headers; null if it is not a valid time.
 create or replace function spanmq_core.own_expires_at(headers jsonb) returns timestamptz
 language plpgsql stable as $$
 begin
@@ -127,7 +127,7 @@ begin
     perform pg_current_xact_id();
     if this.uses_limits then
         delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
-        -- What is past would expire again at once.
+        -- A past time would make it expire again at once.
         letters := array(
             select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
                     case when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
@@ -172,7 +172,8 @@ begin
     end if;
     while next_id is not null loop
         segment := spanmq_core.hold_segment(log_id, next_id);
-        -- Into the copy of a rewrite too, which has only what was alive, and into the table that it replaced, whose name somebody may have.
+        -- Also into the copy of a rewrite, which only has live messages, and into the table that it replaced, whose
+        -- name another session may know.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
             execute format('insert into spanmq_core.%I as l (msg_id, enqueued_at, message, headers)'
                            ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'

@@ -1,13 +1,14 @@
--- Rights are EXECUTE on functions of schema spanmq_call, which run with the rights of the schema's owner and ask nobody who calls.
+-- Rights are EXECUTE on functions of schema spanmq_call, which run with the rights of the schema's owner and do not
+-- check the caller.
 --
--- A verb is a group of functions (zz_rights.sql lists them). A role that has a verb on all queues may execute these functions themselves. One
--- that has it on one queue may execute that queue's wrappers: spanmq_call.ack_7(...) is spanmq_call.ack('orders', ...). They are
--- made when the first role gets the verb there.
+-- A verb is a group of functions (zz_rights.sql lists them). A role that has a verb on all queues may execute these
+-- functions themselves. One that has it on one queue may execute that queue's wrappers: spanmq_call.ack_7(...) is
+-- spanmq_call.ack('orders', ...). They are made when the first role gets the verb there.
 --
--- Everybody calls spanmq.ack('orders', ...), an entry: it runs with the rights of its caller and calls the function if it may, else the
--- wrapper of the queue. So PostgreSQL's executor checks the role that calls, whoever connected, and whatever runs the code. An entry calls only by
--- statements that start the executor: PL/pgSQL checks a scalar expression once a transaction. Entries and wrappers are made from the functions
--- that they call.
+-- All roles call spanmq.ack('orders', ...), an entry: it runs with the rights of its caller and calls the function if
+-- permitted, otherwise the wrapper of the queue. So PostgreSQL's executor checks the current role, whichever role
+-- connected, and whatever runs the code. An entry calls only by statements that start the executor: PL/pgSQL checks a
+-- scalar expression once a transaction. Entries and wrappers are made from the functions that they call.
 
 -- The verbs that a verb includes, itself the last. Raises MQ002 for another word.
 create or replace function spanmq_core.verbs_of(verb text) returns text[]
@@ -95,7 +96,7 @@ begin
     if not spanmq_call.may(number, verb) then
         if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
             raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
-                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it is there, you have no right on it.', queue_name);
+                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no right on it.', queue_name);
         end if;
         raise exception 'permission denied for queue %', queue_name
             using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb);
@@ -127,7 +128,7 @@ declare
     this pg_proc := (select p from pg_proc p where p.oid = inner_function);
     names text[] := coalesce(this.proargnames[1:this.pronargs], '{}');
     result text := pg_get_function_result(inner_function);
-    -- What stands in the call for each argument; in the call of a wrapper without the queue.
+    -- The expression for each argument in the call; the call of a wrapper lacks the queue.
     given text[] := '{}';
     rest text[] := '{}';
     types text[] := '{}';
@@ -232,7 +233,7 @@ begin
                        else format('begin return %s; end', call) end);
 end $$;
 
--- Makes the wrappers of a queue for a verb, unless they are there, and returns them; nobody may execute a new one.
+-- Creates the wrappers of a queue for a verb, unless they exist, and returns them; no role may execute a new one.
 create or replace function spanmq_core.make_wrappers(this spanmq_core.queue, verb text) returns regprocedure[]
 language plpgsql as $$
 declare
@@ -288,7 +289,8 @@ language sql stable as $$
     order by 1
 $$;
 
--- Lets who may look into all queues read the view and the archive of one that was made, and of its own those who may look into it.
+-- Grants select on the view and the archive of a new queue to roles that may look into all queues, and on its own to
+-- those that may look into it.
 create or replace function spanmq_core.open_relations(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -336,7 +338,7 @@ language sql stable as $$
     from (select to_regrole(quote_ident(role_name))::oid as oid) r
 $$;
 
--- Lets who made a queue manage it, unless he may manage all.
+-- Grants manage on a queue to the role that created it, unless it may manage all.
 create or replace function spanmq_core.give_to_maker(this spanmq_core.queue, maker text) returns void
 language plpgsql as $$
 begin

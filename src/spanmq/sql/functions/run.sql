@@ -63,7 +63,7 @@ begin
     return (select range_agg(piece) from unnest(runs) r, unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
--- What is left of a run without some ids, as runs without gaps (where nothing is taken away, the run as it is).
+-- A run without some ids, as runs without gaps (the run itself if none is removed).
 create or replace function spanmq_core.run_without(this spanmq_core.run, gone int8multirange) returns spanmq_core.run[]
 language plpgsql immutable as $$
 begin

@@ -1,6 +1,7 @@
--- Recurring messages. SQL can't read cron, so a schedule's row has its text, and spanmq_core.schedule_time its next times, which clients
--- write and top up: 1,000 of them, or a year's. maintain() sends what is due, whoever calls it, pg_cron too: the message is sent and the
--- time deleted in one transaction, so each time fires once, or, after a crash in the midst, is still there.
+-- Recurring messages. SQL cannot parse cron, so a schedule's row has its expression, and spanmq_core.schedule_time its
+-- next times, which clients write and replenish: 1,000 of them, or a year's. maintain() sends due messages, whether a
+-- client or pg_cron calls it: the message is sent and the time deleted in one transaction, so each time fires once,
+-- also after a crash.
 
 -- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
 -- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises
@@ -51,13 +52,13 @@ begin
     end if;
 end $$;
 
--- The queue into which the schedule of that name sends; null if there is none.
+-- The queue to which the schedule of that name sends; null if it does not exist.
 create or replace function spanmq_call.queue_of_schedule(schedule_name text) returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id where s.name = schedule_name
 $$;
 
--- The schedule of that name that sends into the queue, locked. Raises MQ007 if `needed` and there is none.
+-- The schedule of that name that sends to the queue, locked. Raises MQ007 if `needed` and it does not exist.
 create or replace function spanmq_core.find_schedule(this_queue int, schedule_name text, needed boolean) returns spanmq_core.schedule
 language plpgsql as $$
 declare
@@ -163,9 +164,9 @@ begin
     return true;
 end $$;
 
--- Sends what is due, a row a schedule: up to 100 messages of one that catches up, else one for all its times that have passed.
--- Locks the schedule, and looks for its times under the lock: any number of callers send each once, and nobody waits.
--- A schedule whose role may not send into the queue is paused.
+-- Sends due messages and returns a row for each schedule: up to 100 messages of one that catches up, otherwise one for
+-- all its times that have passed. Locks the schedule, and reads its times under the lock: any number of callers send
+-- each once, and none waits. A schedule whose role may not send to the queue is paused.
 create or replace function spanmq_core.fire_schedules(budget int) returns table (action text, queue text, detail text)
 language plpgsql as $$
 declare
@@ -224,7 +225,8 @@ begin
             n := n + 1;
         exception
             when lock_not_available or sqlstate 'MQ062' then
-                -- A sender makes a segment, somebody drops the queue, or it is full: the next call will see.
+                -- A sender creates a segment, another session drops the queue, or it is full: the next call tries
+                -- again.
                 continue;
             when others then
                 -- A message that cannot be sent keeps no other schedule, and no queue, from maintenance.

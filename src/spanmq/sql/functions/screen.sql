@@ -11,9 +11,9 @@
 create or replace function spanmq_core.suspects() returns bigint
 language sql immutable as $$ select 9223372036854775807 $$;
 
--- What may be delivered of the runs that a claim has taken, to be leased or (`leases` false) for good; the rest is dead-lettered or goes back.
--- In order (the policy's, or a grouped read's): behind what goes back nothing of its group is delivered, nor behind what becomes a
--- dead letter, if the policy lets groups wait for those.
+-- Returns the runs of a claim that may be delivered, to be leased or (`leases` false) removed; the others become dead
+-- letters or return to the queue. In order (the policy's, or a grouped read's): no message of a group is delivered
+-- behind one that returns, nor behind one that becomes a dead letter, if the policy makes groups wait for those.
 create or replace function spanmq_core.screen(
     this spanmq_core.queue, runs spanmq_core.run[], leases boolean, at_ timestamptz, mode text
 ) returns spanmq_core.run[]
@@ -219,9 +219,10 @@ begin
     delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(runs)));
 end $$;
 
--- Dead-letters (or drops) messages that have expired and that no live lease holds, up to so many, also where nobody receives.
--- Returns how many. A message that is in work keeps its row: if it comes back, it has expired. Goes on past those, for a second, and the
--- next call from there: however many are in work, those behind them have their turn. Skips what others hold this instant.
+-- Dead-letters (or drops) up to at_most messages that have expired and that no live lease holds, also without
+-- receivers. Returns their number. A message in flight keeps its row: if it returns, it has expired. Passes over those,
+-- for a second, and the next call continues there: however many are in flight, the ones behind them get their turn.
+-- Skips rows that other transactions have locked.
 create or replace function spanmq_core.expire(this spanmq_core.queue, at_ timestamptz, at_most int) returns bigint
 language plpgsql as $$
 declare
@@ -252,7 +253,7 @@ begin
         if not this.has_plain_policy and this.waiting is not null then
             perform spanmq_core.wake_behind(this, runs);
         end if;
-        -- Of messages that had gone before nothing is left but this row.
+        -- Messages that had left the queue before have only this row left.
         delete from spanmq_core.expiry e
             where e.queue_id = this.queue_id and e.msg_id = any (ids)
               and not exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
@@ -272,9 +273,9 @@ begin
     return spanmq_core.count_runs(runs);
 end $$;
 
--- Dead-letters messages whose lease ran out on their last attempt, of up to 100 runs, and those that set_vt() showed again after it,
--- of the next 1,000 runs from where the last call ended; also where nobody receives. Of ordered queues the claims do it: only they
--- know which message of a group was in work. Returns how many.
+-- Dead-letters messages whose lease has expired on their last attempt, of up to 100 runs, and those that set_vt() made
+-- visible after it, of the next 1,000 runs from where the last call ended; also without receivers. In ordered queues
+-- the claims do it: only they know which message of a group was in flight. Returns their number.
 create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare

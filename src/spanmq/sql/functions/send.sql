@@ -1,5 +1,5 @@
 -- Sending. Every overload ends in send_one or send_many. A sender has its transaction id before it draws message ids:
--- maintain() relies on it when it judges that nobody can still write into a segment.
+-- maintain() relies on it to determine that no transaction can still write to a segment.
 
 -- Sends one message; visible_at null: at once. Returns its id.
 create or replace function spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
@@ -31,8 +31,8 @@ begin
         -- Raises what keeps this message from being sent.
         perform spanmq_core.check_room(spanmq_core.find_target(queue_name), 1);
     end if;
-    -- case: a sender has its transaction id before it draws a message id. maintain() relies on it, when it judges that nobody can write into a
-    -- segment any more.
+    -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
+    -- transaction can still write to a segment.
     if (visible_at > sent_at) is not true then
         insert into spanmq_core.sending (queue_id, lo, n, group_hash, group_key)
             values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
@@ -51,7 +51,7 @@ begin
     else
         perform spanmq_core.append_first(queue_name, id, sent_at, message, headers);
     end if;
-    -- Since the id was drawn nobody can subscribe before this is committed: who has done so before is seen now.
+    -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
     has_subscriptions := spanmq_core.has_subscriptions(this_queue);
     if has_subscriptions then
         perform spanmq_core.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
@@ -60,8 +60,8 @@ begin
         now_ms := extract(epoch from clock_timestamp()) * 1000;
         if notify_ms is not null or has_subscriptions then
             perform spanmq_core.announce(spanmq_core.find_target(queue_name), visible_at);
-        -- What spanmq_core.announce() and wake() do, at a third of the cost: somebody waits for this message. First whether somebody has
-        -- been woken a moment ago: where messages come fast, that is so almost always.
+        -- Does the same as spanmq_core.announce() and wake(), at a third of the cost: a receiver waits for this
+        -- message. First checks whether a receiver was woken a moment ago, which is usual at high rates.
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
               and not spanmq_core.is_foreseen(visible_at) then
@@ -118,7 +118,7 @@ begin
                 using first_id, last_id, sent_at, messages;
         end if;
         if visible_at is null and not spanmq_core.has_subscriptions(this.queue_id) then
-            -- What publish() does where nobody has subscribed: see send_one().
+            -- The same as publish() without subscriptions: see send_one().
             insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
         else
             perform spanmq_core.publish(this.queue_id, first_id, last_id, null, null, visible_at);

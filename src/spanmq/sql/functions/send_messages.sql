@@ -177,7 +177,7 @@ begin
     end if;
 end $$;
 
--- What maintain() does for deduplication: a bounded part.
+-- The part of maintain() for deduplication: a bounded number of rows.
 create or replace function spanmq_core.forget_sent(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare

@@ -1,5 +1,5 @@
--- Sessions of people in the service's pages: each stands for the token whose secret was shown. Who may check tokens may keep sessions,
--- for without a secret that is good, or the key of a session, neither gives anything.
+-- Sessions of the service's pages: each stands for the token whose secret was presented. Roles that may check tokens
+-- may manage sessions, because without a valid secret, or the key of a session, neither has any effect.
 
 -- Opens a session for the token with that secret, if it is good now: no row otherwise, whatever the reason. It ends after `seconds`, and
 -- no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.
@@ -19,7 +19,7 @@ begin
         select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);
     select t.* into token from spanmq_core.token t
         where spanmq_core.is_good(t, open_session.secret_hash)
-        -- Who revokes it meanwhile waits, and takes the session along.
+        -- A concurrent revocation waits, and deletes the session, too.
         for key share;
     if found then
         insert into spanmq_core.session (key_hash, token_id, secret_hash, expires_at)

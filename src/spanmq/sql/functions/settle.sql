@@ -1,7 +1,8 @@
--- Taking messages out by their ids: delete, archive, set_vt, ack, nack and all that give up a lease.
+-- Taking messages out by their ids: delete, archive, set_vt, ack, nack and all other ends of a lease.
 --
--- Lock order: rows of held, ascending by id -> rows of fresh, ascending -> notes in done, ascending. Whoever waited for a row looks again, in a
--- new statement: the row may have been replaced by others that hold the rest of its messages.
+-- Lock order: rows of held, ascending by id -> rows of fresh, ascending -> notes in done, ascending. A transaction that
+-- waited for a row looks again, in a new statement: the row may have been replaced by others that hold the rest of its
+-- messages.
 
 -- Takes these messages and returns them as runs, ascending; what is in no run is not in the result.
 --   fence     null: wherever they are, but for batches of receivers; else only those of this lease, or with 0 only those of none
@@ -74,7 +75,8 @@ declare
     runs spanmq_core.run[] := '{}';
     found_any boolean;
 begin
-    -- Each round takes something, or somebody else was first. "Not found" is believed only of a statement begun after the last wait.
+    -- Each round takes something, unless another transaction was first. "Not found" is accepted only from a statement
+    -- begun after the last wait.
     for round in 1 .. 1000 loop
         exit when isempty(asked);
         found_any := false;
@@ -97,13 +99,13 @@ begin
             else
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, fence);
             end if;
-            -- Where a run holds only what is done already, nobody was first: it was found for nothing.
+            -- If a run only has ids that are done already, no other transaction was first: it was found in vain.
             found_any := found_any or took is null or took <> '{}';
-            -- What a run has lost may be in another that is before the next one.
+            -- Ids that a run has lost may be in another one before the next.
             exit when took is null;
             took_all := took_all || took;
             if cardinality(took_all) > 100 then
-                -- Each append copies all that is there.
+                -- Each append copies the whole array.
                 runs := runs || took_all;
                 asked := asked - spanmq_core.ids_of_runs(took_all);
                 took_all := '{}';
@@ -128,7 +130,8 @@ create or replace function spanmq_core.runs_with(this_queue int, asked int8multi
 returns table (lo bigint, n int, lease_id bigint, is_fresh boolean, wanted int8multirange)
 language plpgsql volatile as $$
 begin
-    -- Of each range: the run that holds its first id, which begins in the same block of 256, and those that begin later.
+    -- For each range: the run that holds its first id, which begins in the same block of 256, and those that begin
+    -- later.
     return query
         select h.lo, h.n, h.lease_id, false, range_agg(a * int8range(h.lo, h.lo + h.n))
         from unnest(asked) a cross join lateral (
@@ -178,7 +181,7 @@ begin
         ids := ids - spanmq_core.forget_done(this_queue, this.lo, this.n);
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
-    -- What stays leased hides nothing, and needs not be cut.
+    -- Messages that stay leased hide none, and need not be cut.
     insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
@@ -214,7 +217,8 @@ declare
     this spanmq_core.held;
     took int8multirange;
 begin
-    -- Shared by all who note. Whoever takes the run as a whole waits for them, or skips it.
+    -- A shared lock for all transactions that add notes. A transaction that takes the whole run waits for them, or
+    -- skips it.
     select * into this from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease for key share;
     if not found then
         return null;
@@ -226,8 +230,8 @@ begin
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
-    -- The last one sweeps up. To count at each step would cost n^2 a run, so a large one is swept by who takes its last message; else
-    -- by a claim when the lease has run out, or by maintain().
+    -- The last one sweeps the run. Counting at each step would cost n^2 for a run, so a large one is swept when its
+    -- last message is taken, otherwise by a claim after the lease has expired, or by maintain().
     if this.n <= 16 or upper(took) = this.lo + this.n then
         perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
     end if;
@@ -294,9 +298,9 @@ begin
         cross join lateral spanmq_core.tens(lower(piece), upper(piece) - 1) t;
 end $$;
 
--- Takes all messages of a queue out of it. Returns how many there were. What is sent meanwhile goes too, counted; it is over when a
--- statement sees nothing, though it may have waited for others who have moved what it saw to other rows. What that one did not see
--- stays, and is noted (was_purged).
+-- Takes all messages of a queue out of it. Returns their number. Messages sent meanwhile are removed and counted, too;
+-- it ends when a statement sees none, although it may have waited for transactions that moved the messages it saw to
+-- other rows. Messages that this statement did not see stay, and are recorded (was_purged).
 create or replace function spanmq_core.purge(this_queue int) returns bigint
 language plpgsql as $$
 declare

@@ -1,8 +1,8 @@
--- Shards: one logical queue over several queues. Routing is the client's; here are the map, and what keeps a change of it from
--- reordering anything.
+-- Shards: one logical queue over several queues. Clients do the routing; this file has the map, and the locks that keep
+-- a change of it from reordering messages.
 --
--- Whoever sends holds the map's lock shared until the end of the transaction; whoever changes it holds it alone. So when a change
--- has committed here, everything that was sent by the old map has been committed, or never will be.
+-- A sender holds the map's lock shared until the end of the transaction; a change of the map holds it exclusively. So
+-- when a change has committed here, all messages sent by the old map are committed, or never will be.
 
 -- The map of a logical queue, or no row. Raises nothing.
 create or replace function spanmq.get_shards(queue text) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
@@ -28,7 +28,7 @@ begin
             on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing, shards = excluded.shards, former = excluded.former
             where m.epoch < excluded.epoch;
     exception when check_violation then
-        raise exception 'this is no map of shards: %', sqlerrm
+        raise exception 'this is not a map of shards: %', sqlerrm
             using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former),
                 hint = 'Give what get_shards() gave, changed.';
     end;
@@ -46,10 +46,10 @@ begin
     return found;
 end $$;
 
--- To be called before a send, in its transaction: holds the map as it is until the end of the transaction. With a shard and a
--- group, senders of this group that ask the same wait for each other, and it tells whether the shard has messages of the group
--- that are not settled. Raises MQ030 when the map is not the one with this epoch, and 55P03 after 30 seconds: who waits for each
--- other on two servers is in no deadlock that either could see.
+-- Call this before a send, in its transaction: holds the map unchanged until the end of the transaction. With a shard
+-- and a group, senders of this group with the same arguments wait for each other, and it returns whether the shard has
+-- unsettled messages of the group. Raises MQ030 when the map has another epoch, and 55P03 after 30 seconds, because
+-- servers cannot detect a deadlock across two of them.
 create or replace function spanmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s'
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

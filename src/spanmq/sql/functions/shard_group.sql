@@ -1,4 +1,4 @@
--- What the change of a map of shards must know of the groups in one of them.
+-- The groups in a shard, for a change of the map of shards.
 
 -- Tells whether a message of this group is not settled, committed or of this transaction.
 create or replace function spanmq_core.has_group(this_queue int, key text) returns boolean

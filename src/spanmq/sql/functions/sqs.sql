@@ -1,4 +1,5 @@
--- What the SQS protocol keeps of queues, beside their policies. Only roles with the verb `serve` may call it: the service, which knows who asks.
+-- The data of the SQS protocol about queues, beside their policies. Only roles with the verb `serve` may call it: the
+-- service, which identifies its callers.
 
 -- Attributes and tags of a queue, or of all. Raises 42P01.
 create or replace function spanmq.list_sqs_queues(queue text default null)
@@ -26,7 +27,7 @@ language sql immutable as $$
                 || case when sqs_name like '%.fifo' then '.fifo' else '' end end
 $$;
 
--- The queue that the RedrivePolicy among these attributes names as the dead-letter queue; null if there is none.
+-- The queue that the RedrivePolicy among these attributes names as the dead-letter queue; null without one.
 create or replace function spanmq_core.sqs_redrive_to(attributes jsonb) returns text
 language plpgsql immutable as $$
 begin

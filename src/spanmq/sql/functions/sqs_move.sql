@@ -93,8 +93,9 @@ begin
     end if;
 end $$;
 
--- Notes a step: the number of messages that were moved; 0: the task is done; null: nothing can be moved now, so that others come first for a second;
--- with a failure it has failed. Returns after how many seconds the next step is due; null if there is none.
+-- Records a step: the number of messages that were moved; 0: the task is done; null: no message can be moved now, so
+-- that other tasks come first for a second; with a failure it has failed. Returns the seconds until the next step is
+-- due; null without a next step.
 create or replace function spanmq.note_sqs_move(handle text, moved bigint default null, failure text default null) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -105,7 +106,7 @@ begin
         set moved = m.moved + coalesce(note_sqs_move.moved, 0), failure = note_sqs_move.failure,
             status = case when note_sqs_move.failure is not null then 'FAILED' when note_sqs_move.moved = 0 then 'COMPLETED' else m.status end,
             ended_at = case when note_sqs_move.failure is not null or note_sqs_move.moved = 0 then at_ end,
-            -- What was missed while nobody served is not made up for.
+            -- Time during which no service ran is not made up for.
             next_at = case when note_sqs_move.moved is null then at_ + interval '1 second'
                            when m.rate is null then at_
                            else greatest(m.next_at, at_ - interval '1 second') + make_interval(secs => note_sqs_move.moved / m.rate::float) end

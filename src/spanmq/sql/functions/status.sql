@@ -1,14 +1,15 @@
 -- One message as a person asks for it, and pausing a queue.
 
 -- The state of a message:
---   pending      a receive may get it (also one whose lease ran out)
+--   pending      a receive may get it (also after its lease has expired)
 --   processing   leased
---   delayed      hidden until a time that it was sent with, or that set_vt set
+--   delayed      hidden until a time that was set when it was sent, or that set_vt set
 --   failed       waits for its backoff
 --   dead         among the dead letters
---   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
+-- completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive
+-- has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
--- What was redriven is a message like any other.
+-- A redriven message has the state of any other message.
 create or replace function spanmq_core.status_of(this spanmq_core.queue, id bigint) returns text
 language plpgsql as $$
 declare

@@ -1,12 +1,14 @@
--- Subscriptions: a queue that gets every message of another queue, whatever is done with it there, and without a second copy of it.
--- It shares the other's log and has runs, an archive, a policy and dead letters of its own, so all functions but those that send
--- take it for any queue. spanmq_core.log_<its id> is a view of the log that it shares.
+-- Subscriptions: a queue that gets every message of another queue, whatever happens to it there, and without a second
+-- copy of it. It shares the other's log and has runs, an archive, a policy and dead letters of its own, so all
+-- functions but those that send take it for any queue. spanmq_core.log_<its id> is a view of the log that it shares.
 --
--- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its ids. Who draws an
--- id holds a lock on the sequence to the end of its transaction; who makes or drops a subscription takes the sequence for itself. So
--- either the sender's transaction has ended before, or it sees the change.
+-- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its
+-- ids. A sender holds a lock on the sequence to the end of its transaction; a session that creates or drops a
+-- subscription locks the sequence exclusively. So either the sender's transaction has ended before, or it sees the
+-- change.
 --
--- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence. All to commit.
+-- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence.
+-- All to commit.
 
 -- A queue and its subscriptions. What publishes calls this in the statement that inserts the runs.
 create or replace function spanmq_core.queues_of(log_id int) returns table (queue_id int)
@@ -66,11 +68,12 @@ begin
     end loop;
 end $$;
 
--- Makes the queue `name`, which gets every message of `queue` from now on: all that are sent in transactions that commit after this one, by
--- whatever way, with their delay, priority, group, expiry and attempts. waiting: those too that are unsettled there now. Waits for the
--- transactions that have sent and are still open (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. A
--- subscription of this name and queue that is there stays as it is, with a notice. Raises MQ060 for a name that is another queue's and for a
--- subscription of a subscription, MQ003 outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
+-- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
+-- that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
+-- those that are unsettled there now. Waits for the transactions that have sent and are still open (MQ061 if one does
+-- not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription with this name and
+-- queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a subscription of a
+-- subscription, MQ003 outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
 create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -99,7 +102,7 @@ begin
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
         return;
     elsif this.queue_id is not null then
-        raise exception 'there is a queue % that is no subscription of queue %', this.name, parent.name
+        raise exception 'queue % exists and is not a subscription of queue %', this.name, parent.name
             using errcode = 'MQ060', hint = 'Choose another name.';
     end if;
     parent := spanmq_core.hold_senders(parent.queue_id);
@@ -120,7 +123,7 @@ language plpgsql as $$
 begin
     -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these runs are seen.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
-    -- What was delivered there is new here. What is delayed there is delayed here.
+    -- Messages delivered there are new here. Those delayed there are delayed here.
     perform spanmq_core.publish_runs(this.queue_id, array(
         select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
@@ -177,7 +180,7 @@ begin
     end if;
 end $$;
 
--- Whether another queue of the same log may still deliver this message, or put it back.
+-- Whether another queue of the same log may still deliver this message, or redrive it.
 create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
 declare

@@ -56,7 +56,8 @@ begin
     return runs;
 end $$;
 
--- Takes up to `quantity` visible messages of any kind, lowest ids first: among the 1,000 held runs that fell due first, and the fresh ones.
+-- Takes up to `quantity` visible messages of any kind, lowest ids first: among the 1,000 held runs that became due
+-- first, and the fresh ones.
 create or replace function spanmq_core.take_visible(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
 returns spanmq_core.run[]
 language plpgsql as $$

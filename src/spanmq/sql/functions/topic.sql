@@ -31,7 +31,7 @@ begin
     return true;
 end $$;
 
--- What keys and patterns have in common. Raises MQ005 in PGMQ's words.
+-- Checks that apply to both keys and patterns. Raises MQ005 with PGMQ's texts.
 create or replace function spanmq_core.check_topic(given text, what text, allowed text, allowed_words text) returns void
 language plpgsql immutable as $$
 begin
@@ -145,13 +145,13 @@ begin
             select t.queue_name, t.compiled_regex from pgmq.topic_bindings t
             where (case when split_part(t.pattern, '.', 1) ~ '[*#]' then '*' else split_part(t.pattern, '.', 1) end)
                   = any (array[split_part(routing_key, '.', 1), '*'])
-            -- A fence: to the planner the regex looks cheaper than the look-up, and it would come first.
+            -- A fence: the planner assumes that the regex is cheaper than the lookup, and would evaluate it first.
             offset 0) b
         where routing_key ~ b.compiled_regex
         order by b.queue_name;
 end $$;
 
--- The queues, by name, to which a message with that key goes from the caller. Raises MQ005 for what is no key.
+-- The queues, by name, to which the caller's message with that key is sent. Raises MQ005 for an invalid key.
 create or replace function spanmq_call.targets_of(routing_key text) returns setof text
 language plpgsql stable as $$
 begin

@@ -1,13 +1,15 @@
--- Waking who waits. A receiver that found nothing says so (await_messages) and listens; a send notifies its channel only while
--- somebody waits, and at most once in 10 ms: a commit that notifies takes a lock of the whole cluster.
+-- Waking receivers. A receiver that found nothing announces that it waits (await_messages) and listens; a send notifies
+-- its channel only while a receiver waits, and at most once in 10 ms: a commit that notifies takes a cluster-wide lock.
 --
--- Until when somebody waits, and when the queue was last woken, stand in two sequences, spanmq_core.waiting_<queue_id> and
--- spanmq_core.woken_<queue_id>, in milliseconds since 1970. They are read and set without a lock that lasts, at once and whatever becomes of the
--- transaction. queue.waiting and queue.woken name them; they are null as long as nobody has ever waited, and then a send pays nothing.
+-- The time until which a receiver waits, and the time when the queue was last woken, are stored in two sequences,
+-- spanmq_core.waiting_<queue_id> and spanmq_core.woken_<queue_id>, in milliseconds since 1970. They are read and set
+-- without a lasting lock, with effect at once and whether or not the transaction commits. queue.waiting and queue.woken
+-- name them; they are null until a receiver has waited, and then a send has no cost.
 --
--- What this can't see: a sender that looked before the receiver had said that it waits, and commits after the receiver has looked
--- again; and one that leaves the notification to another, less than 10 ms before it, which commits late or not at all. So who waits
--- looks again by itself, at growing intervals: see docs/internals/wake-up.md.
+-- This does not cover two cases: a sender that checked before the receiver announced itself, and commits after the
+-- receiver has polled again; and a sender that relies on a notification, less than 10 ms before it, of a transaction
+-- that commits late or not at all. So a waiting receiver also polls at growing intervals: see
+-- docs/internals/wake-up.md.
 
 -- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Say it
 -- again before they are
@@ -26,18 +28,18 @@ begin
     if this.waiting is null then
         this.waiting := spanmq_core.make_wake_clocks(this);
     end if;
-    -- Who waits longer has said so already: a short wait must not end it. What is further ahead than anybody may say is of a clock that was set back.
+    -- A longer wait has been announced already: a short one must not end it. A time further ahead than the limit was
+    -- set before the clock was set back.
     if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
         perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
     end if;
     return spanmq_core.wake_channel(this);
 end $$;
 
--- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it ends, or until a rate limit
--- lets the
--- next one through; null: nothing of that kind is known. A receiver asks this before it polls, not after: messages that become due between the two
--- are found by the poll. What falls due sooner than that, and is not known yet, is announced (is_foreseen). Raises 42P01 and 42501 as receive()
--- does.
+-- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
+-- ends, or until a rate limit lets the next one through; null: nothing of that kind is known. A receiver asks this
+-- before it polls, not after: messages that become due between the two are found by the poll. Messages that become due
+-- sooner, and are not known yet, are announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -74,7 +76,8 @@ begin
     return found_all;
 end $$;
 
--- Whether who waits will know by itself when a message becomes visible: it looks again before that, and looks ahead then.
+-- Whether a waiting receiver finds out by itself when a message becomes visible: it polls again before that, and looks
+-- ahead then.
 create or replace function spanmq_core.is_foreseen(visible_at timestamptz) returns boolean
 language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + interval '4 seconds', false) $$;
 
@@ -84,7 +87,7 @@ language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
 create or replace function spanmq_core.wake_channel(this spanmq_core.queue) returns text
 language sql immutable as $$ select spanmq_core.channel_of(this.folded_name) $$;
 
--- The sequences of a queue for which nobody has waited before.
+-- The sequences of a queue without earlier waits.
 create or replace function spanmq_core.make_wake_clocks(this spanmq_core.queue) returns regclass
 language plpgsql as $$
 declare
@@ -115,8 +118,8 @@ begin
     end if;
 end $$;
 
--- Notifies at the commit, if somebody waits and nobody has notified a moment ago. Times in the future (the clock was set back) neither silence a
--- queue nor make it notify for ever.
+-- Notifies at the commit, if a receiver waits and no session has notified a moment ago. Times in the future (the clock
+-- was set back) neither silence a queue nor make it notify indefinitely.
 create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -134,7 +137,8 @@ begin
     return this.waiting is not null and (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is true;
 end $$;
 
--- For who takes messages out of a queue that orders or limits: they may have been what others behind them waited for. Wakes who waits, if there are such.
+-- For transactions that take messages out of a queue that orders or limits: other messages may have waited for them.
+-- Wakes waiting receivers, if there are any.
 create or replace function spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
@@ -152,7 +156,8 @@ begin
     end if;
 end $$;
 
--- What a send says about its messages, to subscribers too: PGMQ's notification, where it is switched on, and ours to who waits, unless they come much later.
+-- Announces sent messages, to subscribers too: PGMQ's notification, if enabled, and spanmq's own for waiting receivers,
+-- unless the messages become visible much later.
 create or replace function spanmq_core.announce(this spanmq_core.queue, visible_at timestamptz) returns void
 language plpgsql as $$
 begin

@@ -77,7 +77,7 @@ language sql stable as $$
         where d.verb = functions_of.verb) f
 $$;
 
--- Whoever may execute may_<verb>() has the verb. They do nothing.
+-- A role that may execute may_<verb>() has the verb. These functions do nothing.
 create or replace function spanmq_call.may_send() returns void language sql immutable as 'select null::void';
 create or replace function spanmq_call.may_look() returns void language sql immutable as 'select null::void';
 create or replace function spanmq_call.may_receive() returns void language sql immutable as 'select null::void';
@@ -120,9 +120,9 @@ begin
     revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
     -- Functions that a view calls are called by who reads the view.
     grant execute on function spanmq_core.last_notified_at(int) to public;
-    -- Entries leave there who calls; nobody can write another role.
+    -- Entries record the caller there; a caller cannot write another role's name.
     grant insert (proof) on spanmq_call.caller to public;
-    -- At last: nobody sees a function before it was taken from the public.
+    -- Last, so that no function is visible before its default grant to public is revoked.
     grant usage on schema pgmq, spanmq, spanmq_call to public;
 end $$;
 

@@ -1,7 +1,7 @@
--- The start of every installation: one at a time, under settings of our own.
+-- The start of every installation: one at a time, under fixed settings.
 --
--- The lock is taken first, so that all that follows sees what the one before us committed; this needs READ COMMITTED.
--- What is set here lasts to the end of the transaction, which may be the caller's: end.sql puts it back.
+-- The lock is taken first, so that all that follows sees what the previous one committed; this needs READ COMMITTED.
+-- These settings last to the end of the transaction, which may be the caller's: end.sql restores it.
 do $begin$
 begin
     if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then

@@ -1,4 +1,5 @@
--- What the schema manager knows about this database: which tables files were applied, which releases, and what they made.
+-- The records of the schema manager about this database: the applied table files, the releases, and the objects that
+-- they created.
 do $schemas$
 declare
     owner name;
@@ -44,7 +45,8 @@ create table if not exists spanmq_core.release (
     applied_by name not null default session_user
 );
 
--- What the catalogs said about each of our objects when the last run ended. Objects of single queues are not among them.
+-- The checksum of each of our objects in the catalogs at the end of the last run. Objects of single queues are not
+-- included.
 create table if not exists spanmq_core.object_checksum (
     kind text not null,
     name text not null,

@@ -1,4 +1,4 @@
--- What this database is and holds, as one row. Reads catalogs only: needs no right on our schemas.
+-- The state of this database, as one row. Reads catalogs only: needs no right on our schemas.
 select
     pg_catalog.current_setting('server_version_num')::int as server_version,
     pg_catalog.pg_is_in_recovery() as is_standby,

@@ -7,7 +7,7 @@ declare
     is_empty boolean;
 begin
     if not is_forced then
-        -- Every call reads this table before it does anything: nobody sends between the count and the drop.
+        -- Every call reads this table first: no message is sent between the count and the drop.
         if to_regclass('spanmq_core.queue') is not null then
             lock table spanmq_core.queue in access exclusive mode;
         end if;
@@ -43,7 +43,7 @@ begin
             from pg_depend d
             cross join pg_identify_object(d.refclassid, d.refobjid, 0) there
             cross join pg_identify_object(d.classid, d.objid, 0) here
-            -- What has no schema of its own, a rule or a trigger, is named after its table.
+            -- Objects without a schema of their own, rules and triggers, are named after their table.
             cross join pg_identify_object_as_address(d.classid, d.objid, 0) address
             where d.deptype in ('n', 'a')
                 and there.schema in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')

@@ -1,4 +1,4 @@
--- What differs from the state that the last run recorded: kind, name, problem, detail. Reads only.
+-- The differences from the state that the last run recorded: kind, name, problem, detail. Reads only.
 with
     live as (:snapshot),
     home as (
@@ -25,7 +25,7 @@ join live on live.kind = known.kind and live.name = known.name
 cross join right_owner
 where live.owner <> right_owner.name and known.kind <> 'view text'
 union all
--- What belongs to single queues: logs and other tables of ours, q_ views, archives.
+-- Objects of single queues: logs and other tables of ours, q_ views, archives.
 select 'relation', pg_catalog.format('%I.%I', o.nspname, c.relname), 'owner',
     pg_catalog.format('belongs to %s, not to %s', pg_catalog.pg_get_userbyid(c.relowner), right_owner.name)
 from pg_catalog.pg_class c

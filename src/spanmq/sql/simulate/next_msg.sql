@@ -1,6 +1,6 @@
 -- The classic claim: a new message of type $1, if no other new one of its key was added at the same time or before.
--- Its faults, kept: two messages of a key with the same time each hide behind the other, for ever; who looks compares
--- every waiting message with every other; and order holds only as long as the transaction of the claim stays open.
+-- Its faults, kept: two messages of a key with the same time block each other indefinitely; a claim compares every
+-- waiting message with every other; and order holds only as long as the transaction of the claim stays open.
 with candidate as (
     select waiting.msg_id
     from msg_queue waiting

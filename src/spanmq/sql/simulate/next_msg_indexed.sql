@@ -1,6 +1,7 @@
--- The corrected claim: the first new message of a key, by time and then by id, for type $1. It steps from key to key through
--- the index, from a random key on and around, and stops at the first whose first message nobody holds: a look costs as many
--- steps as keys are in work, whatever the backlog. The transaction of the claim must stay open until the message is handled.
+-- The corrected claim: the first new message of a key, by time and then by id, for type $1. It steps from key to key
+-- through the index, from a random key on and around, and stops at the first key whose first message is not locked: a
+-- claim costs as many steps as keys are in flight, whatever the backlog. The transaction of the claim must stay open
+-- until the message is handled.
 with recursive place as materialized (
     select (random() * max(last.order_id))::integer as first_key
     from (select m.order_id from msg_queue m

@@ -1,5 +1,6 @@
 -- since 0.1.0
--- How a queue delivers. A queue without a row here has the defaults. NaN and infinity are no numbers of seconds or messages.
+-- How a queue delivers. A queue without a row here has the defaults. NaN and infinity are not valid numbers of seconds
+-- or messages.
 create table spanmq_core.policy (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     -- 0: no limit; null: 25 for receive() and nack(), and none for PGMQ's read(), as PGMQ has it
@@ -10,7 +11,7 @@ create table spanmq_core.policy (
     backoff_factor double precision not null default 2 check (backoff_factor >= 1 and backoff_factor < 'infinity'),
     backoff_max double precision not null default 604800 check (backoff_max >= 0 and backoff_max < 'infinity'),
     jitter boolean not null default true,                                   -- full: a random part of the backoff
-    dead_letter_retention interval check (dead_letter_retention > interval '0'),        -- null: for ever
+    dead_letter_retention interval check (dead_letter_retention > interval '0'),        -- null: indefinitely
     ordered boolean not null default false,                                 -- receive, read and pop give head runs of free groups
     dead_letter_blocks_group boolean not null default false,                -- until it is redriven or discarded
     paused boolean not null default false,                                  -- receivers get nothing

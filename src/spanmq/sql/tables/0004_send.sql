@@ -1,17 +1,19 @@
 -- since 0.1.0
--- What a send may ask for beyond PGMQ's: that nothing is sent twice; and whom it wakes.
+-- The options of a send beyond PGMQ's: deduplication; and the receivers that it wakes.
 
--- The sequences that say until when somebody waits for messages, and when the queue was last woken; null: nobody ever has. See wake.sql.
+-- The sequences with the time until which a receiver waits for messages, and the time when the queue was last woken;
+-- null: no receiver has waited yet. See wake.sql.
 alter table spanmq_core.queue add column waiting regclass, add column woken regclass;
 
--- What was sent under an id of the sender's own: the same id again before `until` is not sent, but gives msg_id. The message itself
--- may be gone long since. No foreign key: checking it would lock the queue's row at each send.
+-- The messages that were sent with a sender's own id: a send with the same id before `until` sends nothing and returns
+-- msg_id. The message itself may have been removed since. No foreign key: checking it would lock the queue's row at
+-- each send.
 create table spanmq_core.deduplication (
     queue_id int not null,
     dedup_id text collate "C" not null,
     msg_id bigint not null,
     until timestamptz not null,
-    -- What the sender says that it is sent as: the same id again as something else is refused. Null: whatever comes is the same.
+    -- The sender's fingerprint of the request: the same id with another fingerprint is refused. Null: not compared.
     fingerprint text collate "C",
     primary key (queue_id, dedup_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);

@@ -1,5 +1,6 @@
 -- since 0.1.0
--- What a stream of a data engine consumes, and what its tasks write. An offset there is the number of a batch here.
+-- The batches that a stream of a data engine consumes, and the writes of its tasks. An offset there is the number of a
+-- batch here.
 
 -- A receiver is one checkpoint of one stream. A batch that it has claimed stays as it is until a later one is settled: the
 -- checkpoint may be less durable than this database.
@@ -17,8 +18,8 @@ create table spanmq_core.receiver (
 );
 create unique index receiver_label on spanmq_core.receiver (queue_id, label) where label is not null and state <> 'released';
 
--- Which messages a batch holds: los[i] to his[i], for the attempts[i]-th time. Their runs are leased under lease_id, which is
--- negative: no call but the receiver's own takes messages out of such a run.
+-- The messages of a batch: los[i] to his[i], for the attempts[i]-th time. Their runs are leased under lease_id, which
+-- is negative: only the receiver's own functions take messages out of such a run.
 create table spanmq_core.receiver_batch (
     receiver_id uuid not null references spanmq_core.receiver on delete cascade,
     batch bigint not null,

@@ -1,5 +1,6 @@
 -- since 0.1.0
--- What queues did, minute by minute, for charts. Written by maintain() alone, out of what is there anyway: no call pays for it.
+-- Statistics of queues for each minute, for charts. Only maintain() writes them, from existing data: no other call
+-- becomes slower.
 
 -- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds before `sampled_at`.
 create table spanmq_core.statistics (
@@ -9,7 +10,7 @@ create table spanmq_core.statistics (
     sent bigint not null,                  -- ids drawn, with those of sends that were rolled back
     received bigint not null,              -- deliveries that must have been: settled + failed + dead + more in flight than before
     settled bigint not null,               -- acked, deleted, archived, popped or purged: sent - dead - growth of the backlog
-    failed bigint not null,                -- given back with a failure, or their lease ran out
+    failed bigint not null,                -- failed, or their lease expired
     dead bigint not null,
     backlog bigint not null,
     visible bigint not null,
@@ -18,7 +19,7 @@ create table spanmq_core.statistics (
     primary key (queue_id, sampled_at)
 );
 
--- What the next sample is compared with.
+-- The values with which the next sample is compared.
 create table spanmq_core.sample (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     sampled_at timestamptz not null,

@@ -1,7 +1,8 @@
 -- since 0.1.0
--- One logical queue over several queues, its shards, in this database and in others. Each of these holds a copy of the map.
---   epoch    rises by one with each change; who sends by an older map is told so
---   shards   {"queue": "server", ...}: where a message may go. The server's name is the client's affair.
+-- One logical queue over several queues, its shards, in this database and in others. Each of these holds a copy of the
+-- map.
+--   epoch    rises by one with each change; a send by an older map raises an error
+--   shards   {"queue": "server", ...}: where a message may go. The client interprets the server's name.
 --   former   null, or the shards before a change that is under way: a group stays where it has messages
 create table spanmq_core.shard_map (
     name text primary key,

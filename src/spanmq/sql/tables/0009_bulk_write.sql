@@ -35,7 +35,7 @@ create table spanmq_core.bulk_run (
 );
 create index bulk_run_block on spanmq_core.bulk_run (block_id);
 
--- What was published, so that it is not published again. Of a writer the newest thousand epochs are kept.
+-- The published writes, so that none is published again. The newest thousand epochs of a writer are kept.
 create table spanmq_core.bulk_ledger (
     queue_id int not null references spanmq_core.queue on delete cascade,
     writer text not null,

@@ -1,7 +1,8 @@
 -- since 0.1.0
--- Messages that died together, in one call, of one block of 256 ids and with one story: a row for all of them, while the messages stay
--- where they are in the log. maintain() makes a row of spanmq_core.dead_letter of each soon after, before the log may drop them; so does
--- whoever puts them back or discards them. Who only looks sees them as if that had been done (spanmq_core.letters_of).
+-- Messages that became dead letters in one call, of one block of 256 ids and with one history: a row for all of them,
+-- while the messages stay where they are in the log. maintain() makes a row of spanmq_core.dead_letter of each soon
+-- after, before the log may drop them; so do functions that redrive or delete them. Functions that only read show them
+-- as if that had been done (spanmq_core.letters_of).
 --   lo, n, ids  which messages: lo, lo + 1, ...; or where ids is not null, exactly these
 create table spanmq_core.dead_run (
     dead_letter_id bigint primary key,     -- of the message lo; the others follow at their distance from it

@@ -1,7 +1,7 @@
 -- since 0.1.0
--- Which row an update or a delete meant, for logical replication: the whole row, where a table has no primary key. A key of
--- its own would cost these an index entry at every failure and every count; this costs nothing until wal_level is logical, and
--- then the old row in the WAL of each of their deletes, which housekeeping makes.
+-- The replica identity of tables, for logical replication: the whole row, where a table has no primary key. A key of
+-- its own would cost these an index entry at every failure and every count; this costs nothing until wal_level is
+-- logical, and then the old row in the WAL of each of their deletes, which maintenance makes.
 alter table spanmq_core.failure replica identity full;
 alter table spanmq_core.dead_letter_count replica identity full;
 alter table spanmq_core.category_policy replica identity full;

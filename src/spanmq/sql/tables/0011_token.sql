@@ -1,6 +1,6 @@
 -- since 0.1.0
--- Tokens of the HTTP service: who may do what with which queues. A token's text is shown once and stored nowhere; here is its SHA-256,
--- which is enough, for the text is 256 random bits and nobody can try them all.
+-- Tokens of the HTTP service, and their rights on queues. A token's text is shown once and not stored; its SHA-256 is
+-- stored, which is sufficient, because the text has 256 random bits and cannot be guessed.
 create table spanmq_core.token (
     token_id int generated always as identity primary key,
     name text not null unique check (octet_length(name) between 1 and 100),

@@ -4,7 +4,7 @@ create table spanmq_core.subscription (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     log_id int not null references spanmq_core.queue    -- the queue whose log it shares; that one can't be dropped before it
 );
--- What every publishing asks. Empty where there are no subscriptions: then it costs next to nothing.
+-- Used by every send. Empty without subscriptions: then it costs next to nothing.
 create index subscription_log on spanmq_core.subscription (log_id, queue_id);
 
 -- Copies of what stands there, in the row that every call reads anyway.

@@ -1,6 +1,6 @@
 -- since 0.1.0
--- Keys of the SQS protocol. A signature can only be checked by who has the secret: so the secret itself is here, and who may select
--- from this table may sign as anybody.
+-- Keys of the SQS protocol. Checking a signature requires the secret: so the secret itself is stored here, and a role
+-- that may select from this table may sign with any key.
 create table spanmq_core.access_key (
     access_key_id text primary key check (access_key_id ~ '^[A-Z0-9]{16,128}$'),
     secret text not null check (octet_length(secret) between 16 and 200),

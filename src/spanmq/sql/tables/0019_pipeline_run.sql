@@ -1,5 +1,5 @@
 -- since 0.1.0
--- What jobs of the pipeline did, for people: no job reads it. See functions/pipeline_run.sql.
+-- The runs of the pipeline's jobs, for display: no job reads it. See functions/pipeline_run.sql.
 create table spanmq_core.pipeline_run (
     run_id bigint generated always as identity primary key,
     job text not null check (octet_length(job) between 1 and 100),

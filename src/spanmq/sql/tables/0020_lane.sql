@@ -3,7 +3,7 @@
 -- on it keep their plans: functions/lane.sql. A row here for each that there is.
 create table spanmq_core.lane (
     lane int primary key,
-    log_name text not null,                -- what the view shows, as long as it is there
+    log_name text not null,                -- the log that the view shows, as long as the view exists
     free_from_xid xid8                     -- null: a queue's row names it, or has done until now
 );
 
@@ -11,7 +11,7 @@ create table spanmq_core.lane (
 alter table spanmq_core.queue add column lane int;
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
--- What a log has of a message beside its id.
+-- The columns of a log's row beside its id.
 create type spanmq_core.logged as (
     enqueued_at timestamptz,
     message jsonb,

@@ -1,7 +1,7 @@
-"""The data source `spanmq`, in a package whose name lets Spark find it by itself.
+"""The data source `spanmq`, in a package whose name allows Spark to find it.
 
-Spark imports this to see what there is, even when nobody uses it: so it imports nothing of ours until it is
-used. One such package that fails would take all others with it.
+Spark imports this to list the data sources, even when it is not used: so it imports no other module of spanmq
+until then. An error here would disable all other data sources.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name for `format`."""
+        """Return the name for `format`."""
         return "spanmq"
 
     def schema(self) -> str:
-        """Give the columns that the options ask for."""
+        """Return the columns that the options select."""
         from spanmq.spark import source
 
         return source.schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Give the reader of a batch."""
+        """Return the reader of a batch."""
         from spanmq.spark import source
 
         return source.reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Give the reader of a stream."""
+        """Return the reader of a stream."""
         from spanmq.spark import source
 
         return source.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Give the writer of a batch."""
+        """Return the writer of a batch."""
         from spanmq.spark import source
 
         return source.writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Give the writer of a stream."""
+        """Return the writer of a stream."""
         from spanmq.spark import source
 
         return source.stream_writer(self.options, schema, overwrite=overwrite)

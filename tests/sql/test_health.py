@@ -266,7 +266,7 @@ def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> No
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
     connection.execute("update spanmq_core.held set vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(connection, "leases")
-    assert "ran out, and nobody receives: jobs (1 messages), others (1 messages)" in found
+    assert "expired, and there is no receiver: jobs (1 messages), others (1 messages)" in found
 
 
 def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any]) -> None:

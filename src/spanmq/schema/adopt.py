@@ -15,10 +15,10 @@ UPSTREAM = (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class AdoptedQueue:
-    """What is taken over of one queue.
+    """The parts of a queue that are taken over.
 
-    `hidden` of its `messages` wait for their vt; `last_id` is where the numbering goes on; `notify_ms` is
-    None where inserts notify nobody; `grantees` are the roles whose rights on the table go over to the view.
+    `hidden` of its `messages` wait for their vt; ids continue after `last_id`; `notify_ms` is None where
+    inserts do not notify; `grantees` are the roles whose rights on the table are transferred to the view.
     """
 
     queue: str

@@ -93,7 +93,7 @@ class Difference:
 
 
 def install(connection: Connection, *, release: Release | None = None) -> Installed:
-    """Bring the schema to this version, in one transaction; do nothing where it is there already.
+    """Bring the schema to this version, in one transaction; do nothing if it is up to date.
 
     Safe to call at every start of a program, from any number of them at once. Joins a transaction that is
     open on the connection (it must be READ COMMITTED), else commits. Raises UpstreamPgmqError,
@@ -121,12 +121,12 @@ def state(connection: Connection, *, release: Release | None = None) -> State:
 def verify(connection: Connection, *, release: Release | None = None) -> list[Difference]:
     """Compare the schema with what this version installs. Returns [] if all is well; changes nothing."""
     release = release or load_release()
-    # Rolled back, for the transaction may be the caller's, and goes on with his settings.
+    # Rolled back, because the transaction may be the caller's, and its settings must not change.
     with typed_errors(), connection.transaction(force_rollback=True):
         query(connection, manager("settings"))
         current = fetch_state(connection, release)
         differences = compare(current, release)
-        # What other functions files should have made, this version can't know.
+        # This version cannot know the objects of another version's functions files.
         if current.functions_checksum == release.functions_checksum:
             rows = query(connection, manager("verify"))
             differences += [Difference(**row) for row in rows]
@@ -199,7 +199,10 @@ def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], r
 
 
 def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
-    """Decide what to execute: [] if all is there. Raises what `install` and `upgrade` raise."""
+    """Return the statements to execute: [] if the schema is up to date.
+
+    Raises the errors of `install` and `upgrade`.
+    """
     refuse_foreign(current, release)
     if reapply and current.holding is Holding.NOTHING:
         raise SchemaMissingError(

@@ -26,7 +26,8 @@ from adbc_driver_manager import (
 
 from spanmq.errors import ConnectionFailedError
 
-# Of one Arrow batch; ADBC's default of 16 MB makes batches that cross the socket to the JVM in one piece.
+# Bytes of one Arrow batch; ADBC's default of 16 MB makes batches that cross the socket to the JVM in one
+# piece.
 BATCH_BYTES: Final = 4_000_000
 
 
@@ -40,9 +41,9 @@ class StatementError(Exception):
 
 @contextmanager
 def connected(dsn: str) -> Iterator[Connection]:
-    """Give a connection for a block; raises ConnectionFailedError.
+    """Yield a connection for a block; raises ConnectionFailedError.
 
-    The process keeps the last one for its next task: to connect costs as much as to read 10,000 rows.
+    The process keeps the last connection for its next task: connecting costs as much as reading 10,000 rows.
     """
     connection: Connection | None = None
     # In a forked process the parent's stays as it is.
@@ -93,7 +94,7 @@ class Connection:
         self._database.close()
 
     def query(self, statement: str) -> Generator[pyarrow.RecordBatch]:
-        """Give what a query gives, as it comes; raises StatementError."""
+        """Yield the result of a query as it arrives; raises StatementError."""
         try:
             with AdbcStatement(self._connection) as handle:
                 size = adbc_driver_postgresql.StatementOptions.BATCH_SIZE_HINT_BYTES.value
@@ -102,7 +103,7 @@ class Connection:
                 stream, _ = handle.execute_query()
                 with pyarrow.RecordBatchReader.from_stream(stream) as batches:
                     yield from batches
-        # What fails while rows come passes through Arrow, which says so in its own classes.
+        # Errors while rows arrive are raised by Arrow, as its own classes.
         except (Error, pyarrow.ArrowException, OSError) as error:
             raise StatementError(str(error)) from error
 

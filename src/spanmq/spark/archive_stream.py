@@ -1,9 +1,9 @@
-"""The stream reader of an archive: every message that is archived, once, without changing anything.
+"""The stream reader of an archive: every archived message, once, without changing anything.
 
-An offset is how far the stream has come: all that is seen from one position (`base`), and of what is seen
-from a later one (`position`) the messages with ids up to `id`; `left` are behind that. Both are fixed, so a
-replay reads the same rows; a transaction that commits late is in neither, and comes with the next position.
-What a position is archive_position.sql tells; here it is taken and given back as it is.
+An offset is the progress of the stream: all that is seen from one position (`base`), and of the messages that
+are seen from a later one (`position`) those with ids up to `id`; `left` are the remaining ones. Both are
+fixed, so a replay reads the same rows; a transaction that commits late is in neither, and is read at the next
+position. archive_position.sql defines a position; here it is an opaque value.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_at = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Give the offset of a new checkpoint."""
+        """Return the offset of a new checkpoint."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Give the limit of a batch."""
+        """Return the limit of a batch."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what is there now: what is committed later is not for this run."""
+        """Record the current position: messages committed later do not belong to this run."""
         with self._server() as server:
             # The first call of such a run: it says which name was meant.
             queue_named(server, self._options.queue)
         self._last = self._position(None)[0]
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Give the end of the next batch, or `start` if there is nothing new."""
+        """Return the end of the next batch, or `start` if there are no new messages."""
         if not start:
             return self._begin()
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
@@ -143,7 +143,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows.read(self._options, columns, partition.ranges, schema)
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: nobody but the checkpoint knows of this stream."""
+        """Do nothing: the state of this stream is in the checkpoint only."""
 
     def stop(self) -> None:
         """Close the connection."""
@@ -152,7 +152,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = None
 
     def _begin(self) -> Offset:
-        """Give the place where a new checkpoint starts; no message is read yet."""
+        """Return the offset at which a new checkpoint starts; no message is read yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
         bounds = self._options.bounds
@@ -253,7 +253,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _server(self) -> rows.Held:
-        """Give the connection that this reader keeps, a new one where it broke."""
+        """Return the connection that this reader keeps, or a new one after it broke."""
         if self._connection is None or self._connection.closed:
             self._connection = rows.connect(self._options.dsn)
         return rows.Held(self._connection)

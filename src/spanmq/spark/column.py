@@ -92,7 +92,7 @@ COLUMNS: Final = {
 
 
 def chosen(options: Options) -> tuple[Column, ...]:
-    """Give the columns that the options ask for, in their order; raises for one that there isn't."""
+    """Return the columns that the options select, in their order; raises an error for an unknown one."""
     columns = COLUMNS[options.table]
     if options.columns is None:
         wanted = [

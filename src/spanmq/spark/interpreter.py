@@ -17,9 +17,10 @@ from spanmq.spark.program import private_folder, write_program
 
 
 def python() -> str:
-    """Give the program that Spark is to start as Python.
+    """Return the program that Spark starts as Python.
 
-    Where the user's own Spark is in use (SPARK_HOME) that is this Python: what is installed may not fit it.
+    With the user's own Spark (SPARK_HOME) it is this Python, because installed packages may not fit another
+    one.
     """
     if os.environ.get("SPARK_HOME"):
         return sys.executable
@@ -28,7 +29,7 @@ def python() -> str:
         "#!/bin/sh\nset -f\nIFS=:\nkept=\n"
         "for each in $PYTHONPATH; do case $each in */pyspark/python/lib/*.zip) ;; "
         '*) kept="$kept${kept:+:}$each" ;; esac; done\n'
-        # Of a daemon, which has as long as it likes, Spark asks a folder for sockets, not one socket.
+        # A daemon may take its time to start, so Spark passes a folder for sockets, not one socket.
         f'if [ -n "${SOCKET}" ] && [ "$1" = -m ]; then shift; set -- -m spanmq.spark.connect_first "$@"; fi\n'
         'if [ "$1 $2" = "-m pyspark.daemon" ]; then shift 2; set -- -m spanmq.spark.daemon "$@"; fi\n'
         f'PYTHONPATH=$kept exec "{sys.executable}" "$@"\n'

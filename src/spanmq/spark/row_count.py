@@ -41,12 +41,12 @@ class RowCount(StreamingQueryListener):
         self._spark.streams.removeListener(self)
 
     def so_far(self, query: StreamingQuery) -> int:
-        """Give how many rows the batches had that were heard of."""
+        """Return the number of rows in the batches reported so far."""
         with self._changed:
             return self._rows[str(query.runId)]
 
     def whole(self, query: StreamingQuery) -> int:
-        """Give how many rows all batches had, of a query that has ended."""
+        """Return the number of rows in all batches of a query that has ended."""
         run = str(query.runId)
         with self._changed:
             self._changed.wait_for(lambda: run in self._ended, END_SECONDS)

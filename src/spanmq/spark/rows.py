@@ -22,7 +22,7 @@ from spanmq.spark.sealed import opened
 ROWS_PER_PARTITION: Final = 250_000
 # Runs no further apart are one search in the index, which costs as much as to read past what is between.
 GAP: Final = 256
-# Of a queue's segments so many are looked at to name those of an error.
+# The number of a queue's segments that are searched to name those of an error.
 SEGMENTS_MAX: Final = 1_000
 
 
@@ -50,7 +50,7 @@ class Range:
     runs: tuple[Run, ...] = ()
 
     def source(self, first: int, last: int) -> str:
-        """Give what to select these ids from."""
+        """Return the relation from which to select these ids."""
         queue = "'" + self.queue.replace("'", "''") + "'"
         return f"{self.table}({queue}, {first}, {last})" if self.is_call else self.table
 
@@ -67,7 +67,7 @@ def connect(dsn: str) -> psycopg.Connection[Any]:
 
 @contextlib.contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection for a block; errors of the server come out as ours."""
+    """Yield a connection for a block; errors of the server are raised as spanmq's."""
     with connect(dsn) as connection, Held(connection):
         yield connection
 
@@ -92,7 +92,7 @@ class Held:
 
 
 def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
-    """Give the view of a queue, or (prefix a) its archive, as SQL."""
+    """Return the view of a queue, or (prefix a) its archive, as SQL."""
     row = connection.execute(
         "select pg_catalog.quote_ident(name) from pgmq.format_table_name(%s, %s) as name", [queue, prefix]
     ).fetchone()
@@ -140,7 +140,7 @@ def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
 def classify(
     connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
 ) -> str:
-    """Give the category of an error by the rules of a queue."""
+    """Return the category of an error by the rules of a queue."""
     row = connection.execute(
         "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
         [error_class, error, queue],
@@ -169,7 +169,7 @@ def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequenc
 
 
 def identity(connection: psycopg.Connection[Any]) -> str:
-    """Give what tells this database from others, also from a copy under another name."""
+    """Return an id that distinguishes this database from others, also from a copy under another name."""
     row = connection.execute(
         "select system_identifier || '/' || current_database() from pg_control_system()"
     ).fetchone()
@@ -192,7 +192,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
 
 
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
-    """Give how many messages a writer has published as its only epoch; None if it hasn't."""
+    """Return the number of messages that a writer has published as its only epoch; None if it has not."""
     row = connection.execute(
         "select result from spanmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
         [queue, writer],
@@ -201,7 +201,7 @@ def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> i
 
 
 def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str) -> None:
-    """Tell the database which messages of an archive, or which dead letters, a lake has."""
+    """Record which messages of an archive, or which dead letters, a lake has."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
         connection.execute(
@@ -214,9 +214,9 @@ def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]],
 def read(
     options: Options, columns: Sequence[Column], ranges: Sequence[Range], schema: pyarrow.Schema
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Give the rows of these ranges as batches of exactly this schema.
+    """Yield the rows of these ranges as batches of exactly this schema.
 
-    Raises MessagesLostError where rows that must be there are not.
+    Raises MessagesLostError if rows that must exist are missing.
     """
     from spanmq.spark import adbc
 
@@ -242,7 +242,7 @@ def read(
 
 
 def place_of(options: Options, ids: Range) -> str:
-    """Say where rows lie, for an error: ids, and of a queue's log the segments, if the server tells them."""
+    """Return the location of rows for an error: ids, and for a queue's log the segments, if available."""
     place = f"ids {ids.first} to {ids.last}"
     if options.table != "queue":
         return f"{options.table.replace('_', ' ')}, {place}"

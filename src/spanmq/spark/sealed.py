@@ -1,6 +1,6 @@
-"""Bodies that are sealed: executors open what they read and seal what they write, with keys from a file.
+"""Encrypted bodies: executors decrypt what they read and encrypt what they write, with keys from a file.
 
-The keys themselves are no options: Spark shows those in its pages and logs.
+The keys themselves are not options, because Spark shows options in its pages and logs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from spanmq.spark.options import Options
 
 
 def keys_of(options: Options) -> Encryption | None:
-    """Give the keys that the options name, None without; raises EncryptionError if they can't be read."""
+    """Return the keys that the options name, None without; raises EncryptionError if they cannot be read."""
     if options.encryption_key_file is None:
         return None
     return _keys(options.encryption_key_file, options.encryption_trusted)
 
 
 def opened(texts: pyarrow.Array, options: Options, queue: str) -> pyarrow.Array:
-    """Give bodies as they were sent; raises DecryptionError for one that does not open.
+    """Return decrypted bodies; raises DecryptionError for one that cannot be decrypted.
 
-    Without keys sealed ones stay as they are, but for who wants them parsed: they fit no schema.
+    Without keys encrypted bodies stay encrypted; with a schema they raise an error, because they do not match
+    it.
     """
     keys = keys_of(options)
     if keys is None:
@@ -65,7 +66,7 @@ def _check(text: str, queue: str) -> None:
     try:
         json.loads(text)
     except ValueError as error:
-        raise InvalidBodyError(f"a body for queue {queue} is no json: {error}", queue=queue) from error
+        raise InvalidBodyError(f"a body for queue {queue} is not valid JSON: {error}", queue=queue) from error
 
 
 def _is_any_sealed(texts: pyarrow.Array) -> bool:

@@ -27,7 +27,7 @@ PACKAGES: Final = {
     "adbc_driver_manager": "adbc-driver-manager",
     "adbc_driver_postgresql": "adbc-driver-postgresql",
 }
-# What the source is better with. Not spark.sql.python.filterPushdown.enabled: with it Spark 4.3 keeps the
+# Settings that improve the source. Not spark.sql.python.filterPushdown.enabled: with it Spark 4.3 keeps the
 # filters that were pushed down for one use of a frame for its next uses, and a frame without filters has too
 # few rows.
 SETTINGS: Final = {
@@ -51,7 +51,7 @@ LOCAL_SETTINGS: Final = {
 # What Spark starts Java with.
 ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 NAMES_MASTER: Final = re.compile(r"--master\b|\bspark\.master=")
-# Its pauses matter to nobody here; the default one spends a twentieth of the processor on keeping them short.
+# Its pauses do not matter here; the default collector uses a twentieth of the CPU to keep them short.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 
 
@@ -102,7 +102,7 @@ def require() -> None:
 def opened(
     master: str | None = None, *, name: str = "spanmq", settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Give a session for a block: one that runs already stays when it ends."""
+    """Yield a session for a block; a session that is already running is not stopped at the end."""
     was_running = is_running()
     spark = session(master, name=name, settings=settings)
     try:
@@ -113,19 +113,19 @@ def opened(
 
 
 def java_options(more: str) -> str:
-    """Give the options of a local driver's Java: its log is quiet."""
+    """Return the options of a local driver's Java, which reduce its log."""
     quiet = resources.files("spanmq.spark") / "log4j2.properties"
     return f"-Dlog4j2.configurationFile={quiet} {more}"
 
 
 def adopt(spark: SparkSession) -> None:
     """Make this thread one of the session's: in any other Spark finds no data source written in Python."""
-    # What is public and does it; nothing is computed.
+    # A public call that starts it; nothing is computed.
     spark.createDataFrame([], "nothing int")
 
 
 def is_running() -> bool:
-    """Tell whether this process has a session already, which a job then uses and does not stop."""
+    """Return whether this process has a session already, which a job then uses and does not stop."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:

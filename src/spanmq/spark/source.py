@@ -21,12 +21,12 @@ from spanmq.spark.options import Options, read_options
 
 
 def schema(given: Mapping[str, str]) -> str:
-    """Give the columns that the options ask for."""
+    """Return the columns that the options select."""
     return schema_of(read_options(given))
 
 
 def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Give the reader of a batch."""
+    """Return the reader of a batch."""
     from spanmq.spark.reader import FilteringReader, Reader
 
     options = read_options(given)
@@ -36,7 +36,7 @@ def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """Give the reader of a stream."""
+    """Return the reader of a stream."""
     from spanmq.spark.archive_stream import ArchiveStreamReader
     from spanmq.spark.stream import StreamReader
 
@@ -50,7 +50,7 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 
 
 def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
-    """Give the writer of a batch."""
+    """Return the writer of a batch."""
     from spanmq.spark.writer import Writer
 
     if overwrite:
@@ -59,7 +59,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
-    """Give the writer of a stream."""
+    """Return the writer of a stream."""
     from spanmq.spark.writer import StreamWriter
 
     if overwrite:
@@ -82,10 +82,10 @@ def _check(options: Options, schema: StructType) -> None:
 
 
 def _pushes_filters() -> bool:
-    """Tell whether Spark is about to push filters down.
+    """Return whether Spark is about to push filters down.
 
-    Where the session's setting is off, which is its default, a reader that overrides pushFilters fails; and
-    the process that plans knows no session. But it is another program that asks with filters.
+    If the session's setting is off, which is its default, a reader that overrides pushFilters fails; and the
+    process that plans has no session. But another program asks with filters.
     """
     frame = inspect.currentframe()
     while frame is not None:

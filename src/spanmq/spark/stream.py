@@ -70,11 +70,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_at = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Give the offset of a new checkpoint."""
+        """Return the offset of a new checkpoint."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Give the limit of a batch."""
+        """Return the limit of a batch."""
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return int(row[0])
 
     def _server(self) -> rows.Held:
-        """Give the connection that this reader keeps, a new one where it broke."""
+        """Return the connection that this reader keeps, or a new one after it broke."""
         if self._connection is None or self._connection.closed:
             self._connection = rows.connect(self._options.dsn)
         return rows.Held(self._connection)

@@ -35,7 +35,7 @@ from spanmq.spark.sealed import sealed
 if TYPE_CHECKING:
     from spanmq.spark.adbc import Connection
 
-# Of one reservation, at most: a task holds it in memory about three times.
+# The maximum of rows in one reservation: a task holds them in memory about three times.
 CHUNK: Final = 20_000
 CHUNK_BYTES: Final = 16_000_000
 # Beside these the group.
@@ -44,7 +44,7 @@ COLUMNS: Final = ("body", "headers")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: which blocks to publish, under which name. None: published before."""
+    """A task's message to the driver: the blocks to publish, and their name. None: published before."""
 
     writer: str
     write_id: int | None
@@ -70,7 +70,7 @@ class Writer(DataSourceArrowWriter):
         publish(self._options, self._writer, 0, messages)
 
     def abort(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Give the write up, unless it is published already."""
+        """Abandon the write, unless it is published already."""
         close(self._options, self._writer, 0)
 
 
@@ -93,13 +93,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             publish(self._options, writer, batchId, messages)
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-        """Give the epoch up, unless it is published already."""
+        """Abandon the epoch, unless it is published already."""
         writer = next((each.writer for each in messages if each is not None), None)
         if writer is not None:
             close(self._options, writer, batchId)
 
     def _identity(self) -> tuple[str, int]:
-        """Give the query and its epoch, which Spark tells tasks under names that it does not document."""
+        """Return the query and its epoch, which Spark passes to tasks under undocumented names."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
@@ -116,7 +116,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def for_queue(options: Options) -> Options:
-    """Give the options with the queue's name as it is written; raises QueueNotFoundError with the nearest."""
+    """Return the options with the queue's own spelling; raises QueueNotFoundError with the nearest name."""
     with rows.connected(options.dsn) as server:
         return replace(options, queue=queue_named(server, options.queue))
 
@@ -147,7 +147,7 @@ def check_columns(options: Options, schema: StructType) -> None:
 
 
 def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyarrow.RecordBatch]) -> Written:
-    """Write a task's rows under reserved ids, a chunk after the other; nobody sees them yet."""
+    """Write a task's rows under reserved ids, in chunks; they are not visible yet."""
     from spanmq.spark import adbc
 
     write_id: int | None = None
@@ -181,7 +181,7 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
 
 
 class Pace:
-    """Holds a task back to so many rows a second, None: does not; `rows` are what it may write at once."""
+    """Limits a task to a rate of rows a second (None: no limit); `rows` are what it may write at once."""
 
     def __init__(self, rows_per_second: int | None) -> None:
         self._rate = rows_per_second
@@ -189,7 +189,7 @@ class Pace:
         self.rows = CHUNK if rows_per_second is None else min(CHUNK, rows_per_second)
 
     def keep(self, count: int) -> None:
-        """Wait until so many rows may have been written."""
+        """Wait until `count` rows may have been written."""
         if self._rate is not None:
             time.sleep(max(0.0, self._began + count / self._rate - time.monotonic()))
 
@@ -220,7 +220,7 @@ def _pieces(batch: pyarrow.RecordBatch, size: int) -> Iterator[pyarrow.RecordBat
 
 
 def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
-    """Give body and headers as JSON, with the group among the headers."""
+    """Return body and headers as JSON, with the group among the headers."""
     names = table.schema.names
     headers = table.column("headers") if "headers" in names else None
     group = options.group or "group"
@@ -278,7 +278,7 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
 
 
 def close(options: Options, writer: str, epoch: int) -> None:
-    """Give a write up. Where the server can't be reached the sweeper will."""
+    """Abandon a write. If the server cannot be reached, maintenance does it later."""
     try:
         with rows.connected(options.dsn) as server:
             server.execute(
@@ -307,7 +307,7 @@ def _headers(text: str | None, group: str | None, queue: str) -> str | None:
         return text
     item = f"{json.dumps(GROUP_HEADER)}: {json.dumps(group, ensure_ascii=False)}"
     others = text.strip()[1:-1].strip() if text is not None else ""
-    # Of a key that is there twice PostgreSQL takes the last.
+    # For a duplicate key PostgreSQL takes the last value.
     return f"{{{others}, {item}}}" if others else f"{{{item}}}"
 
 

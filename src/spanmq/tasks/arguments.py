@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
 
-# What a worker passes by the name of the parameter, and how the classes are named.
+# The classes that a worker passes by the name of the parameter, and their names.
 INJECTED: Final = {
     "message": "Message",
     "batch": "BatchResult",

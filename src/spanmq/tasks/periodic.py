@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("spanmq.tasks")
 
-# Of every schedule here: whose it is, the version of the whole set, and all versions so far.
+# The header of every schedule of a registry: its owner, the version of the whole set, and all versions so
+# far.
 HEADER: Final = "x-spanmq-periodic"
 VERSIONS_MAX: Final = 20
 CHECK_SECONDS: Final = 60.0

@@ -148,7 +148,7 @@ class Clients:
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
     def address(self) -> str:
-        """Return the DSN; raises InvalidArgumentError if there is none."""
+        """Return the DSN; raises InvalidArgumentError without one."""
         dsn = (self.dsn() if callable(self.dsn) else self.dsn) or os.environ.get(DSN_VARIABLE)
         if not dsn:
             raise InvalidArgumentError(

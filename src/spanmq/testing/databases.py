@@ -25,7 +25,7 @@ FAST_AND_FORGETFUL = {
 MEMORY_FOLDER = Path("/dev/shm")
 # A run of this project's own tests takes some hundred megabytes.
 MEMORY_BYTES_MIN = 4 << 30
-# What is waited for comes at once, but for a machine that stalls.
+# The events waited for happen at once, unless the machine stalls.
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.005
 # On a busy machine a session may not get the processor for a while.
@@ -48,9 +48,9 @@ def server() -> Iterator[str]:
 
 
 def memory_folder() -> Path | None:
-    """Return a folder in memory with room for the tests' databases, None if there is none.
+    """Return a folder in memory with room for the tests' databases, or None.
 
-    To copy a database there takes a twentieth of the processor time that it takes on some disks.
+    Copying a database there takes a twentieth of the CPU time that it takes on some disks.
     """
     with suppress(OSError):
         status = os.statvfs(MEMORY_FOLDER)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spanmq.client import Client
     from spanmq.tasks import Tasks
 
-# What the controller of pytest-xdist started for its workers, and their DSN.
+# The server that the controller of pytest-xdist started for its workers, and their DSN.
 SHARED = pytest.StashKey[ExitStack]()
 DSN = pytest.StashKey[str]()
 # The DSN of the server in the input of a worker of pytest-xdist.

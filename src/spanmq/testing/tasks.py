@@ -124,7 +124,8 @@ class Clock:
     def advance(self, time: timedelta) -> None:
         """Move the time forward.
 
-        What becomes due in it is due now, and each periodic task is sent for each of its times in it.
+        Messages that become due in this time are due now, and each periodic task is sent for each of its
+        times in it.
         """
         client = self._tasks.clients.client()
         now = datetime.now(UTC)

@@ -103,7 +103,7 @@ def test_what_became_of_those_put_back_proposes_a_category(
     [db, customer, _] = dead_letters(spark, database, "orders").causes
     assert (db.put_back, db.died_again, db.proposal) == (4, 0, "TRANSIENT")
     assert (customer.put_back, customer.died_again, customer.proposal) == (5, 5, "PERMANENT")
-    assert customer.reason == "of 5 that were put back 5 died again"
+    assert customer.reason == "5 of 5 redriven messages died again"
     dead.categories.set_rule("names", "BUSINESS", error="no customer")
     customer = dead_letters(spark, database, "orders").causes[1]
     assert (customer.proposal, customer.reason) == ("BUSINESS", "a rule says so")

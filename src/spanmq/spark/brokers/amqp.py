@@ -25,7 +25,7 @@ WINDOW: Final = 1_000
 PATIENCE_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 1.0
 _INTEGER_MAX: Final = 2**63
-# What a broker says that shuts down, and one that is not in order.
+# Reply codes of a broker that shuts down, or has an internal error.
 _GOING_AWAY: Final = (320, 541)
 
 
@@ -128,7 +128,7 @@ _HINTS: Final = {
 
 
 class _Session:
-    """One connection: sends what waits, and puts back in front what was not confirmed when it ended."""
+    """One connection: sends waiting messages, and requeues those that were not confirmed when it ended."""
 
     def __init__(self, broker: AmqpBroker, parameters: pika.URLParameters, waiting: deque[Sending]) -> None:
         self._broker = broker
@@ -231,7 +231,7 @@ def properties_of(message: Outgoing) -> pika.BasicProperties:
 
 
 def _amqp_value(value: Any) -> Any:
-    """Give a header's value as AMQP has it; a number that it has not, as text."""
+    """Return a header's value with an AMQP type; a number without one as a string."""
     if isinstance(value, dict):
         return {name: _amqp_value(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -243,7 +243,7 @@ def _amqp_value(value: Any) -> Any:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Tell whether to try again: not where the broker said no."""
+    """Return whether to retry: not after a refusal by the broker."""
     from pika import exceptions
 
     if isinstance(error, exceptions.ConnectionClosedByBroker):
@@ -258,7 +258,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    """Give the cause at the bottom, in the broker's or the system's words."""
+    """Return the message of the original cause, from the broker or the system."""
     causes = getattr(error, "exceptions", ()) or [
         each for each in (*error.args, getattr(error, "exception", None)) if isinstance(each, BaseException)
     ]

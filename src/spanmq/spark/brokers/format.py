@@ -39,7 +39,7 @@ class SparkFormat:
             )
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
-        """Give what writes a stream there."""
+        """Return the writer of a stream."""
         chosen = frame.selectExpr(*self.columns) if self.columns else frame
         settings: dict[str, Any] = dict(self.settings)
         return chosen.writeStream.format(self.name).options(**settings)

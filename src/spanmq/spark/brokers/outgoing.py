@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from spanmq.errors import PipelineError
 from spanmq.spark.exact_json import dumps, loads
 
-# What a message is called in headers that every broker carries.
+# The name of the header with the queue, which every broker carries.
 QUEUE_HEADER: Final = "x-spanmq-queue"
 ID_HEADER: Final = "x-spanmq-message-id"
 ATTEMPT_HEADER: Final = "x-spanmq-attempt"
@@ -30,16 +30,16 @@ class Outgoing:
 
     @property
     def mark(self) -> str:
-        """Give what tells this message from all others, the same at every delivery of it."""
+        """Return a unique id of this message, the same at every delivery of it."""
         return f"{self.queue}:{self.message_id}"
 
     @property
     def payload(self) -> bytes:
-        """Give the body as bytes."""
+        """Return the body as bytes."""
         return (self.body if self.body is not None else "null").encode()
 
     def own_headers(self) -> dict[str, Any]:
-        """Return the user's headers, their numbers as Number; raises PipelineError if they are no object."""
+        """Return the user's headers, their numbers as Number; raises PipelineError for another type."""
         headers = loads(self.headers) if self.headers else {}
         if not isinstance(headers, dict):
             raise self.refusal("its headers are not a JSON object")
@@ -72,7 +72,7 @@ class Broker(Protocol):
     """Where messages are sent. It goes to the executors: what it holds can be pickled."""
 
     def check(self) -> None:
-        """Raise PipelineError unless messages can be sent: the broker is there, and has the target."""
+        """Raise PipelineError unless messages can be sent: the broker is reachable, and the target exists."""
 
     def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send these in order, and return when the broker has confirmed each of them.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "spanmq-broker"
 PORTION_BYTES: Final = 16_000_000
-# What a message takes in Python besides its texts.
+# The memory of a message in Python besides its strings, in bytes.
 ROW_BYTES: Final = 1_000
 
 
@@ -65,7 +65,7 @@ def portions(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def sink_of(broker: Broker) -> type[DataSource]:
-    """Give a data source to register that sends to this broker."""
+    """Return a data source to register that sends to this broker."""
 
     class BrokerSink(DataSource):
         @classmethod

@@ -15,7 +15,7 @@ from spanmq.spark.brokers.outgoing import Outgoing
 BATCH: Final = 10
 BATCH_BYTES: Final = 240_000
 ATTRIBUTES: Final = 10
-# What of a call was refused is sent again so many times.
+# How often the refused entries of a call are sent again.
 ATTEMPTS: Final = 5
 _NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)(?!.*\.\.)(?!.*\.$)[\w.-]{1,256}", re.ASCII)
 
@@ -31,7 +31,7 @@ class SqsBroker:
         return f"sqs {self.url}"
 
     def check(self) -> None:
-        """Raise PipelineError unless the queue is there, and we may see it."""
+        """Raise PipelineError unless the queue exists and is accessible."""
         self._call(self._client().get_queue_attributes, AttributeNames=["QueueArn"])
 
     def publish(self, messages: Sequence[Outgoing]) -> None:

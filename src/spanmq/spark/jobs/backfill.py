@@ -52,9 +52,9 @@ def backfill(
     `source` is a frame, or a path that Spark reads as `format`. `body` is an SQL expression of the body, by
     default a JSON object of all columns; `headers` one of a JSON object or null; `group` one of the group, by
     which rows are repartitioned; `order` one by which those of a group get ascending ids (without it they get
-    them in no particular order). With a `rate` all tasks together write about so many rows a second at the
-    most, to spare the database; what they wrote is visible at the end, as ever. With `encryption_key_file` (a
-    path that executors can read) bodies are sealed.
+    them in no particular order). With a `rate` all tasks together write at most about this number of rows a
+    second, to limit the load on the database; the rows become visible at the end in any case. With
+    `encryption_key_file` (a path that executors can read) bodies are encrypted.
     """
     began = time.monotonic()
     if not job_id:
@@ -98,7 +98,9 @@ def _messages(
     group: str | None,
     order: str | None,
 ) -> DataFrame:
-    """Give the frame of messages: a group in one task, in its order, for a task numbers rows as they come."""
+    """Return the frame of messages: each group in one task, in its order, because tasks number rows as they
+    arrive.
+    """
     from pyspark.sql.functions import expr
 
     frame = spark.read.format(source_format).load(source) if isinstance(source, str) else source
@@ -116,5 +118,5 @@ def _messages(
 
 
 def _tasks_at_once(spark: SparkSession, frame: DataFrame) -> int:
-    """Give how many tasks write at a time, as far as the driver knows."""
+    """Return the number of concurrent tasks, as far as the driver knows."""
     return max(1, min(frame.rdd.getNumPartitions(), spark.sparkContext.defaultParallelism))

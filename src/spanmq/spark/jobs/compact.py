@@ -120,7 +120,7 @@ def _join(lake: Path, names: Sequence[str], folder: Path, number: int) -> None:
     """Write the rows of several files into one, a batch at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [str(lake / name) for name in names]
-    # Without partitioning: the folders' names are no columns of the files.
+    # Without partitioning: the folders' names are not columns of the files.
     found = pyarrow.dataset.dataset(paths, schema=pyarrow.parquet.read_schema(paths[0]), partitioning=None)
     pyarrow.dataset.write_dataset(
         found,

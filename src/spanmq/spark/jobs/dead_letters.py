@@ -25,7 +25,7 @@ Progress = Callable[[int], None]
 CAUSES_MAX: Final = 1_000
 # Dead letters of one call, each a transaction.
 CHUNK: Final = 1_000
-# So many must have been put back, and so many of these have died again or not, to say anything.
+# The minimum of redriven messages, and of those whose outcome is known, for a proposal.
 EXPERIENCE: Final = 3
 MOST: Final = 0.8
 _COLUMNS: Final = (
@@ -88,10 +88,10 @@ def dead_letters(
 ) -> DeadLettersReport:
     """Group the dead letters of queues (a name, list or pattern) by cause; redrive or discard a selection.
 
-    A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. A
-    thousand go at a time, in the order of their messages; killed, the next run does the rest, and none is
-    put back twice. With a `rate` so many a second become visible, from `delay` seconds on. Raises
-    InvalidArgumentError for a cause that there isn't.
+    A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. They are
+    processed a thousand at a time, in the order of their messages; if a run is killed, the next one does the
+    rest, and none is redriven twice. With a `rate` this number becomes visible each second, from `delay`
+    seconds on. Raises InvalidArgumentError for a cause that does not exist.
     """
     began = time.monotonic()
     if act not in (None, "redrive", "discard"):
@@ -118,9 +118,9 @@ def dead_letters(
 
 
 def _letters(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
-    """Read all dead letters, those that were put back too, each with its cause.
+    """Read all dead letters, redriven ones included, each with its cause.
 
-    Anew for each use: Spark keeps the filters that it pushed into a frame's source for its later uses.
+    Read again for each use: Spark keeps the filters that it pushed into a frame's source for later uses.
     """
     from pyspark.sql.functions import col
 
@@ -168,7 +168,7 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
 
 
 def _experience(spark: SparkSession, dsn: str, queue: str) -> dict[tuple[str, str], tuple[int, int]]:
-    """Count, by queue and cause, what was put back and is decided, and what of it died again."""
+    """Return, by queue and cause, how many redriven messages are decided, and how many of these died again."""
     from pyspark.sql.functions import expr
 
     put_back = _letters(spark, dsn, queue).filter("redriven_at is not null").select("queue").distinct()
@@ -187,13 +187,13 @@ def _experience(spark: SparkSession, dsn: str, queue: str) -> dict[tuple[str, st
 
 
 def propose(rule: str, put_back: int, died_again: int) -> tuple[str | None, str | None]:
-    """Give the category that fits, and why: a rule says so, or what became of those that were put back."""
+    """Return the proposed category and the reason: a rule, or the outcome of redriven messages."""
     if rule != "UNKNOWN":
         return rule, "a rule says so"
     share = died_again / put_back if put_back else 0.0
     if put_back < EXPERIENCE or 1 - MOST < share < MOST:
         return None, None
-    told = f"of {put_back} that were put back {died_again} died again"
+    told = f"{died_again} of {put_back} redriven messages died again"
     return ("PERMANENT" if share >= MOST else "TRANSIENT"), told
 
 

@@ -21,7 +21,7 @@ PARTITIONS = ["queue", "day"]
 
 
 def committed(folder: Path, application: str) -> int:
-    """Give the number of an application's last commit into a table, 0 without any."""
+    """Return the number of an application's last commit to a table, 0 without any."""
     table = _table(folder)
     return 0 if table is None else int(table.transaction_version(application) or 0)
 

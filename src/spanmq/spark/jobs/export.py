@@ -202,7 +202,7 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
 
 
 def _frame(this: _Export, ranges: list[rows.Range]) -> DataFrame:
-    """Give the rows of these ranges, a task each."""
+    """Return the rows of these ranges, a task for each."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -269,7 +269,7 @@ def _write(this: _Export, frame: DataFrame, before: Exported) -> tuple[int, int,
 
 @contextlib.contextmanager
 def _readable_times(spark: SparkSession) -> Iterator[None]:
-    """Let Spark write times as Delta knows them: its default is a type that Parquet has given up."""
+    """Make Spark write times in Delta's type: Spark's default is a type that Parquet has deprecated."""
     name = "spark.sql.parquet.outputTimestampType"
     before = spark.conf.get(name)
     spark.conf.set(name, "TIMESTAMP_MICROS")
@@ -290,7 +290,7 @@ def _tally(written: DataFrame) -> tuple[int, int]:
 
 
 def _ids(written: DataFrame, name: str) -> Ranges:
-    """Give the ids that were written, as ranges: within one, id less row number is the same."""
+    """Return the ids that were written, as ranges: within one, id minus row number is constant."""
     islands = written.selectExpr(
         f"{name} as id",
         f"{name} div 65536 as part",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# Of an error only so much is looked at, as rules of categories do.
+# The length of an error that is examined, the same as for rules of categories.
 LENGTH: Final = 2_000
 PATTERN_MAX: Final = 500
-# What differs, in this order, and what stands for it. For Java's expressions and Python's.
+# The variable parts, in this order, and their placeholders. For regular expressions of Java and Python.
 DIFFERENT: Final = (
     (r"(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"", "<text>"),
     (r"(?i)\b[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b", "<id>"),
@@ -24,7 +24,7 @@ _MEANS: Final = {"<text>": ".*", "<id>": "[0-9a-fx-]+", "<number>": "[0-9.]+"}
 
 
 def pattern(error: Column) -> Column:
-    """Give the first line of an error, with a word in place of what differs."""
+    """Return the first line of an error, with placeholders for the variable parts."""
     from pyspark.sql import functions as f
 
     text = f.regexp_extract(f.substring(f.coalesce(error, f.lit("")), 1, LENGTH), r"\s*([^\r\n]*)", 1)
@@ -34,7 +34,7 @@ def pattern(error: Column) -> Column:
 
 
 def fingerprint(error_class: Column, pattern: Column) -> Column:
-    """Give a short name for a class and a pattern."""
+    """Return a short name for a class and a pattern."""
     from pyspark.sql import functions as f
 
     both = f.concat_ws("\n", f.coalesce(error_class, f.lit("")), pattern)
@@ -42,7 +42,7 @@ def fingerprint(error_class: Column, pattern: Column) -> Column:
 
 
 def regex_of(pattern: str) -> str:
-    """Give an expression that finds the errors of a pattern, for a rule of categories."""
+    """Return a regular expression that matches the errors of a pattern, for a rule of categories."""
     pieces = re.split("(" + "|".join(_MEANS) + ")", pattern)
     found = ""
     for piece in pieces:

@@ -83,7 +83,7 @@ def put_in_place(lake: Path, table: str, staging: Path) -> list[str]:
 
 
 def _sweep(lake: Path, exported: Exported) -> None:
-    """Remove what was left by a run that was killed: its staging folder is there, and has its folders of days."""
+    """Remove the files of a killed run: its staging folder still exists, and contains its folders of days."""
     last = last_manifest(lake, exported)
     named = set(last.files) if last else set()
     for staging in staging_of(lake, exported.queue, exported.table).glob("*"):

@@ -24,7 +24,7 @@ TABLES: Final = {
     each.name: each
     for each in (
         LakeTable("archive", "message_id", "archived_at", COLUMNS["archive"]),
-        # What is in a lake never changes: whether a dead letter was put back does.
+        # Columns of a lake never change, but a dead letter may be redriven: that column is left out.
         LakeTable(
             "dead_letters",
             "dead_letter_id",
@@ -37,7 +37,7 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 def table_named(name: str) -> LakeTable:
-    """Give a table; raises InvalidArgumentError, with the nearest name."""
+    """Return a table; raises InvalidArgumentError, with the nearest name."""
     return TABLES[_known("table", name, tuple(TABLES))]
 
 

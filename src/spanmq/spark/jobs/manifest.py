@@ -28,8 +28,8 @@ Ranges = list[tuple[int, int]]
 class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
-    A compaction adds no ids: its `files` stand for those that it `removed`. Where a database moved, `source`
-    is the new one, and nothing else is there.
+    A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database,
+    `source` is the new one, and the other fields are empty.
     """
 
     number: int
@@ -90,7 +90,7 @@ def read_manifests(lake: Path, queue: str | None, table: str = "archive") -> lis
 
 
 def last_manifest(lake: Path, exported: Exported) -> Manifest | None:
-    """Return the newest manifest, None where there is none."""
+    """Return the newest manifest, or None without any."""
     return _read(_path(lake, exported.queue, exported.table, exported.number)) if exported.number else None
 
 
@@ -126,7 +126,7 @@ def write_manifest(lake: Path, manifest: Manifest, *, is_pending: bool = False) 
 
 
 def read_pending(lake: Path, queue: str, table: str) -> Manifest | None:
-    """Give the pending manifest of a queue, if there is one: after the last, or the last itself."""
+    """Return the pending manifest of a queue, if any: the one after the last, or the last itself."""
     found = [_read(path) for path in sorted((lake / FOLDER / table).glob(f"*{_PENDING}"))]
     mine = [each for each in found if each.queue == queue]
     return mine[-1] if mine else None
@@ -177,5 +177,5 @@ def union(ids: Ranges, more: Ranges) -> Ranges:
 
 
 def within(ids: Ranges, first: int, last: int) -> Ranges:
-    """Give the parts of sorted ranges that lie between two ids."""
+    """Return the parts of sorted ranges that lie between two ids."""
     return [(max(a, first), min(b, last)) for a, b in ids if b >= first and a <= last]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BROKERS: Final = ("amqp", "kafka", "sqs")
 # The label under which the queue knows this receiver: a second checkpoint under it is refused.
 RECEIVER: Final = "migrate"
-# Of one batch: what a kill may send twice, and what the tasks hold in memory together.
+# Messages of one batch: the number that a kill may send twice, and that the tasks hold in memory together.
 BATCH: Final = 50_000
 BATCH_BYTES: Final = 128_000_000
 # Connections to the broker at a time.
@@ -66,9 +66,10 @@ def broker_named(
     settings: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
 ) -> Broker | SparkFormat:
-    """Give a broker: `target` is the routing key (of AMQP's default exchange a queue) or the topic.
+    """Return a broker: `target` is the routing key (for AMQP's default exchange a queue) or the topic.
 
-    `format:NAME` is any that Spark can write, with `settings` and `columns`; `url` and `target` are not its.
+    `format:NAME` is any format that Spark can write, with `settings` and `columns`; it does not use `url` and
+    `target`.
     """
     if kind.startswith(PREFIX):
         return SparkFormat(name=kind[len(PREFIX) :], settings=dict(settings or {}), columns=tuple(columns))
@@ -124,8 +125,8 @@ def migrate(
         _, visible, _ = rows.waiting(server, queue)
     broker.check()
     sent = 0
-    # Once in any case: a run that failed may hold messages, which nobody else sees. And as long as something
-    # comes: what is visible and can't be had stands behind others of its group.
+    # At least once: a failed run may hold messages that no other receiver sees. Then as long as messages
+    # arrive: visible messages that cannot be received are behind others of their group.
     more = 1
     while not dry_run and (visible or sent == 0) and more:
         with clear_errors(), RowCount(spark) as count:
@@ -173,7 +174,7 @@ def _start(
         writer = broker.writer(frame)
     else:
         spark.dataSource.register(sink_of(broker))
-        # What is of one group comes into one task, which sends it in order.
+        # All messages of a group are in one task, which sends them in order.
         key = expr("coalesce(`group`, cast(message_id as string))")
         writer = frame.repartition(tasks, key).writeStream.format(FORMAT)
     writer = writer.option("checkpointLocation", str(checkpoint))

@@ -16,7 +16,7 @@ from spanmq.spark.reader import queue_named
 
 @dataclass(frozen=True, slots=True)
 class MovedReport:
-    """What was told of the move: tables of a lake, and offsets of a checkpoint."""
+    """The result of a move: the changed tables of a lake, and offsets of a checkpoint."""
 
     queue: str
     tables: list[str]
@@ -26,10 +26,11 @@ class MovedReport:
 def moved(
     dsn: str, queue: str, *, lake: str | Path | None = None, checkpoint: str | Path | None = None
 ) -> MovedReport:
-    """Let a lake, or the checkpoint of a stream over a queue, go on with this database in place of another.
+    """Connect a lake, or the checkpoint of a stream over a queue, to this database in place of another.
 
-    After pg_upgrade, a dump and restore, or a new name, the database must have what the old one had: raises
-    PipelineError where the lake has ids that the queue never gave, or the checkpoint's receiver is not there.
+    After pg_upgrade, a dump and restore, or a new name, the database must have the content of the old one:
+    raises PipelineError where the lake has ids that the queue has not assigned, or the checkpoint's receiver
+    does not exist.
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)

@@ -19,7 +19,7 @@ logger = logging.getLogger("spanmq.pipeline")
 
 # A run that is not heard of for two minutes is lost.
 NOTE_SECONDS: Final = 30.0
-# What a report counts, by the job's own word.
+# The count in a report, by the job's own name for it.
 DONE: Final = ("exported", "sent", "done")
 
 Given = Mapping[str, Any]

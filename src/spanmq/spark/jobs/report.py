@@ -149,7 +149,7 @@ def _nothing(name: str) -> PipelineError:
 
 
 def _bounds(frame: DataFrame, name: str) -> tuple[float | None, float | None]:
-    """Give the first and the last of times, in seconds."""
+    """Return the first and the last time, in seconds."""
     row = frame.selectExpr(
         f"unix_micros(min({name})) / 1e6 as first", f"unix_micros(max({name})) / 1e6 as last"
     ).first()
@@ -175,7 +175,7 @@ def _from_lake(spark: SparkSession, lake: Path) -> tuple[DataFrame, DataFrame]:
         f"inline(from_json(history, '{story}')) as (failed_at, attempt, outcome, category)",
     )
     last = died.selectExpr("queue", "message_id", "dead_at", "attempt", "'dead'", "category")
-    # A message that died twice tells of its first life twice.
+    # A message that died twice has the failures of its first attempts in both histories.
     failures = earlier.dropDuplicates().unionAll(last)
     return archived or empty, failures.select("queue", "category", "outcome", "failed_at")
 
@@ -258,7 +258,7 @@ def _growth(failures: DataFrame, first: float, width: float) -> list[Row]:
 
 
 def _window(time_of: str, first: float, width: float) -> tuple[str, str, str]:
-    """Give the number of the window that a time is in, when that begins, and its length, as SQL."""
+    """Return the index of the window of a time, its beginning and its length, as SQL."""
     # As doubles: Spark takes a number with a point for a decimal.
     start, length = f"double('{first!r}')", f"double('{width!r}')"
     number = f"least(cast((unix_micros({time_of}) / 1e6 - {start}) / {length} as int), {WINDOWS - 1})"

@@ -8,11 +8,10 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.queue import Queue
+from tests.sql.queue import Connection, Queue
 from tests.sql.race.sessions import Race
 from tests.sql.rights import ROLE, fill
 
-Connection = psycopg.Connection[Any]
 # What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
 WAIT_SECONDS = 60
 

@@ -1,10 +1,7 @@
 """A queue that is dropped leaves nothing: no table, view or sequence, no row of what was kept for it."""
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
-from tests.sql.queue import column
+from tests.sql.queue import Connection, column
 
 KINDS = ("create", "create_unlogged", "create_partitioned")
 # Whatever makes something to be kept for a queue.
@@ -45,7 +42,7 @@ RELATIONS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropped_queue_leaves_nothing(connection: Connection[Any], kind: str) -> None:
+def test_dropped_queue_leaves_nothing(connection: Connection, kind: str) -> None:
     before = set(column(connection, RELATIONS))
     connection.execute(f"select pgmq.{kind}('orders')".encode())
     for statement in LIFE:

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.sql.queue import Connection
 
 from spanmq.errors import ServerError, from_driver
 
@@ -102,9 +103,7 @@ def orders(database: str) -> Any:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_wrong_argument_is_a_typed_error_or_harmless(
-    orders: psycopg.Connection[Any], part: int
-) -> None:
+def test_every_wrong_argument_is_a_typed_error_or_harmless(orders: Connection, part: int) -> None:
     functions = orders.execute(FUNCTIONS.encode()).fetchall()
     assert len(functions) > 150
     problems = []

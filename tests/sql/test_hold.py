@@ -1,6 +1,5 @@
 """hold: single messages of a lease held longer, or shorter, than the rest of it."""
 
-import psycopg
 import pytest
 from tests.sql.queue import Queue
 from tests.sql.race.sessions import Race
@@ -80,13 +79,6 @@ def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> Non
     done = orders.settle("hold", lease, ids[:20], 600)
     assert sorted(each for each, outcome in done.items() if outcome == "stale") == ids[1:20:3]
     assert orders.left() == [each for each in ids if each not in ids[1:30:3]]
-
-
-@pytest.mark.parametrize("arguments", ["0, '{1}', 60", "5, null, 60", "5, '{1}', 0", "5, '{1}', 'nan'"])
-def test_what_can_t_be_meant_is_refused(orders: Queue, arguments: str) -> None:
-    with pytest.raises(psycopg.Error) as raised:
-        orders.rows(f"select spanmq.hold('orders', {arguments})")
-    assert raised.value.sqlstate == "MQ002"
 
 
 def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:

@@ -1,13 +1,10 @@
 """What people see when they look into a queue: true, bounded in price, and no more than they may see."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from psycopg import Connection
 from tests.sql.cost.counts import pages_touched
+from tests.sql.queue import Connection
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
@@ -15,7 +12,7 @@ from spanmq.model import Message
 
 
 @pytest.fixture
-def client(connection: Connection[Any]) -> Client:
+def client(connection: Connection) -> Client:
     return Client(connection=connection)
 
 
@@ -161,7 +158,7 @@ def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:
     assert (found.messages, found.has_more) == (200, True)
 
 
-def test_segments_tell_what_is_in_them(client: Client, connection: Connection[Any]) -> None:
+def test_segments_tell_what_is_in_them(client: Client, connection: Connection) -> None:
     client.queues.create("jobs")
     client.send_batch("jobs", list(range(20_000)))
     client.subscriptions.create("also", "jobs")
@@ -176,7 +173,7 @@ def test_segments_tell_what_is_in_them(client: Client, connection: Connection[An
     assert client.inspect.segments("jobs", 1) == found[:1]
 
 
-def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection[Any]) -> None:
+def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection) -> None:
     client.queues.create("jobs")
     client.queues.create("others")
     # Two minutes over three steps, a half of the first and of the last; and a minute of another queue.
@@ -242,7 +239,7 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
         "select * from spanmq.latest_statistics()",
     ],
 )
-def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], query: str) -> None:
+def test_looking_costs_the_same_whatever_waits(connection: Connection, query: str) -> None:
     """Ten times the messages, each sent by itself, in groups of two, a tenth of them leased or delayed."""
 
     def fill(first: int, last: int) -> None:

@@ -1,12 +1,10 @@
 """Names and texts that look like SQL are names and texts."""
 
-from typing import Any
-
 import psycopg
 import psycopg.types.json
 import pytest
-from psycopg import Connection, sql
-from tests.sql.queue import sqlstate_of
+from psycopg import sql
+from tests.sql.queue import Connection, sqlstate_of
 from tests.sql.rights import FREE, calls, outcome
 
 # The first argument of some is a topic's key, or the name of a logical queue.
@@ -21,7 +19,7 @@ REFUSED = ["x'; drop table spanmq_core.held", "x;y", "x--y", "$1", "a'b"]
 
 
 @pytest.mark.parametrize("name", [each.replace("$", "") for each in NAMES])
-def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
+def test_odd_names_are_names(connection: Connection, name: str) -> None:
     one, args = "select pgmq.{}", {"name": name, "body": '{"a": "\'; drop table x; --"}'}
     connection.execute("select pgmq.create(%(name)s), pgmq.enable_notify_insert(%(name)s)", args)
     connection.execute("select pgmq.send_batch(%(name)s, array_fill(%(body)s::jsonb, array[3]))", args)
@@ -40,7 +38,7 @@ def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_sql_in_names_is_refused_by_every_function(connection: Connection[Any], name: str) -> None:
+def test_sql_in_names_is_refused_by_every_function(connection: Connection, name: str) -> None:
     connection.execute("select pgmq.create('jobs')")
     for function, statement in calls(connection, "jobs"):
         if (
@@ -56,7 +54,7 @@ def test_sql_in_names_is_refused_by_every_function(connection: Connection[Any], 
 @pytest.mark.parametrize(
     "text", ["'; drop table spanmq_core.held; --", "$1", "%s", '"', "\\", "a' or 'a'='a"]
 )
-def test_sql_in_what_else_is_given_is_text(connection: Connection[Any], text: str) -> None:
+def test_sql_in_what_else_is_given_is_text(connection: Connection, text: str) -> None:
     connection.execute("select pgmq.create('jobs')")
     group = psycopg.types.json.Jsonb({"x-pgmq-group": text})
     connection.execute("select pgmq.send('jobs', to_jsonb(%s::text), %s)", [text, group])

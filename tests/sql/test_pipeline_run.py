@@ -1,18 +1,14 @@
 """Runs of the pipeline's jobs: what is noted, who sees it, and what is forgotten."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 
 
 @pytest.fixture
-def client(connection: Connection[Any]) -> Client:
+def client(connection: Connection) -> Client:
     """A client in the test's transaction, with a queue `orders`."""
     client = Client(connection=connection)
     client.queues.create("orders")
@@ -48,7 +44,7 @@ def test_failed_run_tells_why(client: Client) -> None:
     assert (run.state, run.queue, run.error) == ("failed", None, "x" * 2_000)
 
 
-def test_run_that_is_not_heard_of_is_lost(client: Client, connection: Connection[Any]) -> None:
+def test_run_that_is_not_heard_of_is_lost(client: Client, connection: Connection) -> None:
     run_id = client.admin.pipeline_runs.begin("export", "orders")
     connection.execute("update spanmq_core.pipeline_run set seen_at = seen_at - interval '3 minutes'")
     assert client.admin.pipeline_runs.list()[0].state == "lost"
@@ -65,7 +61,7 @@ def test_pages_go_from_the_newest_on(client: Client) -> None:
     assert [run.run_id for run in second] == ids[2:0:-1]
 
 
-def test_thousand_runs_of_a_queue_are_kept(client: Client, connection: Connection[Any]) -> None:
+def test_thousand_runs_of_a_queue_are_kept(client: Client, connection: Connection) -> None:
     other = client.admin.pipeline_runs.begin("report")
     client.admin.pipeline_runs.begin("export", "orders")
     connection.execute(
@@ -85,7 +81,7 @@ def test_name_that_is_none_is_refused(client: Client, job: str) -> None:
         client.admin.pipeline_runs.begin(job)
 
 
-def test_bad_quantity_and_unknown_queue_are_refused(client: Client, connection: Connection[Any]) -> None:
+def test_bad_quantity_and_unknown_queue_are_refused(client: Client, connection: Connection) -> None:
     with pytest.raises(InvalidArgumentError), connection.transaction():
         client.admin.pipeline_runs.list(quantity=0)
     with pytest.raises(QueueNotFoundError), connection.transaction():
@@ -100,7 +96,7 @@ def test_runs_go_with_their_queue(client: Client) -> None:
     assert client.admin.pipeline_runs.list() == []
 
 
-def test_role_ends_its_own_only(client: Client, connection: Connection[Any]) -> None:
+def test_role_ends_its_own_only(client: Client, connection: Connection) -> None:
     mine = client.admin.pipeline_runs.begin("export", "orders")
     connection.execute("create role spanmq_test_looker")
     connection.execute("select spanmq.grant_queue('spanmq_test_looker', 'orders', 'look')")

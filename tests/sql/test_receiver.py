@@ -1,18 +1,15 @@
 """Receivers, as a stream's reader calls them: each step of the protocol answers a failure."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
 import psycopg
 import pytest
+from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
 from spanmq import errors
 from spanmq.client import Client
-
-Connection = psycopg.Connection[Any]
 
 
 class Reader:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.sql.conformance.listening import Listener, listening
+from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
 CHANNEL = "spanmq.q_myorders"
@@ -19,8 +20,6 @@ SENDS = {
     "send_topic": "select pgmq.send_topic('a', '1')",
     "copy": "select spanmq.copy_publish('MyOrders', array[first_id], array[last_id]) from copied",
 }
-
-Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
@@ -406,19 +405,6 @@ def test_who_says_it_in_a_transaction_is_heard_at_once(
         session.execute(SENDS["send"].encode())
         assert listener.heard(session) == [(CHANNEL, "")]
         other.rollback()
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "61", "'NaN'", "null"])
-def test_seconds_out_of_range_are_refused(session: Connection, seconds: str) -> None:
-    with pytest.raises(psycopg.errors.Error) as error:
-        session.execute(f"select spanmq.await_messages('MyOrders', {seconds})".encode())
-    assert error.value.sqlstate == "MQ002"
-    assert session.execute("select waiting from spanmq_core.queue").fetchone() == (None,)
-
-
-def test_unknown_queue_is_said(session: Connection) -> None:
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        session.execute("select spanmq.await_messages('nothing')")
 
 
 def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:

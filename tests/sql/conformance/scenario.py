@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
+from tests.sql.queue import Connection
 
 TIME_GRAIN_SECONDS = 100
 # Farther from now than any delay of a scenario: a date that was given as such.
@@ -105,7 +105,7 @@ def parse(path: Path) -> Iterator[Scenario]:
     yield Scenario(name, path.stem, tuple(statements))
 
 
-def run(connection: psycopg.Connection[Any], statement: Statement) -> Outcome:
+def run(connection: Connection, statement: Statement) -> Outcome:
     """Run one statement in autocommit mode (unless the scenario began a transaction) and say what it did."""
     lines: list[str] = []
 

@@ -1,11 +1,10 @@
 """The catalogue of schema pgmq: every function, type, table and view of PGMQ is here, in its shape."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
 import pytest
 from tests.sql.conformance.conftest import Pair
+from tests.sql.queue import Connection
 
 # PGMQ's private functions. Nothing but its own SQL calls them.
 NOT_OFFERED = {
@@ -60,7 +59,7 @@ class Function:
         return f"{self.name}({self.identity})"
 
 
-def functions(connection: psycopg.Connection[Any]) -> dict[str, Function]:
+def functions(connection: Connection) -> dict[str, Function]:
     found = [Function(*row) for row in connection.execute(FUNCTIONS.encode()).fetchall()]
     return {each.signature: each for each in found}
 

@@ -4,11 +4,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.sql.queue import Connection
 
 from spanmq.schema.release import Release, load_release
 
@@ -69,13 +69,13 @@ def newer(folder: Path, tmp_path: Path) -> Release:
 
 
 @pytest.fixture
-def session(empty_database: str) -> Iterator[psycopg.Connection[Any]]:
+def session(empty_database: str) -> Iterator[Connection]:
     with psycopg.connect(empty_database, autocommit=True) as opened:
         yield opened
 
 
 @pytest.fixture
-def role(session: psycopg.Connection[Any]) -> Iterator[str]:
+def role(session: Connection) -> Iterator[str]:
     """Make a role without rights; all that it owns goes at the end."""
     name = f"role_{secrets.token_hex(6)}"
     identifier = sql.Identifier(name)
@@ -86,6 +86,6 @@ def role(session: psycopg.Connection[Any]) -> Iterator[str]:
 
 
 @pytest.fixture
-def upstream(upstream_database: str) -> Iterator[psycopg.Connection[Any]]:
+def upstream(upstream_database: str) -> Iterator[Connection]:
     with psycopg.connect(upstream_database, autocommit=True) as opened:
         yield opened

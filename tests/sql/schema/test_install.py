@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql as composing
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
+from tests.sql.queue import Connection
 
 from spanmq import schema
 from spanmq.errors import (
@@ -25,7 +26,7 @@ from spanmq.errors import (
 )
 from spanmq.schema.release import Release, load_release, manager
 
-Session = psycopg.Connection[Any]
+Session = Connection
 
 
 def one(session: Session, query: str) -> Any:

@@ -7,12 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql as composing
+from tests.sql.queue import Connection
 
 from spanmq import schema
 from spanmq.errors import DataLossError, SchemaMissingError
 from spanmq.schema.release import Release, load_release, manager
 
-Session = psycopg.Connection[Any]
+Session = Connection
 
 
 def one(session: Session, query: str) -> Any:

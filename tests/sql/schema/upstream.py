@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import psycopg
 from psycopg import sql
+from tests.sql.queue import Connection
 
-Session = psycopg.Connection[Any]
+Session = Connection
 COLUMNS = "msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
 
 

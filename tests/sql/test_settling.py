@@ -227,10 +227,15 @@ def test_backoff_is_bounded_and_jitter_is_full(connection: Connection) -> None:
 
 def test_messages_have_their_own_attempts(orders: Queue) -> None:
     orders.rows("update spanmq_core.queue set uses_limits = true")
-    (first,) = orders.send(1, '{"x-spanmq-max-attempts": 1}')
-    (second,) = orders.send(1, '{"x-spanmq-max-attempts": "many"}')
-    lease, _ = orders.receive()
-    assert orders.settle("nack", lease, [first, second]) == {first: "dead", second: "retrying"}
+    # Any number of JSON's may stand there: it is rounded, and at least 1, at most 1000. What is none counts for nothing.
+    attempts = {"1": 1, "2": 2, "1.5": 2, "-3": 1, "0": 1, "3e0": 3, "1e300": None, '"many"': None}
+    ids = {orders.send(1, f'{{"x-spanmq-max-attempts": {each}}}')[0]: most for each, most in attempts.items()}
+    for attempt in (1, 2, 3):
+        lease, held = orders.receive()
+        assert orders.settle("nack", lease, held, "x", None, 0) == {
+            each: "dead" if ids[each] == attempt else "retrying" for each in held
+        }
+    assert orders.left() == [each for each, most in ids.items() if most is None]
 
 
 def test_ordered_queue_gives_back_what_is_behind(orders: Queue) -> None:

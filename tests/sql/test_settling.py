@@ -227,7 +227,7 @@ def test_backoff_is_bounded_and_jitter_is_full(connection: Connection) -> None:
 
 def test_messages_have_their_own_attempts(orders: Queue) -> None:
     orders.rows("update spanmq_core.queue set uses_limits = true")
-    # Any number of JSON's may stand there: it is rounded, and at least 1, at most 1000. What is none counts for nothing.
+    # Any number may stand there: it is rounded, and at least 1, at most 1000. What is none counts for nothing.
     attempts = {"1": 1, "2": 2, "1.5": 2, "-3": 1, "0": 1, "3e0": 3, "1e300": None, '"many"': None}
     ids = {orders.send(1, f'{{"x-spanmq-max-attempts": {each}}}')[0]: most for each, most in attempts.items()}
     for attempt in (1, 2, 3):

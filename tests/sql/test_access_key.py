@@ -25,14 +25,14 @@ def test_an_expired_key_is_not_found(connection: Connection) -> None:
     assert connection.execute(FIND.encode()).fetchall() == []
 
 
-def test_what_sqs_knows_of_a_queue_goes_with_it(connection: Connection) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute('select spanmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
-    connection.execute('select spanmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
+def test_what_sqs_knows_of_a_queue_goes_with_it(jobs: Connection) -> None:
+    jobs.execute("select pgmq.create('others')")
+    jobs.execute('select spanmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
+    jobs.execute('select spanmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
     known = "select queue_name, attributes, tags from spanmq.list_sqs_queues()"
-    assert connection.execute(known.encode()).fetchall() == [
+    assert jobs.execute(known.encode()).fetchall() == [
         ("jobs", {"DelaySeconds": "5"}, {"b": "2"}),
         ("others", {}, {}),
     ]
-    connection.execute("select pgmq.drop_queue('jobs')")
-    assert connection.execute("select count(*) from spanmq_core.sqs_queue").fetchone() == (0,)
+    jobs.execute("select pgmq.drop_queue('jobs')")
+    assert jobs.execute("select count(*) from spanmq_core.sqs_queue").fetchone() == (0,)

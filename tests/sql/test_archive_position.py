@@ -4,7 +4,7 @@ import json
 
 import pytest
 from psycopg.errors import Error
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, sqlstate_of
 
 CALLS = {
     "archive_piece": "select * from spanmq.archive_piece('orders', {base}, {here}, 0, 10)",
@@ -64,9 +64,7 @@ def test_position_that_is_none_is_refused(orders: Connection, call: str, wrong: 
     if wrong is not None:
         places.append({"base": literal(wrong), "here": literal(POSITION)})
     for given in places:
-        with pytest.raises(Error) as raised, orders.transaction():
-            orders.execute(CALLS[call].format(**given).encode())
-        assert raised.value.sqlstate in REFUSED, raised.value
+        assert sqlstate_of(orders, CALLS[call].format(**given)) in REFUSED
 
 
 # In JSON a quotation mark is escaped by a backslash: in SQL that ends a name whose last letter this is. What

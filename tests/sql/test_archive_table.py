@@ -61,29 +61,28 @@ def test_table_of_another_owner_takes_no_archive_s_place(maker: Connection) -> N
     assert one(maker, "select count(*) from pgmq.q_jobs") == 1
 
 
-def test_without_an_archive_all_else_goes_on(connection: Connection) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
-    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
-    connection.execute("drop table pgmq.a_jobs")
-    assert one(connection, "select pgmq.send('jobs', '2')") == 2
-    assert sqlstate_of(connection, "select pgmq.archive('jobs', 2)") == "42P01"
-    assert sqlstate_of(connection, "select spanmq.peek_archive('jobs')") == "42P01"
+def test_without_an_archive_all_else_goes_on(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
+    jobs.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    jobs.execute("drop table pgmq.a_jobs")
+    assert one(jobs, "select pgmq.send('jobs', '2')") == 2
+    assert sqlstate_of(jobs, "select pgmq.archive('jobs', 2)") == "42P01"
+    assert sqlstate_of(jobs, "select spanmq.peek_archive('jobs')") == "42P01"
     for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
-        connection.execute(f"select {qualified(call)}".encode())
-    connection.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
-    connection.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
-    assert one(connection, "select pgmq.drop_queue('jobs')") is True
+        jobs.execute(f"select {qualified(call)}".encode())
+    jobs.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
+    jobs.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
+    assert one(jobs, "select pgmq.drop_queue('jobs')") is True
 
 
-def test_renamed_archive_is_not_pruned(connection: Connection) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array['1', '2', '3']::jsonb[])")
-    connection.execute("select pgmq.archive('jobs', 1)")
-    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
-    connection.execute("alter table pgmq.a_jobs rename to a_kept")
-    connection.execute("select spanmq.maintain()")
-    assert one(connection, "select count(*) from pgmq.a_kept") == 1
-    connection.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
-    connection.execute("select pgmq.archive('jobs', 3)")
-    assert one(connection, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
-    assert one(connection, "select spanmq.status('jobs', 3)") == "completed"
+def test_renamed_archive_is_not_pruned(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3']::jsonb[])")
+    jobs.execute("select pgmq.archive('jobs', 1)")
+    jobs.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    jobs.execute("alter table pgmq.a_jobs rename to a_kept")
+    jobs.execute("select spanmq.maintain()")
+    assert one(jobs, "select count(*) from pgmq.a_kept") == 1
+    jobs.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
+    jobs.execute("select pgmq.archive('jobs', 3)")
+    assert one(jobs, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
+    assert one(jobs, "select spanmq.status('jobs', 3)") == "completed"

@@ -68,9 +68,8 @@ def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection) -> None
         client.dead_letters.show("jobs", 1, body_bytes_max=-1)
 
 
-def test_headers_are_cut_too(connection: Connection) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    client = Client(connection=connection)
+def test_headers_are_cut_too(jobs: Connection) -> None:
+    client = Client(connection=jobs)
     client.send("jobs", 1, headers={"long": "x" * 100_000})
     [message] = client.peek("jobs", body_bytes_max=1_000)
     assert message.body == 1

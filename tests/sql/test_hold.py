@@ -85,11 +85,9 @@ def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:
     with Race(database) as race:
         ids = race.send(6)
         lease = race.lease(6, 30)
-        one, two = race.open(), race.open()
-        one.begin()
+        one, two = race.begun(), race.open()
         one.rows("select spanmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
-        later = two.later("select spanmq.extend(%s, %s, 600)", race.queue, lease)
-        assert later.waits()
+        later = two.waiting("select spanmq.extend(%s, %s, 600)", race.queue, lease)
         one.end("commit")
         assert later.rows() == [(6,)]
         short = "select count(*) from spanmq_core.held where vt < clock_timestamp() + interval '500 s'"
@@ -102,11 +100,11 @@ def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database
         ids = race.send(6)
         # A run for each, so that only the look for followers meets who holds.
         lease = race.main.value("select lease_id from spanmq.receive(%s, 6, 30, 6)", race.queue)
-        one, two = race.open(), race.open()
-        one.begin()
+        one, two = race.begun(), race.open()
         one.rows("select spanmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
-        later = two.later("select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
-        assert later.waits()
+        later = two.waiting(
+            "select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1]
+        )
         one.end("commit")
         assert later.rows() == [(ids[0], "retrying")]
         assert race.main.rows("select count(*) from spanmq_core.held where lease_id > 0") == [(0,)]

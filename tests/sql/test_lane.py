@@ -211,8 +211,7 @@ def test_numbers_of_another_server_keep_no_lane(race: Race) -> None:
 def test_open_transaction_on_a_lane_holds_nobody_up(race: Race) -> None:
     maintain(race)
     known = lane_of(race)
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     sender.rows(SEND, 1)
     leave_segment(race)
     maintain(race)

@@ -63,8 +63,7 @@ def noted_as_settled(race: Race) -> int:
 def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
     last_id = noted_as_settled(race)
     race.main.rows(SPAN_COMES_BETWEEN.format(last_id=last_id))
-    worker, reader = race.open(), race.open()
-    worker.begin()
+    worker, reader = race.begun(), race.open()
     worker.rows("select * from spanmq.maintain()")
     assert race.main.value("select last_value from public.looks") == 2
     assert state_of(race, last_id) == "open"
@@ -75,8 +74,7 @@ def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
 
 
 def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> None:
-    sender, reader = race.open(), race.open()
-    sender.begin()
+    sender, reader = race.begun(), race.open()
     (late,) = send_past(race, 1, sender)
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)
@@ -94,8 +92,7 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
 
 @pytest.mark.parametrize("writes_before", [True, False])
 def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writes_before: bool) -> None:
-    sender, reader = race.open(), race.open()
-    sender.begin()
+    sender, reader = race.begun(), race.open()
     # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
     sender.rows("insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false")
     late = sender.value("select nextval(ids) from spanmq_core.queue where pg_current_xact_id() is not null")
@@ -159,11 +156,9 @@ def test_sender_has_its_number_before_it_draws_ids(race: Race, call: str) -> Non
         race.queue_id,
         last,
     )
-    holder, sender = race.open(), race.open()
-    holder.begin()
+    holder, sender = race.begun(), race.open()
     holder.rows(f"lock table spanmq_core.{name} in access exclusive mode")
-    later = sender.later(f"select * from {qualified(call)}")
-    assert later.waits()
+    later = sender.waiting(f"select * from {qualified(call)}")
     assert race.main.value("select last_value from pgmq.q_jobs_msg_id_seq") > last
     number = "select backend_xid is not null from pg_stat_activity where pid = %s"
     assert race.main.value(number, sender.pid)
@@ -242,8 +237,7 @@ def prepared(preparing_server: embedded.TemporaryServer) -> Iterator[Race]:
 
 @pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
 def test_prepared_send_keeps_its_segment(prepared: Race, fate: str) -> None:
-    sender = prepared.open()
-    sender.begin()
+    sender = prepared.begun()
     (late,) = send_past(prepared, 1, sender)
     sender.rows("prepare transaction 'late'")
     delete(prepared, send_past(prepared, 3 * SIZE))
@@ -259,8 +253,7 @@ def test_prepared_send_keeps_its_segment(prepared: Race, fate: str) -> None:
 @pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
 def test_prepared_settlement_keeps_its_segment(prepared: Race, fate: str) -> None:
     ids = send_past(prepared, 2 * SIZE)
-    settler = prepared.open()
-    settler.begin()
+    settler = prepared.begun()
     settler.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
     settler.rows("prepare transaction 'settlement'")
     send_past(prepared, 1)
@@ -278,8 +271,7 @@ def test_prepared_settlement_keeps_its_segment(prepared: Race, fate: str) -> Non
 
 def test_prepared_transaction_holds_the_horizon_back(prepared: Race) -> None:
     # It has touched nothing of the queue: only its number tells that a snapshot may not see it.
-    other = prepared.open()
-    other.begin()
+    other = prepared.begun()
     number = other.value("select pg_current_xact_id()::text::bigint")
     other.rows("prepare transaction 'other'")
     prepared.main.rows("select pg_current_xact_id()")
@@ -310,8 +302,7 @@ def test_slot_of_a_standby_holds_the_horizon_back(prepared: Race) -> None:
 
 
 def test_queue_of_a_prepared_send_is_not_dropped(prepared: Race) -> None:
-    sender = prepared.open()
-    sender.begin()
+    sender = prepared.begun()
     (late,) = send_past(prepared, 1, sender)
     sender.rows("prepare transaction 'late'")
     dropper = prepared.open()

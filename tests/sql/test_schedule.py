@@ -190,8 +190,7 @@ def test_many_schedulers_send_each_time_once(race: Race) -> None:
 
 def test_crash_of_a_scheduler_loses_nothing(race: Race) -> None:
     prepare(race, -1)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     assert fire(one.connection) == [("sent scheduled", "jobs", "tick")]
     # Another does not send it again.
     assert fire(two.connection) == []
@@ -202,8 +201,7 @@ def test_crash_of_a_scheduler_loses_nothing(race: Race) -> None:
 
 
 def test_who_keeps_house_for_long_does_not_hold_schedules_up(race: Race) -> None:
-    one = race.open()
-    one.begin()
+    one = race.begun()
     one.rows("select spanmq.maintain()")
     prepare(race, -1)
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "tick")]
@@ -213,8 +211,7 @@ def test_who_keeps_house_for_long_does_not_hold_schedules_up(race: Race) -> None
 def test_changed_schedule_is_passed_over_until_the_change_is_committed(race: Race) -> None:
     prepare(race, -1)
     prepare(race, -1, name="other")
-    one = race.open()
-    one.begin()
+    one = race.begun()
     one.rows("select spanmq.unschedule('tick')")
     assert fire(race.main.connection) == [("sent scheduled", "jobs", "other")]
     one.rollback()

@@ -96,11 +96,9 @@ def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) ->
     with Client(database) as client:
         secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
     with closing(Race(database)) as race:
-        opener, revoker = race.open(), race.open()
-        opener.begin()
+        opener, revoker = race.begun(), race.open()
         opener.rows("select spanmq.open_session(%s, repeat('a', 64))", hash_of(secret))
-        revoking = revoker.later("select spanmq.revoke_token('shop')")
-        assert revoking.waits()
+        revoking = revoker.waiting("select spanmq.revoke_token('shop')")
         opener.commit()
         assert revoking.rows() == [(True,)]
         assert opener.value("select count(*) from spanmq_core.session") == 0

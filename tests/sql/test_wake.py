@@ -110,6 +110,8 @@ ORDERED, SEND = policy('"ordered": true'), SENDS["send"]
 LATER = f"select spanmq.nack({LEASE}, '{{1}}', retry_in => 60)"
 REJECT = f"select spanmq.reject({LEASE}, '{{1}}', 'no')"
 ACK = f"select spanmq.ack({LEASE}, '{{1}}')"
+GROUP = "array[jsonb_build_object('x-pgmq-group', 'a')]"
+EXPIRING = f"select spanmq.send_messages('MyOrders', '{{1}}', {GROUP}, expires_in => 60)"
 ONCE = "select spanmq.send_messages('MyOrders', '{1}', dedup_ids => '{a}')"
 SETTLEMENTS = {
     "ack": ACK,
@@ -146,7 +148,7 @@ WAKING = {
     "the expiry of what a group waits for": (
         (
             ORDERED,
-            "select spanmq.send_messages('MyOrders', '{1}', array['{\"x-pgmq-group\": \"a\"}'::jsonb], expires_in => 60)",
+            EXPIRING,
             batch("a"),
             take(),
             LATER,
@@ -334,10 +336,8 @@ def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:
 
 
 def test_two_who_are_the_first_to_wait_may_come_at_once(race: Race) -> None:
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.value("select spanmq.await_messages(%s)", race.queue)
-    later = two.later("select spanmq.await_messages(%s)", race.queue)
-    assert later.waits()
+    later = two.waiting("select spanmq.await_messages(%s)", race.queue)
     one.commit()
     assert later.rows() == [("spanmq.q_jobs",)]

@@ -3,14 +3,13 @@
 A file of scenarios looks so:
 
     -- scenario: a message that was read is hidden
-    select pgmq.create('orders');
     select * from pgmq.send('orders', '{"a": 1}');
     -- in order
     select * from pgmq.read('orders', 100, 1);
 
-A statement ends at a semicolon at the end of a line. Rows are compared as a set unless `-- in order` stands
-before the statement. Where a difference is meant, comments before the statement say why, and what each of the
-two does, a line each (`nothing` for no rows):
+There is a queue `orders`, unless the first statement creates one. A statement ends at a semicolon at the end of
+a line. Rows are compared as a set unless `-- in order` stands before the statement. Where a difference is meant,
+comments before the statement say why, and what each of the two does, a line each (`nothing` for no rows):
 
     -- differs: W15
     -- upstream: null
@@ -53,6 +52,11 @@ class Scenario:
     name: str
     file: str
     statements: tuple[Statement, ...]
+
+    @property
+    def has_orders(self) -> bool:
+        """Tell whether it begins with a queue `orders`."""
+        return "pgmq.create" not in self.statements[0].text
 
 
 @dataclass(frozen=True, slots=True)

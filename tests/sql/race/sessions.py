@@ -86,6 +86,12 @@ class Session:
         """Start a statement that may have to wait."""
         return Later(self._thread.submit(self.rows, query, *arguments), self.pid, self._server)
 
+    def waiting(self, query: str, *arguments: Any) -> Later:
+        """Start a statement, and return when it waits for a lock."""
+        started = self.later(query, *arguments)
+        assert started.waits(), "it waits for nobody"
+        return started
+
     def begin(self, isolation: str = "read committed") -> None:
         self.rows(f"begin isolation level {isolation}")
 
@@ -165,6 +171,12 @@ class Race:
         """Open a session; it is closed with the race."""
         session = Session(self.dsn, self._server)
         self._sessions.append(session)
+        return session
+
+    def begun(self) -> Session:
+        """Open a session that is in a transaction."""
+        session = self.open()
+        session.begin()
         return session
 
     def send(self, n: int, *, new_block: bool = True) -> list[int]:

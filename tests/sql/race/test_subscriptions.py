@@ -26,17 +26,14 @@ def ids_in(race: Race, queue: str = "lake") -> list[int]:
 
 @pytest.mark.parametrize("way", SENDS)
 def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str) -> None:
-    before, creator, after = race.open(), race.open(), race.open()
-    before.begin()
+    before, creator, after = race.begun(), race.open(), race.open()
     early = before.column(SENDS[way])
     creator.begin()
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     before.commit()
     creating.rows()
     # This one has looked at the queue's row, and waits where it draws its ids.
-    sending = after.later(SENDS[way])
-    assert sending.waits()
+    sending = after.waiting(SENDS[way])
     creator.commit()
     late = [row[0] for row in sending.rows()]
     assert ids_in(race) == late
@@ -58,8 +55,7 @@ def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str)
 )
 def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> None:
     race.send(3)
-    observer = race.open()
-    observer.begin()
+    observer = race.begun()
     assert observer.rows(look)
     race.main.rows("set lock_timeout = '1ms'")
     race.main.rows(CREATE)
@@ -69,16 +65,13 @@ def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> Non
 @pytest.mark.parametrize("way", SENDS)
 def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str) -> None:
     race.main.rows(CREATE)
-    before, dropper, after = race.open(), race.open(), race.open()
-    before.begin()
+    before, dropper, after = race.begun(), race.open(), race.open()
     before.rows(SENDS[way])
     dropper.begin()
-    dropping = dropper.later(DROP)
-    assert dropping.waits()
+    dropping = dropper.waiting(DROP)
     before.commit()
     dropping.rows()
-    sending = after.later(SENDS[way])
-    assert sending.waits()
+    sending = after.waiting(SENDS[way])
     dropper.commit()
     sending.rows()
     assert (
@@ -125,11 +118,9 @@ def test_rolled_back_creation_disturbs_nobody(race: Race) -> None:
 
 
 def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
-    sleeper, creator, sender = race.open(), race.open(), race.open()
-    sleeper.begin()
+    sleeper, creator, sender = race.begun(), race.open(), race.open()
     sleeper.rows(SENDS["send"])
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     # Each waits for a piece of the wait at most.
     for _ in range(3):
         sender.rows(SENDS["send"])
@@ -166,11 +157,9 @@ PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
 
 def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
     write, block = reserved(race)
-    creator, publisher = race.open(), race.open()
-    creator.begin()
+    creator, publisher = race.begun(), race.open()
     creator.rows(CREATE)
-    publishing = publisher.later(PUBLISH, write, block)
-    assert publishing.waits()
+    publishing = publisher.waiting(PUBLISH, write, block)
     creator.commit()
     publishing.rows()
     assert ids_in(race) == ids_in(race, "jobs") == list(range(1, 301))
@@ -178,11 +167,9 @@ def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
 
 def test_creation_waits_for_what_is_being_published(race: Race) -> None:
     write, block = reserved(race)
-    creator, publisher = race.open(), race.open()
-    publisher.begin()
+    creator, publisher = race.open(), race.begun()
     publisher.rows(PUBLISH, write, block)
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     publisher.commit()
     creating.rows()
     assert ids_in(race) == []
@@ -190,11 +177,9 @@ def test_creation_waits_for_what_is_being_published(race: Race) -> None:
 
 
 def test_first_use_of_priority_beside_a_creation_is_noted_in_both(race: Race) -> None:
-    creator, sender = race.open(), race.open()
-    creator.begin()
+    creator, sender = race.begun(), race.open()
     creator.rows(CREATE)
-    sending = sender.later(SENDS["with priority"])
-    assert sending.waits()
+    sending = sender.waiting(SENDS["with priority"])
     creator.commit()
     sending.rows()
     assert race.main.column("select uses_priority from spanmq_core.queue") == [True, True]
@@ -307,8 +292,7 @@ def test_segment_is_not_rewritten_while_a_new_subscription_takes_it_over(segment
     race = segmented
     ids = sparse(race)
     maintain(race)  # notes that the ids have passed it
-    creator = race.open()
-    creator.begin()
+    creator = race.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
     settle(race, "jobs", [i for i in ids if i % 100])
     for _ in range(10):
@@ -322,8 +306,7 @@ def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) ->
     race = segmented
     ids = send_past(race, 2 * SIZE)
     send_past(race, 2 * SIZE)
-    creator = race.open()
-    creator.begin()
+    creator = race.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
     settle(race, "jobs", ids)
     for _ in range(5):
@@ -337,11 +320,9 @@ def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> Non
     race.main.rows(CREATE)
     race.main.rows("select pgmq.send('jobs', '1')")
     race.main.rows("select spanmq.reject('lake', r.lease_id, array[r.msg_id]) from spanmq.receive('lake') r")
-    redriver, dropper = race.open(), race.open()
-    redriver.begin()
+    redriver, dropper = race.begun(), race.open()
     redriver.rows("select * from spanmq.redrive('lake')")
-    dropping = dropper.later(DROP)
-    assert dropping.waits()
+    dropping = dropper.waiting(DROP)
     redriver.commit()
     dropping.rows()
     assert (
@@ -363,8 +344,7 @@ def test_message_sent_again_by_two_queues_is_written_once(segmented: Race) -> No
         )
     send_past(race)
     maintain(race)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     assert len(one.rows("select * from spanmq.redrive('jobs', delay => 0)")) == SIZE
     redriving = two.later("select * from spanmq.redrive('lake', delay => 0)")
     redriving.waits()

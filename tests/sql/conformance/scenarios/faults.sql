@@ -1,5 +1,4 @@
 -- scenario: W9, no message overtakes one of its group that is in work
-select pgmq.create('orders');
 select pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array_fill('{"x-pgmq-group": "a"}'::jsonb, array[3]));
 select msg_id from pgmq.read_grouped('orders', 100, 2);
 select msg_id from pgmq.set_vt('orders', 1, 0);
@@ -17,7 +16,6 @@ select msg_id from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: W12, PGMQ's calls let a late consumer delete what another holds
 -- Documented: they carry no token.
-select pgmq.create('orders');
 select pgmq.send('orders', '1');
 select msg_id from pgmq.read('orders', 0, 1);
 select msg_id from pgmq.read('orders', 100, 1);
@@ -93,7 +91,6 @@ select pgmq.convert_archive_partitioned('my-orders');
 
 -- scenario: W20, dropping a queue leaves nothing
 -- So a queue looks whose archive PGMQ has converted, and that was adopted.
-select pgmq.create('orders');
 create table pgmq.a_orders_old (like pgmq.a_orders);
 select pgmq.drop_queue('orders');
 -- differs: W20
@@ -103,7 +100,6 @@ select to_regclass('pgmq.a_orders_old') is not null;
 
 -- scenario: W20, an archive has no second index to write at each ack
 -- A BRIN index is some pages for the whole archive, and is not written for each row.
-select pgmq.create('orders');
 -- differs: W20
 -- upstream: btree
 -- here: brin
@@ -125,12 +121,10 @@ select (select count(*) from pgmq.q_orders), (select count(*) from pgmq.q_other)
 
 -- scenario: W22, an untyped third argument is ambiguous
 -- Documented: the overloads are PGMQ's interface. Named or typed arguments are never ambiguous.
-select pgmq.create('orders');
 select pgmq.send('orders', '{}', '{"a": 1}');
 select pgmq.send('orders', '{}', headers => '{"a": 1}');
 
 -- scenario: W22, enqueued_at is when it was sent
-select pgmq.create('orders');
 begin;
 select pgmq.send('orders', '1');
 -- differs: W22
@@ -141,7 +135,6 @@ commit;
 
 -- scenario: W22, messages come in order whatever the plan
 -- What was touched last lies last; the planner may choose to fetch in this order.
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 10) n));
 select count(*) from pgmq.set_vt('orders', array[1, 2, 5], 0);
 set enable_nestloop = off;

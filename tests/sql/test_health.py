@@ -269,8 +269,7 @@ def test_held_snapshot_is_named(database: str) -> None:
     with Race(database) as race:
         holder = race.open()
         holder.rows("set application_name = 'report'")
-        holder.begin("repeatable read")
-        holder.rows("select 1")
+        holder.look()
         ours = f"by process {holder.pid} (report), idle in transaction"
         deadline = time.monotonic() + WAIT_SECONDS
         # Snapshots of all databases count: another test's may be the oldest, as long as that runs.

@@ -80,8 +80,7 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
     maintain(race)
     sender.commit()
     maintain(race)
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [late])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
@@ -109,8 +108,7 @@ def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writ
     if not writes_before:
         write()
     sender.commit()
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [late])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
@@ -132,8 +130,7 @@ def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) 
     delete(race, ids)
     maintain(race)
     redriver.commit()
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [dead])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", dead) == [dead]
@@ -171,8 +168,7 @@ def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
     last_id = noted_as_settled(race)
     before, reader = race.open(), race.open()
     for session in (before, reader):
-        session.begin("repeatable read")
-        session.rows("select 1")
+        session.look()
         race.main.rows("select * from spanmq.maintain()")
     before.commit()
     # The reader began after it had been noted who may look back to before the segment was settled.

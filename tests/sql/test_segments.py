@@ -149,8 +149,7 @@ def test_snapshot_taken_after_a_look_at_the_sessions_is_seen(race: Race) -> None
     send_past(race)
     late, reader = race.begun(), race.open()
     late.rows("select count(*) from pg_stat_activity where pid = pg_backend_pid()")
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, ids)
     for _ in range(3):
         race.main.rows("select * from spanmq.maintain()")
@@ -165,8 +164,7 @@ def test_horizon_does_not_depend_on_where_the_transaction_counts_ages_from(race:
     # age() counts from the first look of the transaction; others have begun since.
     writer, reader, late = race.begun(), race.open(), race.open()
     oldest = writer.value("select pg_current_xact_id()::text::bigint")
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     writer.commit()
     late.begin()
     late.rows("select age(backend_xmin) from pg_stat_activity where pid = pg_backend_pid()")

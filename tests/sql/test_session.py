@@ -1,6 +1,7 @@
 """Sessions of people: what is stored, who may keep them, and when one is good."""
 
 from contextlib import closing
+from typing import Any
 
 import pytest
 from tests.sql.queue import Connection
@@ -12,84 +13,84 @@ from spanmq.errors import InvalidArgumentError
 
 
 @pytest.fixture
-def client(connection: Connection) -> Client:
-    return Client(connection=connection)
+def tokens(connection: Connection) -> Any:
+    return Client(connection=connection).admin.tokens
 
 
-def good(client: Client, key: str | None) -> bool:
+def good(tokens: Any, key: str | None) -> bool:
     assert key is not None
-    return client.admin.tokens.check_session(key) is not None
+    return tokens.check_session(key) is not None
 
 
-def test_session_stands_for_its_token(client: Client, connection: Connection) -> None:
-    secret = client.admin.tokens.create("shop", queues=["orders-*"], verbs=["look"])
-    key = client.admin.tokens.open_session(secret)
+def test_session_stands_for_its_token(tokens: Any, connection: Connection) -> None:
+    secret = tokens.create("shop", queues=["orders-*"], verbs=["look"])
+    key = tokens.open_session(secret)
     assert key is not None
-    assert client.admin.tokens.check_session(key) == client.admin.tokens.check(secret)
+    assert tokens.check_session(key) == tokens.check(secret)
     row = connection.execute("select s::text, s.key_hash from spanmq_core.session s").fetchone()
     assert row is not None
     assert secret not in row[0]
     assert key not in row[0]
     assert row[1] == hash_of(key)
     # Neither is the other.
-    assert client.admin.tokens.check(key) is None
-    assert not good(client, secret)
+    assert tokens.check(key) is None
+    assert not good(tokens, secret)
 
 
-def test_secret_that_is_not_good_opens_nothing(client: Client, connection: Connection) -> None:
-    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"], expires=60)
+def test_secret_that_is_not_good_opens_nothing(tokens: Any, connection: Connection) -> None:
+    secret = tokens.create("shop", queues=["*"], verbs=["look"], expires=60)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
-    assert client.admin.tokens.open_session(secret) is None
-    assert client.admin.tokens.open_session("spanmq_unknown") is None
+    assert tokens.open_session(secret) is None
+    assert tokens.open_session("spanmq_unknown") is None
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
-def test_session_ends_in_time_and_is_swept_by_the_next(client: Client, connection: Connection) -> None:
-    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
-    key = client.admin.tokens.open_session(secret, seconds=60)
-    assert good(client, key)
+def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Any, connection: Connection) -> None:
+    secret = tokens.create("shop", queues=["*"], verbs=["look"])
+    key = tokens.open_session(secret, seconds=60)
+    assert good(tokens, key)
     connection.execute("update spanmq_core.session set expires_at = clock_timestamp() - interval '1 second'")
-    assert not good(client, key)
-    later = client.admin.tokens.open_session(secret)
+    assert not good(tokens, key)
+    later = tokens.open_session(secret)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
-    assert good(client, later)
+    assert good(tokens, later)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e30])
-def test_time_that_is_none_is_refused(client: Client, seconds: float) -> None:
-    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
+def test_time_that_is_none_is_refused(tokens: Any, seconds: float) -> None:
+    secret = tokens.create("shop", queues=["*"], verbs=["look"])
     with pytest.raises(InvalidArgumentError):
-        client.admin.tokens.open_session(secret, seconds=seconds)
+        tokens.open_session(secret, seconds=seconds)
 
 
-def test_session_ends_with_its_token(client: Client, connection: Connection) -> None:
-    secret = client.admin.tokens.create("shop", queues=["*"], verbs=["look"])
-    key = client.admin.tokens.open_session(secret)
+def test_session_ends_with_its_token(tokens: Any, connection: Connection) -> None:
+    secret = tokens.create("shop", queues=["*"], verbs=["look"])
+    key = tokens.open_session(secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
-    assert not good(client, key)
+    assert not good(tokens, key)
     connection.execute("update spanmq_core.token set expires_at = null")
-    assert good(client, key)
-    client.admin.tokens.revoke("shop")
-    assert not good(client, key)
+    assert good(tokens, key)
+    tokens.revoke("shop")
+    assert not good(tokens, key)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
-def test_session_ends_with_its_secret_after_the_overlap(client: Client, connection: Connection) -> None:
-    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
-    client.admin.tokens.rotate("shop", overlap=60)
-    assert good(client, key)
+def test_session_ends_with_its_secret_after_the_overlap(tokens: Any, connection: Connection) -> None:
+    key = tokens.open_session(tokens.create("shop", queues=["*"], verbs=["look"]))
+    tokens.rotate("shop", overlap=60)
+    assert good(tokens, key)
     connection.execute(
         "update spanmq_core.token set previous_until = clock_timestamp() - interval '1 second'"
     )
-    assert not good(client, key)
+    assert not good(tokens, key)
 
 
-def test_closed_session_is_over(client: Client) -> None:
-    key = client.admin.tokens.open_session(client.admin.tokens.create("shop", queues=["*"], verbs=["look"]))
+def test_closed_session_is_over(tokens: Any) -> None:
+    key = tokens.open_session(tokens.create("shop", queues=["*"], verbs=["look"]))
     assert key is not None
-    assert client.admin.tokens.close_session(key)
-    assert not good(client, key)
-    assert not client.admin.tokens.close_session(key)
+    assert tokens.close_session(key)
+    assert not good(tokens, key)
+    assert not tokens.close_session(key)
 
 
 def test_session_of_a_token_that_is_being_revoked_goes_with_it(database: str) -> None:

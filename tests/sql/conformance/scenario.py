@@ -160,3 +160,12 @@ def render(value: object, column: str, started_at: datetime) -> str:
 def is_same(upstream: Outcome, here: Outcome) -> bool:
     """Tell whether both did the same."""
     return upstream.columns == here.columns and upstream.lines == here.lines
+
+
+def run_program(upstream: Connection, here: Connection, steps: list[str], *, ordered: str = "\0") -> None:
+    """Run a program on both; rows of steps in which `ordered` stands are compared in their order."""
+    for number, text in enumerate(steps):
+        statement = Statement(text, number, in_order=ordered in text, differs=None, upstream=(), here=())
+        assert run(here, statement) == run(upstream, statement), "\n".join(
+            f"{each};" for each in steps[: number + 1]
+        )

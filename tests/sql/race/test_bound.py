@@ -136,14 +136,12 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
 
 def test_blocks_that_are_published_while_the_bound_moves(race: Race) -> None:
     race.main.rows("alter function spanmq.maintain(integer) reset lock_timeout")
-    one, two, three = race.open(), race.open(), race.open()
-    ((write, block, log, first, last, _),) = one.rows("select * from spanmq.bulk_reserve('jobs', 'w', 1, 5)")
-    one.rows(f"insert into spanmq_core.{log} select i, now(), '1' from generate_series({first}, {last}) i")
-    one.rows("select spanmq.bulk_seal('jobs', %s)", [block])
+    two, three = race.open(), race.open()
+    write, block, first, last = race.reserve(5)
     settle_one(race)
     maintain(two)
     three.begin()
-    three.rows("select spanmq.bulk_publish('jobs', 'w', 1, %s, %s)", write, [block])
+    three.rows("select spanmq.bulk_publish('jobs', 'w', 0, %s, %s)", write, [block])
     three.rows("lock table spanmq_core.bulk_block in access exclusive mode")
     moving = two.waiting(MAINTAIN)
     three.commit()
@@ -271,16 +269,7 @@ def test_what_is_due_at_once_is_not_before_the_bound(bounds: Race, way: str) -> 
 
 
 def test_bound_stays_before_ids_that_are_reserved(bounds: Race) -> None:
-    ((write, block, log, first, last),) = bounds.main.rows(
-        "select write_id, block_id, log_table, first_id, last_id from spanmq.bulk_reserve('jobs', 'w', 0, 2)"
-    )
-    bounds.main.rows(
-        f"insert into spanmq_core.{log} (msg_id, enqueued_at, message)"
-        " select id, now(), '1' from generate_series(%s::bigint, %s) id",
-        first,
-        last,
-    )
-    bounds.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
+    write, block, first, last = bounds.reserve(2)
     maintain(bounds.main)
     bounds.main.rows("select spanmq.bulk_publish('jobs', 'w', 0, %s, array[%s::bigint])", write, block)
     assert bounds.main.column("select msg_id from pgmq.read('jobs', 30, 2)") == [first, last]

@@ -33,16 +33,7 @@ def test_message_committed_after_the_last_look_is_completed_later(race: Race) ->
 
 
 def test_bulk_write_published_after_the_last_look_is_completed_later(race: Race) -> None:
-    ((write, block, log, first, last),) = race.main.rows(
-        "select write_id, block_id, log_table, first_id, last_id from spanmq.bulk_reserve('jobs', 'w', 0, 2)"
-    )
-    race.main.rows(
-        f"insert into spanmq_core.{log} (msg_id, enqueued_at, message)"
-        " select id, now(), '1' from generate_series(%s::bigint, %s) id",
-        first,
-        last,
-    )
-    assert race.main.value("select spanmq.bulk_seal('jobs', array[%s::bigint])", block) == 2
+    write, block, first, last = race.reserve(2)
     (purged,) = race.send(1)
     assert race.main.value("select pgmq.purge_queue('jobs')") == 1
     publish = "select spanmq.bulk_publish('jobs', 'w', 0, %s::bigint, array[%s::bigint])"

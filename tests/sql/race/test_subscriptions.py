@@ -5,7 +5,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from psycopg import sql
 from tests.patience import WAIT_SECONDS
 from tests.sql.race.sessions import Race, Session, side_by_side
 from tests.sql.segment import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
@@ -22,6 +21,11 @@ SENDS = {
 
 def ids_in(race: Race, queue: str = "lake") -> list[int]:
     return race.main.column(f"select msg_id from pgmq.q_{queue} order by msg_id")
+
+
+def queues_with_messages(race: Race) -> int:
+    runs = "(select queue_id from spanmq_core.fresh union select queue_id from spanmq_core.held) r"
+    return int(race.main.value(f"select count(*) from {runs}"))
 
 
 @pytest.mark.parametrize("way", SENDS)
@@ -74,13 +78,7 @@ def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str
     sending = after.waiting(SENDS[way])
     dropper.commit()
     sending.rows()
-    assert (
-        race.main.value(
-            "select count(*) from (select queue_id from spanmq_core.fresh"
-            " union select queue_id from spanmq_core.held) s"
-        )
-        == 1
-    )
+    assert queues_with_messages(race) == 1
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
@@ -138,25 +136,11 @@ def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
     assert creator.value("show lock_timeout") == "300ms"
 
 
-def reserved(race: Race) -> tuple[int, int]:
-    """Write a block of 300 rows that nobody sees yet; return the write and the block."""
-    race.main.begin()
-    reserve = "select * from spanmq.bulk_reserve('jobs', 'w', 1, 300)"
-    write, block, log, first, last, at = race.main.rows(reserve)[0]
-    insert = sql.SQL(
-        "insert into spanmq_core.{} select i, %s, '1', null from generate_series(%s::bigint, %s) i"
-    )
-    race.main.connection.execute(insert.format(sql.Identifier(log)), [at, first, last])
-    race.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
-    race.main.commit()
-    return write, block
-
-
-PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
+PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 0, %s, array[%s::bigint])"
 
 
 def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
-    write, block = reserved(race)
+    write, block, _, _ = race.reserve(300)
     creator, publisher = race.begun(), race.open()
     creator.rows(CREATE)
     publishing = publisher.waiting(PUBLISH, write, block)
@@ -166,7 +150,7 @@ def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
 
 
 def test_creation_waits_for_what_is_being_published(race: Race) -> None:
-    write, block = reserved(race)
+    write, block, _, _ = race.reserve(300)
     creator, publisher = race.open(), race.begun()
     publisher.rows(PUBLISH, write, block)
     creating = creator.waiting(CREATE)
@@ -238,32 +222,31 @@ def settle(race: Race, queue: str, ids: list[int]) -> None:
 
 
 def test_segments_wait_for_the_slowest(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race, 8 * SIZE)
-    settle(race, "jobs", ids)
-    maintain(race)
-    assert len(tables(race)) >= 8
-    got = race.main.rows("select msg_id, (message->>'i')::int from pgmq.read('lake', 30, 10000)")
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented, 8 * SIZE)
+    settle(segmented, "jobs", ids)
+    maintain(segmented)
+    assert len(tables(segmented)) >= 8
+    got = segmented.main.rows("select msg_id, (message->>'i')::int from pgmq.read('lake', 30, 10000)")
     assert got == list(zip(ids, range(1, 8 * SIZE + 1), strict=True))
-    settle(race, "lake", ids)
-    maintain(race)
-    assert len(tables(race)) <= 5
+    settle(segmented, "lake", ids)
+    maintain(segmented)
+    assert len(tables(segmented)) <= 5
 
 
 def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race, 4 * SIZE)
-    settle(race, "jobs", ids)
-    reader = race.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented, 4 * SIZE)
+    settle(segmented, "jobs", ids)
+    reader = segmented.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
     claim = "select spanmq.receiver_claim('lake', %s, %s, %s, 10000)"
-    assert race.main.value(claim, *reader, 0) == 1
-    assert race.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
-    maintain(race)
-    log = race.main.value("select log_table from spanmq.receiver_log('lake')")
+    assert segmented.main.value(claim, *reader, 0) == 1
+    assert segmented.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
+    maintain(segmented)
+    log = segmented.main.value("select log_table from spanmq.receiver_log('lake')")
     assert (
-        race.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1") == ids
+        segmented.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1")
+        == ids
     )
 
 
@@ -277,43 +260,42 @@ def sparse(race: Race) -> list[int]:
 
 
 def test_sparse_segment_is_rewritten_with_what_anyone_needs(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = sparse(race)
-    settle(race, "jobs", [i for i in ids if i % 100])
-    settle(race, "lake", [i for i in ids if i % 150])
-    assert did(maintain(race), "rewrote segment") >= 1
+    segmented.main.rows(CREATE)
+    ids = sparse(segmented)
+    settle(segmented, "jobs", [i for i in ids if i % 100])
+    settle(segmented, "lake", [i for i in ids if i % 150])
+    assert did(maintain(segmented), "rewrote segment") >= 1
     for queue, step in (("jobs", 100), ("lake", 150)):
         mine = [i for i in ids if i % step == 0]
-        assert race.main.column("select msg_id from pgmq.read(%s, 30, %s)", queue, len(mine)) == mine
+        assert segmented.main.column("select msg_id from pgmq.read(%s, 30, %s)", queue, len(mine)) == mine
 
 
 def test_segment_is_not_rewritten_while_a_new_subscription_takes_it_over(segmented: Race) -> None:
-    race = segmented
-    ids = sparse(race)
-    maintain(race)  # notes that the ids have passed it
-    creator = race.begun()
+    ids = sparse(segmented)
+    maintain(segmented)  # notes that the ids have passed it
+    creator = segmented.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
-    settle(race, "jobs", [i for i in ids if i % 100])
+    settle(segmented, "jobs", [i for i in ids if i % 100])
     for _ in range(10):
-        assert not did(race.main.rows("select action, detail from spanmq.maintain(100)"), "copied segment")
+        assert not did(
+            segmented.main.rows("select action, detail from spanmq.maintain(100)"), "copied segment"
+        )
     creator.commit()
-    maintain(race)
-    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+    maintain(segmented)
+    assert segmented.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
 
 
 def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) -> None:
-    race = segmented
-    ids = send_past(race, 2 * SIZE)
-    send_past(race, 2 * SIZE)
-    creator = race.begun()
+    ids = send_past(segmented, 2 * SIZE)
+    send_past(segmented, 2 * SIZE)
+    creator = segmented.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
-    settle(race, "jobs", ids)
+    settle(segmented, "jobs", ids)
     for _ in range(5):
-        race.main.rows("select * from spanmq.maintain(100)")
+        segmented.main.rows("select * from spanmq.maintain(100)")
     creator.commit()
-    maintain(race)
-    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+    maintain(segmented)
+    assert segmented.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
 
 
 def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> None:
@@ -325,30 +307,23 @@ def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> Non
     dropping = dropper.waiting(DROP)
     redriver.commit()
     dropping.rows()
-    assert (
-        race.main.value(
-            "select count(*) from (select queue_id from spanmq_core.fresh"
-            " union select queue_id from spanmq_core.held) s"
-        )
-        == 1
-    )
+    assert queues_with_messages(race) == 1
 
 
 def test_message_sent_again_by_two_queues_is_written_once(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race)
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented)
     for queue in ("jobs", "lake"):
-        race.main.rows(
+        segmented.main.rows(
             f"select spanmq.reject('{queue}', r.lease_id, array[r.msg_id]) from spanmq.receive('{queue}', 256) r"
         )
-    send_past(race)
-    maintain(race)
-    one, two = race.begun(), race.open()
+    send_past(segmented)
+    maintain(segmented)
+    one, two = segmented.begun(), segmented.open()
     assert len(one.rows("select * from spanmq.redrive('jobs', delay => 0)")) == SIZE
     redriving = two.later("select * from spanmq.redrive('lake', delay => 0)")
     redriving.waits()
     one.commit()
     assert len(redriving.rows()) == SIZE
     for queue in ("jobs", "lake"):
-        assert race.main.column("select msg_id from pgmq.read(%s, 30, 256)", queue) == ids
+        assert segmented.main.column("select msg_id from pgmq.read(%s, 30, 256)", queue) == ids

@@ -105,12 +105,6 @@ def test_shipped_rules_may_be_changed_and_dropped(orders: Connection) -> None:
     assert classify(orders, "timeout") == "UNKNOWN"
 
 
-def test_rules_of_a_queue_go_with_it(orders: Connection) -> None:
-    set_rule(orders, "mine", "BUSINESS", error="boom", queue="orders")
-    orders.execute("select pgmq.drop_queue('orders'), pgmq.create('orders')")
-    assert "mine" not in [row[0] for row in rules(orders, "orders")]
-
-
 @pytest.mark.parametrize(
     "pattern",
     [

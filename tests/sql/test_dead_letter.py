@@ -180,11 +180,3 @@ def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> N
     assert ("deleted dead letters", "3") in steps
     assert found(orders, redriven=None) == ids[3:]
     assert counts(orders) == {"PERMANENT": 1}
-
-
-def test_dead_letters_go_with_their_queue(orders: Connection) -> None:
-    kill(orders, send(orders, [1], {"x-pgmq-group": "g"}))
-    orders.execute("select pgmq.drop_queue('orders'), pgmq.create('orders')")
-    assert found(orders) == []
-    assert counts(orders) == {}
-    assert orders.execute("select * from spanmq_core.dead_letter").fetchall() == []

@@ -181,15 +181,6 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
     assert len(sample(jobs)) == 1
 
 
-def test_statistics_go_with_their_queue(jobs: Connection) -> None:
-    jobs.execute("select pgmq.send('jobs', '1')")
-    jobs.execute("select * from spanmq.maintain(100)")
-    sample(jobs)
-    jobs.execute("select pgmq.drop_queue('jobs')")
-    assert jobs.execute("select count(*) from spanmq_core.statistics").fetchone() == (0,)
-    assert jobs.execute("select count(*) from spanmq_core.sample").fetchone() == (0,)
-
-
 # Doctor
 
 

@@ -98,10 +98,3 @@ def test_each_setting_has_a_range_that_errors_name(orders: Connection) -> None:
     ranges = {name: orders.execute("select spanmq_core.range_of(%s)", [name]).fetchone() for name in DEFAULTS}
     switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
     assert {name for name, text in ranges.items() if text == ("true or false",)} == switches
-
-
-def test_policy_goes_with_its_queue(orders: Connection) -> None:
-    change(orders, '{"max_attempts": 5}')
-    orders.execute("select pgmq.drop_queue('orders')")
-    orders.execute("select pgmq.create('orders')")
-    assert policy(orders) == DEFAULTS

@@ -190,12 +190,6 @@ def test_tokens_come_with_time(jobs: Connection) -> None:
     assert len(receive(jobs, 10)) in (4, 5)
 
 
-def test_a_queue_with_a_rate_limit_is_dropped_whole(jobs: Connection) -> None:
-    change(jobs, '{"rate_limit": 5}')
-    jobs.execute("select pgmq.drop_queue('jobs')")
-    assert column(jobs, "select 1 from pg_class where relname like 'rate\\_%%'") == []
-
-
 def send_with(connection: Connection, priority: int, n: int = 1) -> list[int]:
     return column(
         connection,

@@ -74,6 +74,8 @@ def test_redriven_message_can_be_received_at_once(race: Race, call: str) -> None
 def test_rate_spreads_them_and_nothing_waits(race: Race) -> None:
     ids = send(race, [None] * 300)
     kill(race, ids)
+    slowly = "from spanmq.redrive('jobs', rate => 0.001, dry_run => true)"
+    assert race.main.value(f"select min(visible_at) < clock_timestamp() + interval '500 s' {slowly}")
     planned = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5, dry_run => true)")
     assert race.left() == []
     done = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5)")

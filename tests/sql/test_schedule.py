@@ -144,14 +144,6 @@ def test_plan_that_came_too_late_is_ignored(jobs: Connection) -> None:
     assert left(jobs) == 1
 
 
-def test_dropped_queue_takes_its_schedules_along(jobs: Connection) -> None:
-    schedule(jobs)
-    plan(jobs, -1)
-    jobs.execute("select pgmq.drop_queue('jobs')")
-    assert fire(jobs) == []
-    assert jobs.execute("select count(*) from spanmq_core.schedule").fetchone() == (0,)
-
-
 def test_unscheduled_is_gone(jobs: Connection) -> None:
     schedule(jobs)
     plan(jobs, -1)

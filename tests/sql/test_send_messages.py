@@ -143,13 +143,6 @@ def test_same_id_in_another_queue_is_no_duplicate(orders: Connection) -> None:
     assert orders.execute("select message from pgmq.q_invoices").fetchall() == [(1,)]
 
 
-def test_dropped_queue_takes_its_ids_along(orders: Connection) -> None:
-    send(orders, "'{1}', dedup_ids => '{a}', expires_in => 60")
-    orders.execute("select pgmq.drop_queue('orders')")
-    for table in ("deduplication", "expiry"):
-        assert orders.execute(f"select count(*) from spanmq_core.{table}".encode()).fetchone() == (0,)
-
-
 def test_maintain_forgets_ids_after_their_time(connection: Connection) -> None:
     connection.execute("select pgmq.create('orders')")
     send(connection, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")

@@ -327,15 +327,6 @@ def test_who_says_it_in_a_transaction_is_heard_at_once(
         other.rollback()
 
 
-def test_dropped_queue_leaves_no_sequences(session: Connection) -> None:
-    wait(session)
-    session.execute("select pgmq.drop_queue('MyOrders')")
-    left = "select count(*) from pg_class where relname in ('waiting_1', 'woken_1')"
-    assert session.execute(left.encode()).fetchone() == (0,)
-    session.execute("select pgmq.create('MyOrders')")
-    assert wait(session) == CHANNEL
-
-
 def test_two_who_are_the_first_to_wait_may_come_at_once(race: Race) -> None:
     one, two = race.begun(), race.open()
     one.value("select spanmq.await_messages(%s)", race.queue)

@@ -8,11 +8,12 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.queue import Queue
+from tests.sql.queue import Connection, Queue
 from tests.sql.race.sessions import Race
 from tests.sql.rights import ROLE, fill
 
-Connection = psycopg.Connection[Any]
+from spanmq.testing import wait_until_waiting
+
 # What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
 WAIT_SECONDS = 60
 
@@ -40,6 +41,16 @@ class System:
     def start(self, connection: Connection, query: LiteralString) -> Future[list[Any]]:
         """Run a query that may wait, beside the test. The future gives its rows."""
         return self._threads.submit(lambda: connection.execute(query).fetchall())
+
+    def meets(self, connection: Connection, query: LiteralString) -> Future[list[Any]]:
+        """Run a query that waits for a lock in PGMQ, and here for nobody; return when it waits, or has ended."""
+        running = self.start(connection, query)
+        if self.is_upstream:
+            with psycopg.connect(self.dsn, autocommit=True) as observer:
+                wait_until_waiting(observer, connection.info.backend_pid)
+        else:
+            running.result()
+        return running
 
     def close(self) -> None:
         self._opened.close()

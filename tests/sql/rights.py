@@ -1,9 +1,7 @@
 """Which verb each function needs; calls of every function about one queue, and how they end for a role."""
 
-from typing import Any
-
 import psycopg
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 ROLE = "spanmq_test_caller"
 # Each function of pgmq and spanmq by the verb that it needs. On a queue, or on all.
@@ -131,7 +129,7 @@ def names(text: str) -> set[str]:
 QUIET = [("drop_queue", ["text", "boolean"]), ("look_ahead", ["text[]"])]
 
 
-def functions(connection: Connection[Any]) -> list[tuple[str, str, list[str], list[str]]]:
+def functions(connection: Connection) -> list[tuple[str, str, list[str], list[str]]]:
     """Return schema, name, names and types of the arguments of each public function."""
     return connection.execute(
         "select pronamespace::regnamespace::text, proname,"
@@ -142,9 +140,7 @@ def functions(connection: Connection[Any]) -> list[tuple[str, str, list[str], li
     ).fetchall()
 
 
-def calls(
-    connection: Connection[Any], queue: str, given: dict[str, str] | None = None
-) -> list[tuple[str, str]]:
+def calls(connection: Connection, queue: str, given: dict[str, str] | None = None) -> list[tuple[str, str]]:
     """Return the name and a call of each public function, about the queue, with all its arguments.
 
     `given` has values for arguments of these names.
@@ -178,7 +174,7 @@ RELATIONS = """
 """
 
 
-def fill(connection: Connection[Any]) -> None:
+def fill(connection: Connection) -> None:
     """Make queues `jobs` and `others`, each with a message, a topic, a schedule and a run of the pipeline."""
     connection.execute("create temp table runs (queue text, run_id bigint)")
     for queue in ("jobs", "others"):
@@ -190,7 +186,7 @@ def fill(connection: Connection[Any]) -> None:
         )
 
 
-def outcome(connection: Connection[Any], statement: str, role: str = ROLE) -> str:
+def outcome(connection: Connection, statement: str, role: str = ROLE) -> str:
     """Return how a call of the role ends: an SQLSTATE, or ok. What it did is rolled back."""
     try:
         with connection.transaction(force_rollback=True):
@@ -205,7 +201,7 @@ def is_refusal(name: str, state: str) -> bool:
     return state in REFUSALS or (name in COUNTS and state == "22012")
 
 
-def outcomes(connection: Connection[Any], queue: str) -> dict[str, set[str]]:
+def outcomes(connection: Connection, queue: str) -> dict[str, set[str]]:
     """Return for each function how its calls about the queue end: refused, or allowed."""
     found: dict[str, set[str]] = {}
     for name, statement in calls(connection, queue):
@@ -224,7 +220,7 @@ def needed(verb: str, where: str | None, queue: str) -> set[str]:
     return expected
 
 
-def give(connection: Connection[Any], verb: str, where: str | None, role: str = ROLE) -> None:
+def give(connection: Connection, verb: str, where: str | None, role: str = ROLE) -> None:
     if where == "all":
         connection.execute("select spanmq.grant_all(%s, %s)", [role, verb])
     elif where is not None:

@@ -1,10 +1,6 @@
 """Keys of the SQS protocol: made, checked, ended."""
 
-from typing import Any
-
-import psycopg
-import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 KEY = "SPANMQ00000000000001"
 MAKE = (
@@ -13,7 +9,7 @@ MAKE = (
 FIND = f"select * from spanmq.find_access_key('{KEY}')"
 
 
-def test_a_key_is_found_until_it_is_revoked(connection: Connection[Any]) -> None:
+def test_a_key_is_found_until_it_is_revoked(connection: Connection) -> None:
     connection.execute(MAKE.encode())
     assert connection.execute(FIND.encode()).fetchall() == [("s" * 40, ["orders-*"], ["look", "send"])]
     [listed] = connection.execute("select * from spanmq.list_access_keys()").fetchall()
@@ -23,38 +19,20 @@ def test_a_key_is_found_until_it_is_revoked(connection: Connection[Any]) -> None
     assert connection.execute(FIND.encode()).fetchall() == []
 
 
-def test_an_expired_key_is_not_found(connection: Connection[Any]) -> None:
+def test_an_expired_key_is_not_found(connection: Connection) -> None:
     connection.execute(MAKE.encode())
     connection.execute("update spanmq_core.access_key set expires_at = clock_timestamp()")
     assert connection.execute(FIND.encode()).fetchall() == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "'short', repeat('s', 40), array['*'], array['send']",
-        "'SPANMQ00000000000001', 'short', array['*'], array['send']",
-        "'SPANMQ00000000000001', repeat('s', 40), array['a;b'], array['send']",
-        "'SPANMQ00000000000001', repeat('s', 40), array['*'], array['steal']",
-        "'SPANMQ00000000000001', repeat('s', 40), array['*'], null",
-        "'SPANMQ00000000000001', repeat('s', 40), array['*'], array['send'], now() - interval '1 s'",
-    ],
-)
-def test_what_is_no_key_is_refused(connection: Connection[Any], arguments: str) -> None:
-    with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute(f"select spanmq.create_access_key({arguments})".encode())
-    assert raised.value.sqlstate == "MQ002"
-    assert "s" * 40 not in str(raised.value)
-
-
-def test_what_sqs_knows_of_a_queue_goes_with_it(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute('select spanmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
-    connection.execute('select spanmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
+def test_what_sqs_knows_of_a_queue_goes_with_it(jobs: Connection) -> None:
+    jobs.execute("select pgmq.create('others')")
+    jobs.execute('select spanmq.set_sqs_queue(\'jobs\', \'{"DelaySeconds": "5"}\', \'{"a": "1"}\')')
+    jobs.execute('select spanmq.set_sqs_queue(\'jobs\', tags => \'{"a": null, "b": "2"}\')')
     known = "select queue_name, attributes, tags from spanmq.list_sqs_queues()"
-    assert connection.execute(known.encode()).fetchall() == [
+    assert jobs.execute(known.encode()).fetchall() == [
         ("jobs", {"DelaySeconds": "5"}, {"b": "2"}),
         ("others", {}, {}),
     ]
-    connection.execute("select pgmq.drop_queue('jobs')")
-    assert connection.execute("select count(*) from spanmq_core.sqs_queue").fetchone() == (0,)
+    jobs.execute("select pgmq.drop_queue('jobs')")
+    assert jobs.execute("select count(*) from spanmq_core.sqs_queue").fetchone() == (0,)

@@ -1,13 +1,12 @@
 """Ages in metrics are of messages that are still there, also where some left their lease one by one."""
 
-from typing import Any
-
-from psycopg import Connection, sql
+from psycopg import sql
+from tests.sql.queue import Connection
 
 SECONDS = {1: 1000, 2: 2000, 3: 3000, 4: 4000, 299: 5000, 300: 6000}  # the more, the younger
 
 
-def prepare(connection: Connection[Any]) -> None:
+def prepare(connection: Connection) -> None:
     """Send three hundred messages, past a block of 256, of which some have an age of their own."""
     connection.execute("select pgmq.create('orders')")
     connection.execute(
@@ -26,7 +25,7 @@ def prepare(connection: Connection[Any]) -> None:
         )
 
 
-def ages(connection: Connection[Any]) -> tuple[int, int]:
+def ages(connection: Connection) -> tuple[int, int]:
     """Give the age of the oldest and of the newest message, in whole thousands of seconds."""
     row = connection.execute(
         "select oldest_msg_age_sec / 1000, newest_msg_age_sec / 1000 from pgmq.metrics('orders')"
@@ -35,7 +34,7 @@ def ages(connection: Connection[Any]) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def test_ages_are_of_what_has_not_left_its_lease(connection: Connection[Any]) -> None:
+def test_ages_are_of_what_has_not_left_its_lease(connection: Connection) -> None:
     prepare(connection)
     connection.execute("select count(*) from pgmq.read('orders', 600, 300)")
     assert ages(connection) == (9, 4)

@@ -1,14 +1,8 @@
 """Looking at an archive, and at what a queue takes on disk."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import psycopg
 import pytest
 from psycopg import sql
-
-Connection = psycopg.Connection[Any]
+from tests.sql.queue import Connection
 
 
 @pytest.fixture
@@ -40,16 +34,6 @@ def test_archive_is_walked_through_in_order(archived: Connection) -> None:
             " from pgmq.a_orders where msg_id = 2"
         ).fetchone()
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "state"),
-    [(["nope"], "42P01"), ([None], "P0001"), (["orders", -1], "2201W"), (["orders", None], "MQ002")],
-)
-def test_bad_looks_are_refused(archived: Connection, arguments: list[object], state: str) -> None:
-    with pytest.raises(psycopg.Error) as raised:
-        ids(archived, *arguments)
-    assert raised.value.sqlstate == state
 
 
 def test_storage_counts_what_is_there(archived: Connection) -> None:

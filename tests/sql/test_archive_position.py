@@ -1,11 +1,10 @@
 """Positions of streams over archives are values that a caller gives: read as such, and never as SQL."""
 
 import json
-from typing import Any
 
 import pytest
-from psycopg import Connection
 from psycopg.errors import Error
+from tests.sql.queue import Connection, sqlstate_of
 
 CALLS = {
     "archive_piece": "select * from spanmq.archive_piece('orders', {base}, {here}, 0, 10)",
@@ -17,7 +16,7 @@ REFUSED = ("MQ002", "22P02", "22007", "22023")
 
 
 @pytest.fixture
-def orders(connection: Connection[Any]) -> Connection[Any]:
+def orders(connection: Connection) -> Connection:
     connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
     connection.execute("select pgmq.archive('orders', 1)")
     return connection
@@ -28,7 +27,7 @@ def literal(position: object) -> str:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_position_with_prepared_transactions_is_one(orders: Connection[Any], call: str) -> None:
+def test_position_with_prepared_transactions_is_one(orders: Connection, call: str) -> None:
     here = POSITION | {"starts": None, "prepared": [[11, "2020-01-01 10:00:00+00"], [10, "2020-01-02"]]}
     for base in ("null", literal(here)):
         orders.execute(CALLS[call].format(base=base, here=literal(here)).encode())
@@ -60,14 +59,12 @@ def test_position_with_prepared_transactions_is_one(orders: Connection[Any], cal
     ],
     ids=str,
 )
-def test_position_that_is_none_is_refused(orders: Connection[Any], call: str, wrong: object) -> None:
+def test_position_that_is_none_is_refused(orders: Connection, call: str, wrong: object) -> None:
     places = [{"base": "null", "here": literal(wrong)}]
     if wrong is not None:
         places.append({"base": literal(wrong), "here": literal(POSITION)})
     for given in places:
-        with pytest.raises(Error) as raised, orders.transaction():
-            orders.execute(CALLS[call].format(**given).encode())
-        assert raised.value.sqlstate in REFUSED, raised.value
+        assert sqlstate_of(orders, CALLS[call].format(**given)) in REFUSED
 
 
 # In JSON a quotation mark is escaped by a backslash: in SQL that ends a name whose last letter this is. What
@@ -79,7 +76,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_position_is_no_sql(orders: Connection[Any], call: str) -> None:
+def test_position_is_no_sql(orders: Connection, call: str) -> None:
     orders.execute("create role spanmq_test_reader")
     orders.execute("select spanmq.grant_queue('spanmq_test_reader', 'orders', 'look')")
     orders.execute('create schema "mine\\" authorization spanmq_test_reader')

@@ -1,11 +1,8 @@
 """The archive is a table that its owner may drop, rename and make again. No other role runs anything by it."""
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
-from tests.sql.queue import one, sqlstate_of
+from tests.sql.queue import Connection, one, sqlstate_of
 
 MAKER = "spanmq_test_maker"
 TABLE = (
@@ -17,7 +14,7 @@ TRIGGER = "create trigger mine before insert on pgmq.a_jobs execute function pgm
 
 
 @pytest.fixture
-def maker(connection: Connection[Any]) -> Connection[Any]:
+def maker(connection: Connection) -> Connection:
     """A session of a role that may make queues and tables in the schema, with a queue `jobs`."""
     connection.execute(f"create role {MAKER}; grant create on schema pgmq to {MAKER}".encode())
     connection.execute("select spanmq.grant_create(%s)", [MAKER])
@@ -25,7 +22,7 @@ def maker(connection: Connection[Any]) -> Connection[Any]:
     return connection
 
 
-def test_manager_of_a_queue_only_reads_its_archive(maker: Connection[Any]) -> None:
+def test_manager_of_a_queue_only_reads_its_archive(maker: Connection) -> None:
     maker.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
     assert one(maker, "select count(*) from pgmq.a_jobs") == 1
     maker.execute("create table pgmq.theirs (id bigint)")
@@ -45,7 +42,7 @@ def test_manager_of_a_queue_only_reads_its_archive(maker: Connection[Any]) -> No
         assert sqlstate_of(maker, statement) == "42501", statement
 
 
-def test_table_of_another_owner_becomes_no_archive(maker: Connection[Any]) -> None:
+def test_table_of_another_owner_becomes_no_archive(maker: Connection) -> None:
     # Its triggers would run with the rights of the schema's owner.
     maker.execute(TABLE.encode())
     assert sqlstate_of(maker, "select pgmq.create('jobs')") == "42501"
@@ -54,7 +51,7 @@ def test_table_of_another_owner_becomes_no_archive(maker: Connection[Any]) -> No
     maker.execute("alter table pgmq.a_jobs owner to current_user; select pgmq.create('jobs')")
 
 
-def test_table_of_another_owner_takes_no_archive_s_place(maker: Connection[Any]) -> None:
+def test_table_of_another_owner_takes_no_archive_s_place(maker: Connection) -> None:
     maker.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
     maker.execute("reset role; alter table pgmq.a_jobs rename to a_kept")
     maker.execute(f"set local role {MAKER}".encode())
@@ -64,29 +61,28 @@ def test_table_of_another_owner_takes_no_archive_s_place(maker: Connection[Any])
     assert one(maker, "select count(*) from pgmq.q_jobs") == 1
 
 
-def test_without_an_archive_all_else_goes_on(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
-    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
-    connection.execute("drop table pgmq.a_jobs")
-    assert one(connection, "select pgmq.send('jobs', '2')") == 2
-    assert sqlstate_of(connection, "select pgmq.archive('jobs', 2)") == "42P01"
-    assert sqlstate_of(connection, "select spanmq.peek_archive('jobs')") == "42P01"
+def test_without_an_archive_all_else_goes_on(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
+    jobs.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    jobs.execute("drop table pgmq.a_jobs")
+    assert one(jobs, "select pgmq.send('jobs', '2')") == 2
+    assert sqlstate_of(jobs, "select pgmq.archive('jobs', 2)") == "42P01"
+    assert sqlstate_of(jobs, "select spanmq.peek_archive('jobs')") == "42P01"
     for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
-        connection.execute(f"select {qualified(call)}".encode())
-    connection.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
-    connection.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
-    assert one(connection, "select pgmq.drop_queue('jobs')") is True
+        jobs.execute(f"select {qualified(call)}".encode())
+    jobs.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
+    jobs.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
+    assert one(jobs, "select pgmq.drop_queue('jobs')") is True
 
 
-def test_renamed_archive_is_not_pruned(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array['1', '2', '3']::jsonb[])")
-    connection.execute("select pgmq.archive('jobs', 1)")
-    connection.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
-    connection.execute("alter table pgmq.a_jobs rename to a_kept")
-    connection.execute("select spanmq.maintain()")
-    assert one(connection, "select count(*) from pgmq.a_kept") == 1
-    connection.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
-    connection.execute("select pgmq.archive('jobs', 3)")
-    assert one(connection, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
-    assert one(connection, "select spanmq.status('jobs', 3)") == "completed"
+def test_renamed_archive_is_not_pruned(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3']::jsonb[])")
+    jobs.execute("select pgmq.archive('jobs', 1)")
+    jobs.execute("select pgmq.convert_archive_partitioned('jobs', retention_interval => '1')")
+    jobs.execute("alter table pgmq.a_jobs rename to a_kept")
+    jobs.execute("select spanmq.maintain()")
+    assert one(jobs, "select count(*) from pgmq.a_kept") == 1
+    jobs.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
+    jobs.execute("select pgmq.archive('jobs', 3)")
+    assert one(jobs, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
+    assert one(jobs, "select spanmq.status('jobs', 3)") == "completed"

@@ -1,10 +1,9 @@
 """Arrays that don't begin at 1, as loops in PL/pgSQL make them, or have two dimensions, are lists too."""
 
 import json
-from typing import Any
 
 import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 NUMBERS = list(range(10))
 SHAPES = {
@@ -20,7 +19,7 @@ def shaped(shape: str, elements: list[str]) -> str:
 
 
 @pytest.fixture
-def queue(connection: Connection[Any]) -> Connection[Any]:
+def queue(connection: Connection) -> Connection:
     connection.execute("select pgmq.create('jobs')")
     # The last ids of the first segment: a batch goes on in the next.
     connection.execute("select setval('pgmq.q_jobs_msg_id_seq', 16380)")
@@ -29,7 +28,7 @@ def queue(connection: Connection[Any]) -> Connection[Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("has_headers", [True, False])
-def test_batch_is_stored_whole(queue: Connection[Any], shape: str, has_headers: bool) -> None:
+def test_batch_is_stored_whole(queue: Connection, shape: str, has_headers: bool) -> None:
     headers = shaped(shape, [f'{{"h": {n}}}' for n in NUMBERS]) if has_headers else None
     queue.execute(
         "select pgmq.send_batch('jobs', %s::jsonb[], %s::jsonb[])",
@@ -40,7 +39,7 @@ def test_batch_is_stored_whole(queue: Connection[Any], shape: str, has_headers: 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_deduplication_goes_by_the_place_in_the_list(queue: Connection[Any], shape: str) -> None:
+def test_deduplication_goes_by_the_place_in_the_list(queue: Connection, shape: str) -> None:
     def send() -> list[int]:
         rows = queue.execute(
             "select spanmq.send_messages('jobs', %s::jsonb[], dedup_ids => %s::text[])",

@@ -1,11 +1,9 @@
 """Attacks of a role that has rights on one queue, and may make what it likes in a schema of its own."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg import Connection, sql
-from tests.sql.queue import column, one, rows, sqlstate_of
+from psycopg import sql
+from tests.sql.queue import Connection, column, one, rows, sqlstate_of
 from tests.sql.rights import RELATIONS, ROLE, calls, give, needed, outcome, outcomes
 
 # What a role without rights wants, in code that another role's session runs for it.
@@ -25,7 +23,7 @@ REFUSED = {"42501", "42P01", "0A000"}
 
 
 @pytest.fixture
-def caller(queues: Connection[Any]) -> Connection[Any]:
+def caller(queues: Connection) -> Connection:
     """A session of a superuser; the role may do all with `jobs`, owns schema `theirs`, and may make schemas."""
     give(queues, "manage", "jobs")
     queues.execute(f"grant create, temporary on database {queues.info.dbname} to {ROLE}".encode())
@@ -33,7 +31,7 @@ def caller(queues: Connection[Any]) -> Connection[Any]:
     return queues
 
 
-def as_role(connection: Connection[Any], statements: str) -> None:
+def as_role(connection: Connection, statements: str) -> None:
     connection.execute(f"set local role {ROLE}".encode())
     connection.execute(statements.encode())
     connection.execute("reset role")
@@ -84,7 +82,7 @@ ROWS = "insert into theirs.things select generate_series(1, 500);"
     ],
 )
 def test_code_that_runs_as_its_owner_has_its_owner_s_rights(
-    caller: Connection[Any], prepared: str, run: str
+    caller: Connection, prepared: str, run: str
 ) -> None:
     as_role(caller, CODE.format(sql.Literal(WISHES).as_string(caller)) + prepared)
     caller.execute("truncate theirs.ends")
@@ -100,7 +98,7 @@ def test_code_that_runs_as_its_owner_has_its_owner_s_rights(
     assert one(caller, "select count(*) from spanmq_core.queue where name = 'others'") == 1
 
 
-def test_cascade_from_an_archive_runs_as_the_owner_of_the_table(caller: Connection[Any]) -> None:
+def test_cascade_from_an_archive_runs_as_the_owner_of_the_table(caller: Connection) -> None:
     caller.execute(f"grant references on pgmq.a_jobs to {ROLE}".encode())
     caller.execute("select pgmq.archive('jobs', 1)")
     as_role(
@@ -116,7 +114,7 @@ def test_cascade_from_an_archive_runs_as_the_owner_of_the_table(caller: Connecti
     assert {wish for _, wish, state in ends if state not in REFUSED} <= {WISHES[2]}
 
 
-def test_no_function_asks_who_connected(connection: Connection[Any]) -> None:
+def test_no_function_asks_who_connected(connection: Connection) -> None:
     asking = column(
         connection,
         "select oid::regprocedure::text from pg_proc where pronamespace::regnamespace::text"
@@ -126,7 +124,7 @@ def test_no_function_asks_who_connected(connection: Connection[Any]) -> None:
     assert asking == []
 
 
-def test_schedule_is_made_by_the_role_that_calls(caller: Connection[Any]) -> None:
+def test_schedule_is_made_by_the_role_that_calls(caller: Connection) -> None:
     """And not by another one that would still have the right to send after theirs was revoked."""
     number = one(caller, "select queue_id from spanmq_core.queue where name = 'jobs'")
     caller.execute(f"set local role {ROLE}".encode())
@@ -144,7 +142,7 @@ def test_schedule_is_made_by_the_role_that_calls(caller: Connection[Any]) -> Non
     assert one(caller, "select count(*) from spanmq_call.caller") == 0
 
 
-def test_maker_of_queues_gets_no_archive_that_was_there_before(caller: Connection[Any]) -> None:
+def test_maker_of_queues_gets_no_archive_that_was_there_before(caller: Connection) -> None:
     caller.execute("select pgmq.archive('others', 1); alter table pgmq.a_others rename to a_kept")
     caller.execute("select spanmq.grant_create(%s)", [ROLE])
     assert outcome(caller, "select pgmq.create('kept')") == "42501"
@@ -157,7 +155,7 @@ def test_maker_of_queues_gets_no_archive_that_was_there_before(caller: Connectio
 # Numbers of others: a call about one queue changes nothing of another, whatever ids it is given.
 
 
-def test_ids_of_another_queue_change_nothing_there(caller: Connection[Any]) -> None:
+def test_ids_of_another_queue_change_nothing_there(caller: Connection) -> None:
     caller.execute("select pgmq.send_batch('others', array_fill('1'::jsonb, array[9]))")
     (lease,) = column(caller, "select lease_id from spanmq.receive('others', 1)")
     caller.execute("select pgmq.archive('others', 2)")
@@ -249,7 +247,7 @@ end $do$;
 """
 
 
-def test_objects_of_theirs_are_not_called_whatever_the_search_path(caller: Connection[Any]) -> None:
+def test_objects_of_theirs_are_not_called_whatever_the_search_path(caller: Connection) -> None:
     """Neither in a session of a superuser nor of a role that has rights on both queues."""
     caller.execute("create role spanmq_test_able; grant select on runs to spanmq_test_able")
     for queue in ("jobs", "others"):
@@ -274,7 +272,7 @@ def test_objects_of_theirs_are_not_called_whatever_the_search_path(caller: Conne
     assert called == set()
 
 
-def test_temporary_objects_shadow_nothing(queues: Connection[Any]) -> None:
+def test_temporary_objects_shadow_nothing(queues: Connection) -> None:
     give(queues, "send", "jobs")
     as_role(
         queues,
@@ -307,7 +305,7 @@ def test_temporary_objects_shadow_nothing(queues: Connection[Any]) -> None:
 # Views.
 
 
-def test_view_shows_no_function_what_it_does_not_show(caller: Connection[Any]) -> None:
+def test_view_shows_no_function_what_it_does_not_show(caller: Connection) -> None:
     caller.execute(
         "select pgmq.send('jobs', '\"gone\"'), pgmq.send('jobs', '\"shown\"'), pgmq.delete('jobs', 2)"
     )
@@ -355,7 +353,7 @@ MODES = (
 )
 
 
-def test_role_can_lock_change_publish_nothing(caller: Connection[Any]) -> None:
+def test_role_can_lock_change_publish_nothing(caller: Connection) -> None:
     """But a view or an archive in ACCESS SHARE mode, as any query does."""
     can = set()
     for name, kind, number in rows(caller, RELATIONS):
@@ -379,7 +377,7 @@ def test_role_can_lock_change_publish_nothing(caller: Connection[Any]) -> None:
     assert outcome(caller, "create publication mine for tables in schema pgmq") == "42501"
 
 
-def test_no_call_takes_an_advisory_lock(queues: Connection[Any]) -> None:
+def test_no_call_takes_an_advisory_lock(queues: Connection) -> None:
     """Any role could take it before, and keep it."""
     held = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
     taking = set()
@@ -401,7 +399,7 @@ def test_no_call_takes_an_advisory_lock(queues: Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("value", ["used", "999999", "-5", "x", "", "9223372036854775807"])
-def test_settings_get_a_receiver_no_more_than_the_limit(caller: Connection[Any], value: str) -> None:
+def test_settings_get_a_receiver_no_more_than_the_limit(caller: Connection, value: str) -> None:
     caller.execute("select spanmq.set_policy('jobs', '{\"max_in_flight\": 64}')")
     caller.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
     number = one(caller, "select queue_id from spanmq_core.queue where name = 'jobs'")
@@ -430,7 +428,7 @@ def test_settings_get_a_receiver_no_more_than_the_limit(caller: Connection[Any],
         "set local spanmq.outer_role = 'none'",
     ],
 )
-def test_settings_give_no_rights(caller: Connection[Any], setting: str) -> None:
+def test_settings_give_no_rights(caller: Connection, setting: str) -> None:
     with caller.transaction(force_rollback=True):
         caller.execute(f"alter role {ROLE} login; set local session authorization {ROLE}".encode())
         try:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Queue, sqlstate_of
+from tests.sql.queue import Queue
 
 ENDED = "select headers->'x-spanmq-batch' from pgmq.pop('ends')"
 COUNTS = "select total, unsettled, done, dead, ended_at is null from spanmq.list_batches() limit 1"
@@ -152,22 +152,3 @@ def test_queue_is_watched_as_long_as_it_has_batches(orders: Queue) -> None:
     orders.rows("update spanmq_core.batch set ended_at = now() - interval '8 days'")
     orders.rows("select spanmq.maintain()")
     assert orders.rows("select * from spanmq.list_batches()") == []
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "select spanmq.create_batch('ends', '1', '[]')",
-        "select spanmq.add_to_batch('orders', 0, array[1])",
-        "select spanmq.add_to_batch('orders', null, array[1])",
-        "select spanmq.add_to_batch('orders', 1, null)",
-        "select spanmq.add_to_batch('orders', 1, array[null]::bigint[])",
-        "select spanmq.add_to_batch('orders', 1, array[0])",
-        "select spanmq.add_to_batch('orders', 1, array[9223372036854775807])",
-        "select spanmq.list_batches(qty => null)",
-    ],
-)
-def test_wrong_arguments_are_refused(orders: Queue, call: str) -> None:
-    orders.rows("select setval(pg_get_serial_sequence('spanmq_core.batch', 'batch_id'), 1, false)")
-    batch(orders, [])
-    assert sqlstate_of(orders.connection, call) == "MQ002"

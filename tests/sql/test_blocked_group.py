@@ -1,13 +1,10 @@
 """A group waits for its dead letter where the policy says so, and the dead letter is first in it again."""
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
-from tests.sql.queue import column, kill, one
+from tests.sql.queue import Connection, column, kill, one
 
 
-def blocked(connection: Connection[Any]) -> list[int]:
+def blocked(connection: Connection) -> list[int]:
     """Send three messages of a group, one of another and one of none; let the first die."""
     ids = column(
         connection,
@@ -20,24 +17,24 @@ def blocked(connection: Connection[Any]) -> list[int]:
 
 
 @pytest.fixture
-def blocking(jobs: Connection[Any]) -> Connection[Any]:
+def blocking(jobs: Connection) -> Connection:
     jobs.execute(
         "select spanmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')"
     )
     return jobs
 
 
-def received(connection: Connection[Any]) -> list[int]:
+def received(connection: Connection) -> list[int]:
     return sorted(column(connection, "select msg_id from spanmq.receive('jobs', 100)"))
 
 
-def test_dead_letter_frees_its_group(jobs: Connection[Any]) -> None:
+def test_dead_letter_frees_its_group(jobs: Connection) -> None:
     jobs.execute("select spanmq.set_policy('jobs', '{\"ordered\": true}')")
     ids = blocked(jobs)
     assert received(jobs) == ids[1:]
 
 
-def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connection[Any]) -> None:
+def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connection) -> None:
     ids = blocked(blocking)
     assert received(blocking) == ids[3:]
     assert column(blocking, "select msg_id from spanmq.redrive('jobs', delay => 60)") == ids[:1]
@@ -47,13 +44,13 @@ def test_group_waits_for_its_dead_letter_which_is_first_again(blocking: Connecti
     assert column(blocking, "select * from spanmq_core.blocked_group") == []
 
 
-def test_group_goes_on_when_its_dead_letter_is_discarded(blocking: Connection[Any]) -> None:
+def test_group_goes_on_when_its_dead_letter_is_discarded(blocking: Connection) -> None:
     ids = blocked(blocking)
     assert one(blocking, "select spanmq.purge_dead_letters('jobs')") == 1
     assert received(blocking) == ids[1:]
 
 
-def test_group_goes_on_when_its_dead_letter_is_past_its_retention(blocking: Connection[Any]) -> None:
+def test_group_goes_on_when_its_dead_letter_is_past_its_retention(blocking: Connection) -> None:
     ids = blocked(blocking)
     blocking.execute("update spanmq_core.dead_letter set dead_at = dead_at - interval '2 days'")
     blocking.execute("select spanmq.set_policy('jobs', '{\"dead_letter_retention\": \"1 day\"}')")
@@ -61,13 +58,13 @@ def test_group_goes_on_when_its_dead_letter_is_past_its_retention(blocking: Conn
     assert received(blocking) == ids[1:]
 
 
-def test_groups_go_on_when_the_policy_is_taken_back(blocking: Connection[Any]) -> None:
+def test_groups_go_on_when_the_policy_is_taken_back(blocking: Connection) -> None:
     ids = blocked(blocking)
     blocking.execute("select spanmq.set_policy('jobs', '{\"dead_letter_blocks_group\": false}')")
     assert received(blocking) == ids[1:]
 
 
-def test_group_waits_for_the_last_of_its_dead_letters(blocking: Connection[Any]) -> None:
+def test_group_waits_for_the_last_of_its_dead_letters(blocking: Connection) -> None:
     ids = blocked(blocking)
     assert received(blocking) == ids[3:]
     kill(blocking, ids[1:2], queue="jobs")

@@ -1,7 +1,5 @@
 """copy_begin and copy_publish: what they refuse, and that they keep to what every sender does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,11 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from tests.sql.queue import one
+from tests.sql.queue import Connection, one
 
 from spanmq.client import Client
 
-Connection = psycopg.Connection[Any]
 LARGE = 2_500
 
 

@@ -1,19 +1,14 @@
 """Bulk writes: rows first, published by one transaction; what is not published never was."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
-from tests.sql.queue import one, sqlstate_of
+from tests.sql.queue import Connection, one, sqlstate_of
 
 from spanmq.client import Client
 from spanmq.testing import wait_until_waiting
-
-Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture

@@ -1,12 +1,8 @@
 """Bodies that are too large for a look are left out, and not read for it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from psycopg import Connection
 from tests.sql.cost.counts import pages_touched
+from tests.sql.queue import Connection
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
@@ -25,7 +21,7 @@ LOOKS = {
 }
 
 
-def fill(connection: Connection[Any], what: str) -> None:
+def fill(connection: Connection, what: str) -> None:
     """Put a small message and a large one there."""
     connection.execute("select pgmq.create('jobs')")
     connection.execute("select pgmq.send('jobs', '{\"small\": 1}')")
@@ -39,7 +35,7 @@ def fill(connection: Connection[Any], what: str) -> None:
 
 
 @pytest.mark.parametrize("what", LOOKS)
-def test_large_body_is_told_and_not_read(connection: Connection[Any], what: str) -> None:
+def test_large_body_is_told_and_not_read(connection: Connection, what: str) -> None:
     fill(connection, what)
     whole, cut = LOOKS[what].format(""), LOOKS[what].format(", body_bytes_max => 1000")
     bodies = {row[0]: row[1] for row in connection.execute(f"select msg_id, message from ({cut}) l".encode())}
@@ -53,13 +49,13 @@ def test_large_body_is_told_and_not_read(connection: Connection[Any], what: str)
 
 
 @pytest.mark.parametrize("what", LOOKS)
-def test_message_without_headers_has_none_in_a_look(connection: Connection[Any], what: str) -> None:
+def test_message_without_headers_has_none_in_a_look(connection: Connection, what: str) -> None:
     fill(connection, what)
     looked = LOOKS[what].format(", body_bytes_max => 1000")
     assert connection.execute(f"select distinct headers from ({looked}) l".encode()).fetchall() == [(None,)]
 
 
-def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection[Any]) -> None:
+def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection) -> None:
     fill(connection, "peek")
     client = Client(connection=connection)
     assert client.peek("jobs", body_bytes_max=1_000)[0].body == {"small": 1}
@@ -72,9 +68,8 @@ def test_limit_is_of_bytes_and_no_less_than_none(connection: Connection[Any]) ->
         client.dead_letters.show("jobs", 1, body_bytes_max=-1)
 
 
-def test_headers_are_cut_too(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    client = Client(connection=connection)
+def test_headers_are_cut_too(jobs: Connection) -> None:
+    client = Client(connection=jobs)
     client.send("jobs", 1, headers={"long": "x" * 100_000})
     [message] = client.peek("jobs", body_bytes_max=1_000)
     assert message.body == 1

@@ -1,7 +1,5 @@
 """A queue that is damaged keeps no other from its housekeeping, and the server's log tells of it."""
 
-from __future__ import annotations
-
 import time
 
 import psycopg

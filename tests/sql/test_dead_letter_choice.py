@@ -1,15 +1,11 @@
 """Dead letters chosen one by one: those that wait, each once, whoever else acts."""
 
-from typing import Any
-
-import psycopg
 import pytest
-from psycopg import Connection
-from tests.sql.queue import one
+from tests.sql.queue import Connection, one
 
 
 @pytest.fixture
-def dead(connection: Connection[Any]) -> Connection[Any]:
+def dead(connection: Connection) -> Connection:
     connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
     for queue in ("jobs", "others"):
         connection.execute("select pgmq.send_batch(%s, array['1','2','3','4']::jsonb[])", [queue])
@@ -22,12 +18,12 @@ def dead(connection: Connection[Any]) -> Connection[Any]:
     return connection
 
 
-def ids(connection: Connection[Any], queue: str) -> list[int]:
+def ids(connection: Connection, queue: str) -> list[int]:
     found = connection.execute("select dead_letter_id from spanmq.dead_letters(%s)", [queue])
     return [row[0] for row in found.fetchall()]
 
 
-def test_chosen_are_put_back_once_and_only_of_their_queue(dead: Connection[Any]) -> None:
+def test_chosen_are_put_back_once_and_only_of_their_queue(dead: Connection) -> None:
     mine, others = ids(dead, "jobs"), ids(dead, "others")
     redrive = "select spanmq.redrive_chosen('jobs', %s, delay => 0)"
     assert one(dead, redrive, [mine[2], mine[0], others[0], 10**9]) == 2
@@ -40,18 +36,10 @@ def test_chosen_are_put_back_once_and_only_of_their_queue(dead: Connection[Any])
     assert one(dead, "select n from spanmq.count_dead_letters('jobs')") == 1
 
 
-def test_chosen_are_discarded_and_what_was_put_back_stays(dead: Connection[Any]) -> None:
+def test_chosen_are_discarded_and_what_was_put_back_stays(dead: Connection) -> None:
     mine = ids(dead, "jobs")
     one(dead, "select spanmq.redrive_chosen('jobs', %s)", mine[:1])
     assert one(dead, "select spanmq.discard_chosen('jobs', %s)", mine[:3]) == 2
     assert ids(dead, "jobs") == mine[3:]
     assert one(dead, "select count(*) from spanmq.dead_letters('jobs', redriven => true)") == 1
     assert one(dead, "select spanmq.status('jobs', 2)") == "unknown"
-
-
-def test_too_many_are_refused(dead: Connection[Any]) -> None:
-    many = "select spanmq.{}('jobs', array(select generate_series(1::bigint, 10001)))"
-    for name in ("redrive_chosen", "discard_chosen"):
-        with pytest.raises(psycopg.Error) as caught, dead.transaction():
-            dead.execute(many.format(name).encode())
-        assert caught.value.sqlstate == "MQ002"

@@ -4,12 +4,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
-from tests.sql.queue import column, one
+from tests.sql.queue import Connection, column, one
 
 
-def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
+def settle(connection: Connection, verb: str, **more: Any) -> str:
     """Receive the one message and settle it."""
     receive = "select lease_id, msg_id from spanmq.receive('jobs', 1)"
     lease, id_ = connection.execute(receive.encode()).fetchone() or (0, 0)
@@ -19,7 +18,7 @@ def settle(connection: Connection[Any], verb: str, **more: Any) -> str:
     return "" if row is None else str(row[0])
 
 
-def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
+def test_story_is_told_over_all_deaths(jobs: Connection) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     assert settle(jobs, "nack", error="one", category="UNKNOWN", retry_in=0.0) == "retrying"
     assert settle(jobs, "reject", error="two", category="BUSINESS") == "dead"
@@ -45,14 +44,14 @@ def test_story_is_told_over_all_deaths(jobs: Connection[Any]) -> None:
     assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "completed"
 
 
-def test_purged_dead_letter_is_unknown(jobs: Connection[Any]) -> None:
+def test_purged_dead_letter_is_unknown(jobs: Connection) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     settle(jobs, "reject", error="no")
     assert one(jobs, "select spanmq.purge_dead_letters('jobs')") == 1
     assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "unknown"
 
 
-def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection[Any]) -> None:
+def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[])")
     assert settle(jobs, "nack", error="invalid date") == "dead"
     jobs.execute("select spanmq.set_category_policy('jobs', 'PERMANENT', '{\"retries\": true}')")
@@ -63,12 +62,12 @@ def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection[An
     assert settle(jobs, "nack", error="timeout") == "dead"
 
 
-def policies(connection: Connection[Any], queue: str | None = None) -> dict[str, tuple[Any, ...]]:
+def policies(connection: Connection, queue: str | None = None) -> dict[str, tuple[Any, ...]]:
     rows = connection.execute("select * from spanmq.list_category_policies(%s)", [queue]).fetchall()
     return {row[0]: row[1:] for row in rows}
 
 
-def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection[Any]) -> None:
+def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection) -> None:
     general = policies(jobs)
     assert [(name, row[0]) for name, row in general.items()] == [
         ("TRANSIENT", True),
@@ -98,7 +97,7 @@ def test_category_policy_of_a_queue_goes_before_the_general_one(jobs: Connection
     assert policies(jobs) == general
 
 
-def test_refusal_names_the_setting_of_a_category_its_range_and_the_value(jobs: Connection[Any]) -> None:
+def test_refusal_names_the_setting_of_a_category_its_range_and_the_value(jobs: Connection) -> None:
     for settings, said in (
         (
             '{"retries": true, "max_attempts": 0}',
@@ -111,42 +110,10 @@ def test_refusal_names_the_setting_of_a_category_its_range_and_the_value(jobs: C
         assert error.value.diag.message_primary == said
 
 
-@pytest.mark.parametrize(
-    ("category", "settings"),
-    [
-        ("transient", "{}"),
-        (None, "{}"),
-        ("TRANSIENT", "[]"),
-        ("TRANSIENT", '{"tries": 1}'),
-        ("TRANSIENT", '{"queue_id": 1}'),
-        ("TRANSIENT", '{"category": "BUSINESS"}'),
-        ("TRANSIENT", '{"retries": "often"}'),
-        ("TRANSIENT", '{"max_attempts": 0}'),
-        ("TRANSIENT", '{"max_attempts": 1.5}'),
-        ("TRANSIENT", '{"backoff_base": -1}'),
-        ("TRANSIENT", '{"backoff_factor": 0.5}'),
-        ("TRANSIENT", '{"backoff_max": "long"}'),
-    ],
-)
-def test_what_is_no_category_policy_is_refused_and_changes_nothing(
-    jobs: Connection[Any], category: str, settings: str
-) -> None:
-    before = policies(jobs, "jobs")
-    for queue in ("jobs", None):
-        with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-            jobs.execute("select spanmq.set_category_policy(%s, %s, %s::jsonb)", [queue, category, settings])
-        assert error.value.sqlstate == ("MQ008" if category == "TRANSIENT" else "MQ002")
-        assert "constraint" not in str(error.value)
-    with pytest.raises(psycopg.errors.Error) as error, jobs.transaction():
-        jobs.execute("select spanmq.set_category_policy(null, 'TRANSIENT', null)")
-    assert error.value.sqlstate == "MQ008"
-    assert policies(jobs, "jobs") == before
-
-
 # Costs.
 
 
-def touched(connection: Connection[Any], query: str) -> int:
+def touched(connection: Connection, query: str) -> int:
     """Count the rows of dead letters that a query reads."""
     count = (
         "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
@@ -157,7 +124,7 @@ def touched(connection: Connection[Any], query: str) -> int:
     return int(one(connection, count)) - before
 
 
-def test_what_is_found_costs_what_is_shown(jobs: Connection[Any]) -> None:
+def test_what_is_found_costs_what_is_shown(jobs: Connection) -> None:
     jobs.execute(
         "insert into spanmq_core.dead_letter (queue_id, msg_id, message, attempts, enqueued_at, first_failed_at,"
         " last_failed_at, dead_at, category, error, error_class, redriven_at)"

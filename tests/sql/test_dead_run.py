@@ -199,8 +199,7 @@ def test_chosen_ones_are_put_back_or_discarded(race: Race) -> None:
 
 def test_two_at_once_put_each_back_once(race: Race) -> None:
     ids = kill(race, 600)
-    first, second = race.open(), race.open()
-    first.begin()
+    first, second = race.begun(), race.open()
     assert redrive(first, "qty => 10") == ids[:10]
     # What the first has in hand, and no more; nobody waits, maintain() neither.
     block = [id_ for id_ in ids if id_ // 256 == ids[0] // 256]
@@ -222,8 +221,7 @@ def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str) ->
     ids = kill(race)
     numbers = race.main.column("select dead_letter_id from spanmq.dead_letters('jobs', qty => 1000)")
     be_patient(race, "60s")
-    keeper, operator = race.open(), race.open()
-    keeper.begin()
+    keeper, operator = race.begun(), race.open()
     assert "wrote dead letters" in keeper.column("select action from spanmq.maintain()")
     if call.endswith("chosen"):
         acting = operator.later(f"select {qualified(call)}('jobs', %s)", numbers)
@@ -239,8 +237,7 @@ def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str) ->
 def test_who_keeps_house_without_an_end_holds_nobody_up(race: Race) -> None:
     kill(race)
     be_patient(race, "50ms")
-    keeper = race.open()
-    keeper.begin()
+    keeper = race.begun()
     assert "wrote dead letters" in keeper.column("select action from spanmq.maintain()")
     assert redrive(race.main) == []
     keeper.commit()

@@ -3,26 +3,26 @@
 from typing import Any
 
 import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 ATTEMPTS = 25
 
 
 @pytest.fixture(params=["create", "create_unlogged"])
-def jobs(connection: Connection[Any], request: pytest.FixtureRequest) -> Connection[Any]:
+def jobs(connection: Connection, request: pytest.FixtureRequest) -> Connection:
     connection.execute(f"select pgmq.{request.param}('jobs')".encode())
     return connection
 
 
-def send(jobs: Connection[Any], n: int) -> list[int]:
+def send(jobs: Connection, n: int) -> list[int]:
     return column(jobs, "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]))", n)
 
 
-def column(connection: Connection[Any], query: str, *arguments: object) -> list[Any]:
+def column(connection: Connection, query: str, *arguments: object) -> list[Any]:
     return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
 
 
-def fail(jobs: Connection[Any]) -> str:
+def fail(jobs: Connection) -> str:
     """Receive the one message, fail it, and return the outcome."""
     query = """select outcome from spanmq.receive('jobs') m,
                spanmq.nack('jobs', m.lease_id, array[m.msg_id], 'it failed', retry_in => 0)"""
@@ -30,17 +30,17 @@ def fail(jobs: Connection[Any]) -> str:
     return str(outcome)
 
 
-def dead(jobs: Connection[Any]) -> list[tuple[Any, ...]]:
+def dead(jobs: Connection) -> list[tuple[Any, ...]]:
     return jobs.execute("select msg_id, attempts, error_class from spanmq.dead_letters('jobs')").fetchall()
 
 
-def test_message_that_fails_25_times_is_a_dead_letter(jobs: Connection[Any]) -> None:
+def test_message_that_fails_25_times_is_a_dead_letter(jobs: Connection) -> None:
     ids = send(jobs, 1)
     assert [fail(jobs) for _ in range(ATTEMPTS)] == ["retrying"] * (ATTEMPTS - 1) + ["dead"]
     assert dead(jobs) == [(ids[0], ATTEMPTS, None)]
 
 
-def test_message_whose_lease_runs_out_25_times_is_a_dead_letter(jobs: Connection[Any]) -> None:
+def test_message_whose_lease_runs_out_25_times_is_a_dead_letter(jobs: Connection) -> None:
     ids = send(jobs, 1)
     for attempt in range(ATTEMPTS):
         assert column(jobs, "select attempt from spanmq.receive('jobs', 10, 0)") == [attempt + 1]
@@ -49,7 +49,7 @@ def test_message_whose_lease_runs_out_25_times_is_a_dead_letter(jobs: Connection
 
 
 @pytest.mark.parametrize("policy", ["{}", '{"ordered": true}', '{"lease": 60}'])
-def test_message_that_kills_its_worker_takes_no_other_along(jobs: Connection[Any], policy: str) -> None:
+def test_message_that_kills_its_worker_takes_no_other_along(jobs: Connection, policy: str) -> None:
     jobs.execute("select spanmq.set_policy('jobs', %s)", [policy])
     headers = ["""'{"x-pgmq-group": "a"}'::jsonb""", """'{"x-pgmq-group": "b"}'::jsonb"""]
     ids = column(
@@ -69,7 +69,7 @@ def test_message_that_kills_its_worker_takes_no_other_along(jobs: Connection[Any
     assert dead(jobs) == [(ids[0], ATTEMPTS, "LeaseExpired")]
 
 
-def test_pgmq_reads_without_a_limit(jobs: Connection[Any]) -> None:
+def test_pgmq_reads_without_a_limit(jobs: Connection) -> None:
     ids = send(jobs, 2)
     for attempt in range(ATTEMPTS + 5):
         assert column(jobs, "select read_ct from pgmq.read('jobs', 0, 2)") == [attempt + 1] * 2
@@ -78,7 +78,7 @@ def test_pgmq_reads_without_a_limit(jobs: Connection[Any]) -> None:
     assert column(jobs, "select msg_id from pgmq.pop('jobs', 2)") == ids
 
 
-def test_policy_can_set_no_limit(jobs: Connection[Any]) -> None:
+def test_policy_can_set_no_limit(jobs: Connection) -> None:
     jobs.execute("""select spanmq.set_policy('jobs', '{"max_attempts": 0}')""")
     assert column(jobs, "select spanmq.get_policy('jobs')->'max_attempts'") == [0]
     ids = send(jobs, 1)
@@ -88,7 +88,7 @@ def test_policy_can_set_no_limit(jobs: Connection[Any]) -> None:
     assert dead(jobs) == []
 
 
-def test_25_attempts_take_40_days_at_most(jobs: Connection[Any]) -> None:
+def test_25_attempts_take_40_days_at_most(jobs: Connection) -> None:
     # With jitter, a random part of each pause: 20 days in the mean.
     jobs.execute("""select spanmq.set_policy('jobs', '{"jitter": false}')""")
     ids = send(jobs, 1)

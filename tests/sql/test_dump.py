@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import Connection
 from tests.sql.conformance.listening import listening
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.queue import column
+from tests.sql.queue import Connection, column
 
 from spanmq import embedded, schema
 
@@ -86,7 +85,7 @@ POLICIES = {
 }
 
 
-def maintain(connection: Connection[Any]) -> list[Any]:
+def maintain(connection: Connection) -> list[Any]:
     """Keep house until there is nothing to do; a first call may only note what a later one waits for."""
     done: list[Any] = []
     while rows := [

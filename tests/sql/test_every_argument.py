@@ -8,16 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.sql.queue import Connection
+from tests.sql.rights import BY_NAME, BY_TYPE, functions
 
 from spanmq.errors import ServerError, from_driver
 
-FUNCTIONS = """
-select p.pronamespace::regnamespace || '.' || p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
-       array(select format_type(t, null) from unnest(p.proargtypes) with ordinality u (t, i) order by i)
-from pg_proc p
-where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace) and p.prorettype <> 'trigger'::regtype
-order by p.oid::regprocedure::text
-"""
 HOSTILE = """'x"''); drop table pgmq.a_orders; --'"""
 WRONG = {
     "text": ("null", "''", HOSTILE, "'nope'", "repeat('é', 40)", r"E'\\'"),
@@ -30,34 +25,26 @@ WRONG = {
     "uuid": ("null",),
     "int8multirange": ("null", "'{}'", "'{(,)}'"),
 }
+# Where another value than in other tests is the right one.
 RIGHT = {
-    "text": "'orders'",
-    "integer": "1",
-    "bigint": "1",
-    "double precision": "1",
-    "jsonb": "'{}'",
-    "boolean": "false",
-    "timestamp with time zone": "now()",
-    "uuid": "'00000000-0000-0000-0000-000000000001'",
-    "int8multirange": "'{[1,2)}'",
-}
-# Where another value than that of the type is the right one.
-RIGHT_NAMED = {
-    "max_poll_seconds": "0",
     "time_zone": "'UTC'",
     "cron": "'0 0 1 1 *'",
     "category": "'BUSINESS'",
-    "table_name": "'orders'",
     "of_table": "'archive'",
     "here": "(select here from spanmq.archive_position('orders'))",
     "base": "(select here from spanmq.archive_position('orders'))",
-    "verb": "'send'",
     "role": "current_user::text",
     "lease_id": "(select max(lease_id) from spanmq_core.held)",
+    "run_id": "1",
+    "receiver": "'00000000-0000-0000-0000-000000000001'",
 }
 # So that workers can share the four thousand calls out.
 PARTS = 12
 LONGEST = {"max_poll_seconds": "0", "poll_interval_ms": "1"}
+
+
+def right_value(name: str, kind: str) -> str:
+    return (RIGHT.get(name) or BY_NAME.get(name) or BY_TYPE[kind]).format(queue="orders")
 
 
 def wrong_values(name: str, kind: str) -> list[str]:
@@ -66,25 +53,19 @@ def wrong_values(name: str, kind: str) -> list[str]:
     if not kind.endswith("[]"):
         return list(WRONG[kind])
     one = kind.removesuffix("[]")
-    return ["null", "'{}'", "'{null}'", f"array[{RIGHT[one]}, null, {RIGHT[one]}]"] + [
-        f"array[{each}]" for each in WRONG[one] if each != "null"
-    ]
+    among = f"array[{right_value('', one)}, null, {right_value('', one)}]"
+    return ["null", "'{}'", "'{null}'", among, *(f"array[{each}]" for each in WRONG[one] if each != "null")]
 
 
-def right_value(name: str, kind: str) -> str:
-    if kind.endswith("[]"):
-        return f"array[{RIGHT[kind.removesuffix('[]')]}]"
-    return RIGHT_NAMED.get(name, RIGHT[kind])
-
-
-def calls(function: str, names: list[str], kinds: list[str]) -> list[str]:
+def wrong_calls(schema: str, function: str, names: list[str], kinds: list[str]) -> list[str]:
     given = list(zip(names, kinds, strict=True))
+    right = [right_value(*each) for each in given]
     every = []
-    for place, (name, kind) in enumerate(given):
-        for wrong in wrong_values(name, kind):
-            values = [wrong if i == place else right_value(*each) for i, each in enumerate(given)]
+    for place, each in enumerate(given):
+        for wrong in wrong_values(*each):
+            values = [*right[:place], wrong, *right[place + 1 :]]
             typed = ", ".join(f"({value})::{kind}" for value, kind in zip(values, kinds, strict=True))
-            every.append(f"select * from {function}({typed})")
+            every.append(f"select * from {schema}.{function}({typed})")
     return every
 
 
@@ -102,13 +83,11 @@ def orders(database: str) -> Any:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_wrong_argument_is_a_typed_error_or_harmless(
-    orders: psycopg.Connection[Any], part: int
-) -> None:
-    functions = orders.execute(FUNCTIONS.encode()).fetchall()
-    assert len(functions) > 150
+def test_every_wrong_argument_is_a_typed_error_or_harmless(orders: Connection, part: int) -> None:
+    every = functions(orders)
+    assert len(every) > 150
     problems = []
-    for call in [call for function in functions[part::PARTS] for call in calls(*function)]:
+    for call in [each for function in every[part::PARTS] for each in wrong_calls(*function)]:
         try:
             with orders.transaction(force_rollback=True):
                 orders.execute(call.encode())

@@ -1,10 +1,9 @@
 """The failures of many messages at once are those that `failures` tells of each."""
 
 import random
-from typing import Any
 
 import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 SETTLE = (
     "select count(*) from (select lease_id, array_agg(msg_id) as ids from spanmq.receive('jobs', %s)"
@@ -15,11 +14,11 @@ STORY = "attempt, failed_at, outcome, category, error, error_class, traceback, w
 
 
 @pytest.fixture(autouse=True)
-def fill(jobs: Connection[Any]) -> None:
+def fill(jobs: Connection) -> None:
     jobs.execute("select pgmq.send('jobs', to_jsonb(i)) from generate_series(1, 600) i")
 
 
-def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) -> None:
+def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection) -> None:
     chance = random.Random(5)
     # One that they share, before they have become runs of their own.
     jobs.execute(SETTLE.format("nack", ", retry_in => 0").encode(), [600, "shared"])
@@ -41,7 +40,7 @@ def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection[Any]) ->
     assert (deaths.fetchone() or [0])[0] > 100
 
 
-def test_extent_holds_all_failures(jobs: Connection[Any]) -> None:
+def test_extent_holds_all_failures(jobs: Connection) -> None:
     extent = "select first_id, last_id from spanmq.failure_extent('jobs')"
     assert jobs.execute(extent).fetchone() == (None, None)
     jobs.execute(SETTLE.format("nack", ", retry_in => 60").encode(), [100, "bad"])

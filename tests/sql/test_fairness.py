@@ -3,25 +3,22 @@
 Proved by what is delivered and by pages touched, not by time.
 """
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
 from tests.sql.cost.counts import pages_touched as pages
-from tests.sql.queue import column
+from tests.sql.queue import Connection, column
 
 FREE, LONG = 40, 3000
 PAGES = 3000
 
 
 @pytest.fixture
-def orders(connection: Connection[Any]) -> Connection[Any]:
+def orders(connection: Connection) -> Connection:
     connection.execute("select pgmq.create('orders')")
     connection.execute("select spanmq.set_policy('orders', '{\"ordered\": true}')")
     return connection
 
 
-def send(connection: Connection[Any], n: int, group: str) -> None:
+def send(connection: Connection, n: int, group: str) -> None:
     """Send n messages; `group` is an SQL expression over their number i."""
     connection.execute(
         "select count(*) from pgmq.send_batch('orders', array(select '1'::jsonb from generate_series(1, %s)),"
@@ -31,7 +28,7 @@ def send(connection: Connection[Any], n: int, group: str) -> None:
 
 
 @pytest.mark.parametrize("quantity", [1, 4, 10])
-def test_no_group_waits_because_another_has_a_long_backlog(orders: Connection[Any], quantity: int) -> None:
+def test_no_group_waits_because_another_has_a_long_backlog(orders: Connection, quantity: int) -> None:
     send(orders, LONG, "'long'")
     send(orders, FREE, "'g' || i")
     seen: set[str] = set()
@@ -48,7 +45,7 @@ def test_no_group_waits_because_another_has_a_long_backlog(orders: Connection[An
     assert column(orders, "select count(*) from pgmq.q_orders") >= [LONG - quantity * claims]
 
 
-def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
+def test_the_oldest_group_is_served_too(orders: Connection) -> None:
     send(orders, 20, "'old'")
     send(orders, 1000, "'g' || i")
     for _ in range(20):
@@ -60,7 +57,7 @@ def test_the_oldest_group_is_served_too(orders: Connection[Any]) -> None:
     ) == [0]
 
 
-def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any]) -> None:
+def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection) -> None:
     def cost(backlog: int) -> int:
         send(orders, 1, "'blocked'")
         assert len(column(orders, "select msg_id from spanmq.receive('orders', 1, 3600)")) == 1
@@ -74,7 +71,7 @@ def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection[Any
 
 
 def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
-    orders: Connection[Any],
+    orders: Connection,
 ) -> None:
     send(orders, 2000, "'g' || i")
     send(orders, 2000, "'g' || i")
@@ -100,7 +97,7 @@ def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
     assert seen <= set(free) | {each + 2000 for each in free}
 
 
-def test_100_000_groups_cost_a_claim_no_more_than_1000(orders: Connection[Any]) -> None:
+def test_100_000_groups_cost_a_claim_no_more_than_1000(orders: Connection) -> None:
     send(orders, 1000, "'g' || i")
     few = pages(orders, "select * from spanmq.receive('orders', 10, 30)")
     send(orders, 99_000, "'h' || i")

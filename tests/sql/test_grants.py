@@ -4,9 +4,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
-from tests.sql.queue import column, one, rows, sqlstate_of
+from tests.sql.queue import Connection, column, one, rows, sqlstate_of
 
 ROLE = "spanmq_test_granted"
 OTHER = "spanmq_test_other"
@@ -14,13 +13,13 @@ SEND = "select pgmq.send('jobs', '1')"
 
 
 @pytest.fixture
-def roles(jobs: Connection[Any]) -> Connection[Any]:
+def roles(jobs: Connection) -> Connection:
     """A queue `jobs`, and two roles without any right."""
     jobs.execute(f"create role {ROLE}; create role {OTHER}".encode())
     return jobs
 
 
-def outcome(connection: Connection[Any], call: str, role: str = ROLE) -> str:
+def outcome(connection: Connection, call: str, role: str = ROLE) -> str:
     """Return how a call of a role ends: an SQLSTATE, or ok. What it did is rolled back."""
     try:
         as_role(connection, f"select * from {qualified(call)}", role)
@@ -29,25 +28,25 @@ def outcome(connection: Connection[Any], call: str, role: str = ROLE) -> str:
     return "ok"
 
 
-def as_role(connection: Connection[Any], query: str, role: str = ROLE) -> list[Any]:
+def as_role(connection: Connection, query: str, role: str = ROLE) -> list[Any]:
     with connection.transaction(force_rollback=True):
         connection.execute(f"set local role {role}".encode())
         return connection.execute(query.encode()).fetchall()
 
 
-def give(connection: Connection[Any], verb: str, role: str = ROLE, queue: str = "jobs") -> None:
+def give(connection: Connection, verb: str, role: str = ROLE, queue: str = "jobs") -> None:
     connection.execute("select spanmq.grant_queue(%s, %s, %s)", [role, queue, verb])
 
 
-def take(connection: Connection[Any], verb: str, role: str = ROLE) -> bool:
+def take(connection: Connection, verb: str, role: str = ROLE) -> bool:
     return bool(one(connection, "select spanmq.revoke_queue(%s, 'jobs', %s)", role, verb))
 
 
-def grants(connection: Connection[Any], queue: str | None = "jobs") -> list[Any]:
+def grants(connection: Connection, queue: str | None = "jobs") -> list[Any]:
     return rows(connection, "select * from spanmq.list_grants(%s)", queue)
 
 
-def test_grants_are_listed_without_what_others_include(roles: Connection[Any]) -> None:
+def test_grants_are_listed_without_what_others_include(roles: Connection) -> None:
     give(roles, "look")
     give(roles, "receive")
     give(roles, "receive")
@@ -73,7 +72,7 @@ def test_grants_are_listed_without_what_others_include(roles: Connection[Any]) -
 )
 @pytest.mark.parametrize("where", ["queue", "all"])
 def test_revoking_a_verb_takes_what_it_includes_and_what_includes_it(
-    roles: Connection[Any], granted: str, revoked: str, left: list[str], where: str
+    roles: Connection, granted: str, revoked: str, left: list[str], where: str
 ) -> None:
     name = None if where == "all" else "jobs"
     of_queue = "" if where == "all" else "'jobs', "
@@ -88,7 +87,7 @@ def test_revoking_a_verb_takes_what_it_includes_and_what_includes_it(
         assert one(roles, query, ROLE, f"pgmq.{relation}") is can_look
 
 
-def test_right_to_look_at_all_stays_with_that_at_one(roles: Connection[Any]) -> None:
+def test_right_to_look_at_all_stays_with_that_at_one(roles: Connection) -> None:
     rows(roles, "select spanmq.grant_all(%s, 'look')", ROLE)
     give(roles, "look")
     rows(roles, "select spanmq.revoke_all(%s, 'look')", ROLE)
@@ -98,7 +97,7 @@ def test_right_to_look_at_all_stays_with_that_at_one(roles: Connection[Any]) -> 
     assert as_role(roles, "select count(*) from pgmq.q_jobs") == [(0,)]
 
 
-def test_function_of_two_verbs_stays_with_the_one_that_is_left(roles: Connection[Any]) -> None:
+def test_function_of_two_verbs_stays_with_the_one_that_is_left(roles: Connection) -> None:
     rows(roles, "select spanmq.schedule('tick', 'jobs', '* * * * *', '1')")
     plan = "select spanmq.plan_schedule('tick', now(), array[now()], now())"
     for left, revoked in (("send", "maintain"), ("maintain", "send")):
@@ -107,7 +106,7 @@ def test_function_of_two_verbs_stays_with_the_one_that_is_left(roles: Connection
         assert as_role(roles, plan) == [(False,)]
 
 
-def test_maker_of_a_queue_manages_it_and_may_grant_it(roles: Connection[Any]) -> None:
+def test_maker_of_a_queue_manages_it_and_may_grant_it(roles: Connection) -> None:
     rows(roles, "select spanmq.grant_create(%s)", ROLE)
     roles.execute(f"set local role {ROLE}".encode())
     rows(roles, "select pgmq.create('own')")
@@ -119,14 +118,14 @@ def test_maker_of_a_queue_manages_it_and_may_grant_it(roles: Connection[Any]) ->
     assert as_role(roles, "select pgmq.drop_queue('own')", OTHER) == [(True,)]
 
 
-def test_queue_of_the_same_name_is_another(roles: Connection[Any]) -> None:
+def test_queue_of_the_same_name_is_another(roles: Connection) -> None:
     give(roles, "manage")
     rows(roles, "select pgmq.drop_queue('jobs'), pgmq.create('jobs')")
     assert grants(roles) == []
     assert outcome(roles, "send('jobs', '1')") == "42P01"
 
 
-def test_right_by_another_way_stays_and_is_reported(roles: Connection[Any]) -> None:
+def test_right_by_another_way_stays_and_is_reported(roles: Connection) -> None:
     give(roles, "send")
     give(roles, "send", "public")
     assert take(roles, "send") is False
@@ -138,14 +137,14 @@ def test_right_by_another_way_stays_and_is_reported(roles: Connection[Any]) -> N
     assert outcome(roles, "send('jobs', '1')") == "ok"
 
 
-def test_role_with_rights_can_be_dropped(roles: Connection[Any]) -> None:
+def test_role_with_rights_can_be_dropped(roles: Connection) -> None:
     give(roles, "manage")
     rows(roles, "select spanmq.grant_all(%s, 'look')", ROLE)
     roles.execute(f"drop owned by {ROLE}; drop role {ROLE}".encode())
     assert grants(roles, None) == []
 
 
-def test_queue_does_not_exist_for_a_role_without_a_right_on_it(roles: Connection[Any]) -> None:
+def test_queue_does_not_exist_for_a_role_without_a_right_on_it(roles: Connection) -> None:
     roles.execute(
         "select pgmq.create('others'), pgmq.bind_topic('a.b', 'jobs'), pgmq.enable_notify_insert('jobs'),"
         " spanmq.schedule('tick', 'jobs', '* * * * *', '1'), pgmq.send('jobs', '1'), spanmq.maintain(),"
@@ -177,29 +176,10 @@ def test_queue_does_not_exist_for_a_role_without_a_right_on_it(roles: Connection
         assert outcome(roles, call) == "42501", call
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sqlstate"),
-    [
-        ("'nobody_there', 'jobs', 'send'", "MQ002"),
-        ("null, 'jobs', 'send'", "MQ002"),
-        ("'', 'jobs', 'send'", "MQ002"),
-        ("'spanmq_test_other', 'jobs', 'read'", "MQ002"),
-        ("'spanmq_test_other', 'jobs', 'create'", "MQ002"),
-        ("'spanmq_test_other', 'jobs', null", "MQ002"),
-        ("'public', 'jobs', 'manage'", "MQ002"),
-        ("'spanmq_test_other', 'nojobs', 'send'", "42P01"),
-        ("'x; drop table spanmq_core.held', 'jobs', 'send'", "MQ002"),
-    ],
-)
-def test_what_can_t_be_granted_is_refused(roles: Connection[Any], arguments: str, sqlstate: str) -> None:
-    assert sqlstate_of(roles, f"select spanmq.grant_queue({arguments})") == sqlstate
-    assert grants(roles) == []
-
-
 # Topics.
 
 
-def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connection[Any]) -> None:
+def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connection) -> None:
     roles.execute("select pgmq.create('hidden')")
     roles.execute("select pgmq.bind_topic('a.*', 'hidden'), pgmq.bind_topic('a.*', 'jobs')")
     give(roles, "send")
@@ -209,7 +189,7 @@ def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connecti
     assert column(roles, "select pgmq.send_topic('a.b', '1')") == [2]
 
 
-def test_binding_needs_the_right_to_manage_all_and_unbinding_the_queue(roles: Connection[Any]) -> None:
+def test_binding_needs_the_right_to_manage_all_and_unbinding_the_queue(roles: Connection) -> None:
     roles.execute("select pgmq.bind_topic('#', 'jobs')")
     give(roles, "manage")
     assert outcome(roles, "bind_topic('#', 'jobs')") == "42501"

@@ -1,48 +1,43 @@
 """What a simplification would break first: notes of settled messages, rests of runs."""
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
+from tests.sql.queue import Connection
 
 
 @pytest.mark.parametrize(
     "take", ["read('jobs', 30, 10)", "receive('jobs', 10)", "read_grouped('jobs', 30, 10)", "pop('jobs', 10)"]
 )
-def test_what_left_a_lease_does_not_come_back_when_it_ends(connection: Connection[Any], take: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
-    connection.execute("select pgmq.read('jobs', 0, 6)")
-    connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
-    left = [row[0] for row in connection.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()]
+def test_what_left_a_lease_does_not_come_back_when_it_ends(jobs: Connection, take: str) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
+    jobs.execute("select pgmq.read('jobs', 0, 6)")
+    jobs.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
+    left = [row[0] for row in jobs.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()]
     assert left == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize("take", ["read('jobs', 30, 3)", "receive('jobs', 3)", "pop('jobs', 3)"])
-def test_what_left_a_lease_does_not_count_as_taken(connection: Connection[Any], take: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
-    connection.execute("select pgmq.read('jobs', 0, 6)")
-    connection.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
-    rows = connection.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()
+def test_what_left_a_lease_does_not_count_as_taken(jobs: Connection, take: str) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[6]))")
+    jobs.execute("select pgmq.read('jobs', 0, 6)")
+    jobs.execute("select pgmq.delete('jobs', 2), pgmq.delete('jobs', 5)")
+    rows = jobs.execute(f"select msg_id from {qualified(take)}".encode()).fetchall()
     assert [row[0] for row in rows] == [1, 3, 4]
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 255])
-def test_claims_in_small_bites_give_every_message_once(connection: Connection[Any], size: int) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
+def test_claims_in_small_bites_give_every_message_once(jobs: Connection, size: int) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
     # Gaps, so that there are many short runs.
-    connection.execute("select pgmq.delete('jobs', array(select generate_series(3, 600, 7)))")
-    left = {row[0] for row in connection.execute("select msg_id from pgmq.q_jobs").fetchall()}
+    jobs.execute("select pgmq.delete('jobs', array(select generate_series(3, 600, 7)))")
+    left = {row[0] for row in jobs.execute("select msg_id from pgmq.q_jobs").fetchall()}
     got: list[int] = []
-    while rows := connection.execute("select msg_id from pgmq.pop('jobs', %s)", [size]).fetchall():
+    while rows := jobs.execute("select msg_id from pgmq.pop('jobs', %s)", [size]).fetchall():
         got += [row[0] for row in rows]
     assert got == sorted(left)
 
 
-def test_messages_that_came_back_come_in_order(jobs: Connection[Any]) -> None:
+def test_messages_that_came_back_come_in_order(jobs: Connection) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[60]))")
     # Every third message comes back by itself.
     jobs.execute("create temp table lease as select max(lease_id) as id from spanmq.receive('jobs', 60)")

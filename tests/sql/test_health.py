@@ -6,19 +6,19 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.patience import WAIT_SECONDS
+from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
 
-def health(connection: Connection[Any], queue: str = "jobs") -> dict[str, Any]:
+def health(connection: Connection, queue: str = "jobs") -> dict[str, Any]:
     cursor = connection.execute("select * from spanmq.health() where queue = %s", [queue])
     names = [column.name for column in cursor.description or ()]
     (row,) = cursor.fetchall()
     return dict(zip(names, row, strict=True))
 
 
-def finding(connection: Connection[Any], check: str, arguments: str = "") -> tuple[str, str]:
+def finding(connection: Connection, check: str, arguments: str = "") -> tuple[str, str]:
     row = connection.execute(
         f"select level, finding from spanmq.doctor({arguments}) where check_name = %s".encode(), [check]
     ).fetchone()
@@ -26,68 +26,62 @@ def finding(connection: Connection[Any], check: str, arguments: str = "") -> tup
     return row[0], row[1]
 
 
-def test_messages_are_counted_by_state(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    assert health(connection)["backlog"] == 0
-    assert health(connection)["oldest_ready_seconds"] is None
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[100]))")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[7]), 3600)")
+def test_messages_are_counted_by_state(jobs: Connection) -> None:
+    assert health(jobs)["backlog"] == 0
+    assert health(jobs)["oldest_ready_seconds"] is None
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[100]))")
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[7]), 3600)")
     # 30 leased in two leases, of which 3 left one by one; 5 whose lease ran out; 4 hidden after a delivery.
-    connection.execute("select spanmq.receive('jobs', 5, 0)")
-    expired = connection.execute("select count(*) from spanmq.receive('jobs', 20, 600)").fetchone()
-    connection.execute("select spanmq.receive('jobs', 10, 600)")
+    jobs.execute("select spanmq.receive('jobs', 5, 0)")
+    expired = jobs.execute("select count(*) from spanmq.receive('jobs', 20, 600)").fetchone()
+    jobs.execute("select spanmq.receive('jobs', 10, 600)")
     assert expired == (20,)
-    connection.execute("select pgmq.delete('jobs', array[7, 9, 11])")
-    connection.execute("select pgmq.set_vt('jobs', array[25, 26, 27, 28], 3600)")
-    found = health(connection)
+    jobs.execute("select pgmq.delete('jobs', array[7, 9, 11])")
+    jobs.execute("select pgmq.set_vt('jobs', array[25, 26, 27, 28], 3600)")
+    found = health(jobs)
     expected = {"backlog": 104, "visible": 70, "in_flight": 23, "delayed": 7, "failed": 4, "receivers": 2}
     assert {name: found[name] for name in expected} == expected
     assert 0 <= found["oldest_lease_seconds"] < 600
     assert 0 <= found["oldest_ready_seconds"] < 600
     query = "select queue_length, queue_visible_length from pgmq.metrics('jobs')"
-    assert connection.execute(query).fetchone() == (found["backlog"], found["visible"])
+    assert jobs.execute(query).fetchone() == (found["backlog"], found["visible"])
 
 
-def test_lease_that_ran_out_is_visible_since_then(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select spanmq.receive('jobs', 1, 600)")
-    connection.execute("update spanmq_core.held set vt = now() - interval '100 s'")
-    found = health(connection)
+def test_lease_that_ran_out_is_visible_since_then(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1')")
+    jobs.execute("select spanmq.receive('jobs', 1, 600)")
+    jobs.execute("update spanmq_core.held set vt = now() - interval '100 s'")
+    found = health(jobs)
     assert (found["visible"], found["in_flight"], found["receivers"]) == (1, 0, 0)
     assert 99 < found["oldest_ready_seconds"] < 700
 
 
-def test_dead_letters_are_counted(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
-    leases = connection.execute("select msg_id, lease_id from spanmq.receive('jobs', 10)").fetchall()
+def test_dead_letters_are_counted(jobs: Connection) -> None:
+    jobs.execute("select pgmq.create('others')")
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
+    leases = jobs.execute("select msg_id, lease_id from spanmq.receive('jobs', 10)").fetchall()
     ids = [row[0] for row in leases]
-    connection.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
-    connection.execute(
-        "select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]]
-    )
-    connection.execute(
-        "update spanmq_core.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1"
-    )
-    found = health(connection)
+    jobs.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
+    jobs.execute("select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]])
+    jobs.execute("update spanmq_core.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1")
+    found = health(jobs)
     names = ("backlog", "dead", "dead_per_minute", "failed", "in_flight")
     assert [found[name] for name in names] == [6, 4, 3, 2, 4]
-    assert health(connection, "others")["dead"] == 0
+    assert health(jobs, "others")["dead"] == 0
 
 
-def test_health_costs_the_same_whatever_waits(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
-    few = pages_touched(connection, "select * from spanmq.health()")
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
-    many = pages_touched(connection, "select * from spanmq.health()")
+def test_health_costs_the_same_whatever_waits(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
+    few = pages_touched(jobs, "select * from spanmq.health()")
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
+    many = pages_touched(jobs, "select * from spanmq.health()")
     # 2,560 runs more, and not the hundred pages of their messages.
     assert 0 < logs(many) < logs(few) + 10, (few, many)
     assert sum(many.values()) < sum(few.values()) + 100, (few, many)
-    assert logs(pages_touched(connection, "select count(*) from pgmq.q_jobs")) > 100
+    assert logs(pages_touched(jobs, "select count(*) from pgmq.q_jobs")) > 100
 
 
-def pages_touched(connection: Connection[Any], query: LiteralString) -> dict[str, int]:
+def pages_touched(connection: Connection, query: LiteralString) -> dict[str, int]:
     """Give how many pages of each relation of ours a query looks at: those of catalogues depend on others."""
     pages = """
         select c.relname, pg_stat_get_xact_blocks_fetched(c.oid) from pg_class c
@@ -108,13 +102,10 @@ def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
     with Race(database) as race:
         race.send(4)
         race.main.rows("select pgmq.create('others')")
-        one, two, three = race.open(), race.open(), race.open()
-        one.begin()
+        one, two, three = race.begun(), race.open(), race.open()
         one.rows("lock table pgmq.a_jobs in access exclusive mode")
-        archives = two.later("select pgmq.archive('jobs', 1::bigint), pgmq.archive('jobs', 256::bigint)")
-        assert archives.waits()
-        deletes = three.later("select pgmq.delete('jobs', array[256]::bigint[])")
-        assert deletes.waits()
+        archives = two.waiting("select pgmq.archive('jobs', 1::bigint), pgmq.archive('jobs', 256::bigint)")
+        deletes = three.waiting("select pgmq.delete('jobs', array[256]::bigint[])")
         assert health(race.main.connection)["waiting_sessions"] == 2
         assert health(race.main.connection, "others")["waiting_sessions"] == 1
         age = "select extract(epoch from clock_timestamp() - xact_start) from pg_stat_activity where pid = %s"
@@ -130,7 +121,7 @@ def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
 # Statistics
 
 
-def sample(connection: Connection[Any], queue: str = "jobs") -> list[Any]:
+def sample(connection: Connection, queue: str = "jobs") -> list[Any]:
     """Let a minute be over since the last sample, and take one; give all samples."""
     connection.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '61 s'")
     connection.execute("select * from spanmq.maintain(100)")
@@ -139,78 +130,61 @@ def sample(connection: Connection[Any], queue: str = "jobs") -> list[Any]:
     ).fetchall()
 
 
-def test_maintain_keeps_statistics(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('idle')")
-    connection.execute("select * from spanmq.maintain(100)")
-    assert sample(connection) == []
-    connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
-    assert sample(connection) == [(10, 0, 0, 0, 0, 10, 0)]
-    leases = connection.execute("select msg_id, lease_id from spanmq.receive('jobs', 6)").fetchall()
+def test_maintain_keeps_statistics(jobs: Connection) -> None:
+    jobs.execute("select pgmq.create('idle')")
+    jobs.execute("select * from spanmq.maintain(100)")
+    assert sample(jobs) == []
+    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[10]))")
+    assert sample(jobs) == [(10, 0, 0, 0, 0, 10, 0)]
+    leases = jobs.execute("select msg_id, lease_id from spanmq.receive('jobs', 6)").fetchall()
     ids, lease = [row[0] for row in leases], leases[0][1]
-    connection.execute("select spanmq.ack('jobs', %s, %s::bigint[])", [lease, ids[:3]])
-    connection.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [lease, ids[3:4]])
-    connection.execute("select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [lease, ids[4:5]])
+    jobs.execute("select spanmq.ack('jobs', %s, %s::bigint[])", [lease, ids[:3]])
+    jobs.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [lease, ids[3:4]])
+    jobs.execute("select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [lease, ids[4:5]])
     # In this one transaction now() stands still, and the failures are older than the sample before.
-    connection.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '1 s'")
-    assert sample(connection)[1:] == [(0, 6, 3, 2, 1, 6, 1)]
+    jobs.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '1 s'")
+    assert sample(jobs)[1:] == [(0, 6, 3, 2, 1, 6, 1)]
     # Within a minute nothing is sampled; an empty, idle queue has no rows.
-    connection.execute("select * from spanmq.maintain(100)")
-    assert len(sample(connection)) == 3
-    assert connection.execute("select * from spanmq.statistics('idle')").fetchall() == []
-    assert connection.execute("select * from spanmq.statistics('jobs', 1e-6)").fetchall() == []
+    jobs.execute("select * from spanmq.maintain(100)")
+    assert len(sample(jobs)) == 3
+    assert jobs.execute("select * from spanmq.statistics('idle')").fetchall() == []
+    assert jobs.execute("select * from spanmq.statistics('jobs', 1e-6)").fetchall() == []
 
 
-def test_a_second_maintain_within_the_minute_takes_no_sample(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+def test_a_second_maintain_within_the_minute_takes_no_sample(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1')")
     for _ in range(3):
-        connection.execute("select * from spanmq.maintain(100)")
-    assert connection.execute("select * from spanmq.statistics('jobs')").fetchall() == []
+        jobs.execute("select * from spanmq.maintain(100)")
+    assert jobs.execute("select * from spanmq.statistics('jobs')").fetchall() == []
 
 
-def test_statistics_are_kept_for_three_days(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from spanmq.maintain(100)")
-    connection.execute(
+def test_statistics_are_kept_for_three_days(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1')")
+    jobs.execute("select * from spanmq.maintain(100)")
+    jobs.execute(
         "insert into spanmq_core.statistics"
         " select q.queue_id, now() - h * interval '1 hour', 60, 0, 0, 0, 0, 0, 0, 0, 0"
         " from spanmq_core.queue q, generate_series(1, 1100) h"
     )
-    sample(connection)
+    sample(jobs)
     kept = "select count(*), max(now() - sampled_at) < interval '3 days' from spanmq_core.statistics"
-    assert connection.execute(kept).fetchone() == (1101 - 1000, False)
-    sample(connection)
-    assert connection.execute(kept).fetchone() == (71 + 2, True)
+    assert jobs.execute(kept).fetchone() == (1101 - 1000, False)
+    sample(jobs)
+    assert jobs.execute(kept).fetchone() == (71 + 2, True)
 
 
-def test_clock_that_was_set_back_does_not_end_the_statistics(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from spanmq.maintain(100)")
-    connection.execute("update spanmq_core.sample set sampled_at = sampled_at + interval '1 day'")
-    connection.execute("select * from spanmq.maintain(100)")
-    assert len(sample(connection)) == 1
-
-
-def test_statistics_go_with_their_queue(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    connection.execute("select * from spanmq.maintain(100)")
-    sample(connection)
-    connection.execute("select pgmq.drop_queue('jobs')")
-    assert connection.execute("select count(*) from spanmq_core.statistics").fetchone() == (0,)
-    assert connection.execute("select count(*) from spanmq_core.sample").fetchone() == (0,)
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "'NaN'", "null"])
-def test_seconds_of_statistics_are_positive(connection: Connection[Any], seconds: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    with pytest.raises(psycopg.Error) as raised, connection.transaction():
-        connection.execute(f"select spanmq.statistics('jobs', {seconds})".encode())
-    assert raised.value.sqlstate == "MQ002"
+def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -> None:
+    jobs.execute("select pgmq.send('jobs', '1')")
+    jobs.execute("select * from spanmq.maintain(100)")
+    jobs.execute("update spanmq_core.sample set sampled_at = sampled_at + interval '1 day'")
+    jobs.execute("select * from spanmq.maintain(100)")
+    assert len(sample(jobs)) == 1
 
 
 # Doctor
 
 
-def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection[Any]) -> None:
+def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
     rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
     assert len({row[0] for row in rows}) == len(rows) == 15
     assert all(found for _, _, found, _ in rows)
@@ -218,7 +192,7 @@ def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Conne
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
 
 
-def test_clock_and_connections_are_compared(connection: Connection[Any]) -> None:
+def test_clock_and_connections_are_compared(connection: Connection) -> None:
     assert finding(connection, "clock") == ("ok", "not compared")
     assert finding(connection, "clock", "clock_timestamp()")[0] == "ok"
     assert finding(connection, "clock", "clock_timestamp() - interval '10 s'")[0] == "warning"
@@ -228,7 +202,7 @@ def test_clock_and_connections_are_compared(connection: Connection[Any]) -> None
         finding(connection, "connections", "connections => 0")
 
 
-def test_settings_are_looked_at(connection: Connection[Any]) -> None:
+def test_settings_are_looked_at(connection: Connection) -> None:
     assert finding(connection, "deadlock_timeout")[0] == "ok"
     connection.execute("set local deadlock_timeout = '20ms'")
     assert finding(connection, "deadlock_timeout") == ("warning", "20ms")
@@ -244,7 +218,7 @@ def test_settings_are_looked_at(connection: Connection[Any]) -> None:
     assert finding(connection, "autovacuum") == ("problem", "it is switched off for the state of messages")
 
 
-def test_missing_maintenance_is_found(connection: Connection[Any]) -> None:
+def test_missing_maintenance_is_found(connection: Connection) -> None:
     assert finding(connection, "maintenance")[0] == "ok"
     connection.execute("select pgmq.create('jobs')")
     assert finding(connection, "maintenance") == ("ok", "maintain() has not run yet")
@@ -254,22 +228,22 @@ def test_missing_maintenance_is_found(connection: Connection[Any]) -> None:
     assert finding(connection, "maintenance")[0] == "ok"
 
 
-def test_stuck_and_abandoned_leases_are_found(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
-    connection.execute("select pgmq.send('jobs', '1'), pgmq.send('others', '1')")
-    connection.execute("select spanmq.receive('jobs', 1, 7200)")
-    connection.execute("select spanmq.receive('others', 1, 600)")
-    assert finding(connection, "leases")[0] == "ok"
-    connection.execute("update spanmq_core.held set last_read_at = last_read_at - interval '61 minutes'")
-    level, found = finding(connection, "leases")
+def test_stuck_and_abandoned_leases_are_found(jobs: Connection) -> None:
+    jobs.execute("select pgmq.create('others')")
+    jobs.execute("select pgmq.send('jobs', '1'), pgmq.send('others', '1')")
+    jobs.execute("select spanmq.receive('jobs', 1, 7200)")
+    jobs.execute("select spanmq.receive('others', 1, 600)")
+    assert finding(jobs, "leases")[0] == "ok"
+    jobs.execute("update spanmq_core.held set last_read_at = last_read_at - interval '61 minutes'")
+    level, found = finding(jobs, "leases")
     assert level == "warning"
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
-    connection.execute("update spanmq_core.held set vt = now() - interval '6 min', last_read_at = now()")
-    _, found = finding(connection, "leases")
+    jobs.execute("update spanmq_core.held set vt = now() - interval '6 min', last_read_at = now()")
+    _, found = finding(jobs, "leases")
     assert "expired, and there is no receiver: jobs (1 messages), others (1 messages)" in found
 
 
-def test_leaking_functions_and_missing_rows_are_found(connection: Connection[Any]) -> None:
+def test_leaking_functions_and_missing_rows_are_found(connection: Connection) -> None:
     assert finding(connection, "rights")[0] == "ok"
     connection.execute("grant execute on function spanmq_core.purge(int) to public")
     assert finding(connection, "rights") == ("problem", "everybody may call spanmq_core.purge(integer)")
@@ -286,8 +260,7 @@ def test_held_snapshot_is_named(database: str) -> None:
     with Race(database) as race:
         holder = race.open()
         holder.rows("set application_name = 'report'")
-        holder.begin("repeatable read")
-        holder.rows("select 1")
+        holder.look()
         ours = f"by process {holder.pid} (report), idle in transaction"
         deadline = time.monotonic() + WAIT_SECONDS
         # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
@@ -298,7 +271,7 @@ def test_held_snapshot_is_named(database: str) -> None:
         assert ours not in finding(race.main.connection, "snapshots")[1]
 
 
-def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection[Any]) -> None:
+def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection) -> None:
     connection.execute("set local jit = on")
     assert finding(connection, "jit") == ("ok", "no call is compiled")
     connection.execute("alter function spanmq_call.metrics(text) reset jit")

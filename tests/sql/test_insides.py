@@ -1,13 +1,10 @@
 """What people see when they look into a queue: true, bounded in price, and no more than they may see."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from psycopg import Connection
 from tests.sql.cost.counts import pages_touched
+from tests.sql.queue import Connection
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
@@ -15,12 +12,11 @@ from spanmq.model import Message
 
 
 @pytest.fixture
-def client(connection: Connection[Any]) -> Client:
-    return Client(connection=connection)
+def client(jobs: Connection) -> Client:
+    return Client(connection=jobs)
 
 
 def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
-    client.queues.create("jobs")
     [found] = client.queues.count()
     assert (found.is_exact, found.backlog, found.visible) == (True, 0, 0)
     client.send_batch("jobs", list(range(100)))
@@ -38,7 +34,6 @@ def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
 
 
 def test_large_queue_is_not_counted(client: Client) -> None:
-    client.queues.create("jobs")
     for number in range(5):
         client.send("jobs", number)
     [found] = client.queues.count(most=5)
@@ -49,7 +44,6 @@ def test_large_queue_is_not_counted(client: Client) -> None:
 
 
 def test_paused_queue_is_shown_as_paused(client: Client) -> None:
-    client.queues.create("jobs")
     client.queues.create("limited")
     client.queues.set_policy("limited", max_in_flight=1)
     assert [each.is_paused for each in client.queues.count()] == [False, False]
@@ -58,7 +52,6 @@ def test_paused_queue_is_shown_as_paused(client: Client) -> None:
 
 
 def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(client: Client) -> None:
-    client.queues.create("jobs")
 
     def shown() -> set[bool]:
         [looked], [healthy], [sampled] = client.queues.count(), client.health.now(), client.health.latest()
@@ -86,7 +79,6 @@ def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
 
 
 def test_leases_are_told_oldest_first(client: Client) -> None:
-    client.queues.create("jobs")
     client.send_batch("jobs", list(range(600)))
     assert client.inspect.leases("jobs") == []
     first = client.receive("jobs", 300, lease=600)
@@ -105,7 +97,6 @@ def test_leases_are_told_oldest_first(client: Client) -> None:
 
 
 def test_groups_tell_what_they_wait_for(client: Client) -> None:
-    client.queues.create("jobs")
     client.queues.set_policy("jobs", ordered=True, dead_letter_blocks_group=True)
     for group in ("leased", "retrying", "dead", "free"):
         for number in range(3):
@@ -142,7 +133,6 @@ def test_groups_tell_what_they_wait_for(client: Client) -> None:
 
 @pytest.mark.parametrize("was", ["delayed", "retrying", "leased"])
 def test_group_that_became_due_is_listed(client: Client, was: str) -> None:
-    client.queues.create("jobs")
     client.send("jobs", 1, group="due", delay=0 if was == "delayed" else None)
     if was != "delayed":
         [message] = client.receive("jobs", 1, lease=600 if was == "retrying" else 0)
@@ -154,15 +144,13 @@ def test_group_that_became_due_is_listed(client: Client, was: str) -> None:
 
 
 def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:
-    client.queues.create("jobs")
     for number in range(201):
         client.send("jobs", number, group="long")
     [found] = client.inspect.groups("jobs")
     assert (found.messages, found.has_more) == (200, True)
 
 
-def test_segments_tell_what_is_in_them(client: Client, connection: Connection[Any]) -> None:
-    client.queues.create("jobs")
+def test_segments_tell_what_is_in_them(client: Client, connection: Connection) -> None:
     client.send_batch("jobs", list(range(20_000)))
     client.subscriptions.create("also", "jobs")
     found = client.inspect.segments("jobs")
@@ -176,8 +164,7 @@ def test_segments_tell_what_is_in_them(client: Client, connection: Connection[An
     assert client.inspect.segments("jobs", 1) == found[:1]
 
 
-def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection[Any]) -> None:
-    client.queues.create("jobs")
+def test_samples_are_added_up_in_even_steps(client: Client, connection: Connection) -> None:
     client.queues.create("others")
     # Two minutes over three steps, a half of the first and of the last; and a minute of another queue.
     connection.execute(
@@ -216,7 +203,6 @@ def test_steps_have_bounds(client: Client, seconds: float, step: float) -> None:
 
 
 def test_every_death_of_a_message_is_told(client: Client) -> None:
-    client.queues.create("jobs")
     client.send_batch("jobs", list(range(40)))
     assert client.dead_letters.show("jobs", 1) == []
     client.reject(client.receive("jobs", 40), "together")
@@ -242,7 +228,7 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
         "select * from spanmq.latest_statistics()",
     ],
 )
-def test_looking_costs_the_same_whatever_waits(connection: Connection[Any], query: str) -> None:
+def test_looking_costs_the_same_whatever_waits(connection: Connection, query: str) -> None:
     """Ten times the messages, each sent by itself, in groups of two, a tenth of them leased or delayed."""
 
     def fill(first: int, last: int) -> None:

@@ -154,9 +154,7 @@ def test_lane_stays_as_long_as_a_snapshot_knows_it(race: Race) -> None:
     known = lane_of(race)
     before = shown(race)
     sent = race.main.value(SEND, 1)
-    reader = race.open()
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader = race.looking()
     leave_segment(race)
     maintain(race)
     assert shown(race)[known or 0] == before[known or 0]
@@ -169,9 +167,7 @@ def test_lane_stays_as_long_as_a_snapshot_knows_it(race: Race) -> None:
 def test_lane_of_dropped_queue_waits_for_snapshots(race: Race) -> None:
     maintain(race)
     known = lane_of(race)
-    sender = race.open()
-    sender.begin("repeatable read")
-    sender.rows("select 1")
+    sender = race.looking()
     race.main.rows("select pgmq.drop_queue('jobs')")
     make_queue(race, "others")
     maintain(race)
@@ -185,9 +181,7 @@ def test_lane_of_dropped_queue_waits_for_snapshots(race: Race) -> None:
 
 
 def test_without_a_free_lane_everything_goes_on(race: Race) -> None:
-    holder = race.open()
-    holder.begin("repeatable read")
-    holder.rows("select 1")
+    holder = race.looking()
     race.main.rows(
         f"insert into spanmq_core.lane (lane, log_name) select lane, '' from generate_series(1, {LANES}) lane"
     )
@@ -211,8 +205,7 @@ def test_numbers_of_another_server_keep_no_lane(race: Race) -> None:
 def test_open_transaction_on_a_lane_holds_nobody_up(race: Race) -> None:
     maintain(race)
     known = lane_of(race)
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     sender.rows(SEND, 1)
     leave_segment(race)
     maintain(race)

@@ -261,6 +261,16 @@ def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Queue)
     ]
 
 
+def test_half_of_a_lost_lease_comes_without_what_another_lost_lease_held(orders: Queue) -> None:
+    orders.policy('{"ordered": true, "max_attempts": 5}')
+    ids = [each for group in "abcdef" for each in orders.send(1, f'{{"x-pgmq-group": "{group}"}}')]
+    lease, _ = orders.receive()
+    orders.settle("release", lease, ids[1:3])
+    assert orders.receive()[1] == ids[1:3]
+    orders.rows("update spanmq_core.held set vt = clock_timestamp()")
+    assert [orders.receive()[1] for _ in range(3)] == [[ids[0], ids[3]], ids[1:2], ids[2:3]]
+
+
 def test_part_of_a_lost_lease_that_is_given_back_joins_its_rest(orders: Queue) -> None:
     orders.policy('{"max_attempts": 3}')
     ids = orders.send(7)

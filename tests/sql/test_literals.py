@@ -1,16 +1,15 @@
 """How a session reads its own texts changes nothing in ours."""
 
 import re
-from typing import Any
 
 import psycopg
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 ESCAPED = re.compile(r"\bE'(?:[^'\\]|\\.|'')*'")
 COMMENT = re.compile("--.*")
 
 
-def test_no_text_holds_a_backslash_unless_it_says_so(connection: Connection[Any]) -> None:
+def test_no_text_holds_a_backslash_unless_it_says_so(connection: Connection) -> None:
     rows = connection.execute(
         "select proname, prosrc from pg_proc"
         " where pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_core'::regnamespace)"

@@ -1,35 +1,31 @@
 """When the next message comes back by itself, for who waits."""
 
-from typing import Any
-
-import psycopg
-import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 
-def ahead(connection: Connection[Any]) -> float | None:
+def ahead(connection: Connection) -> float | None:
     row = connection.execute("select spanmq.look_ahead('JOBS')").fetchone()
     assert row is not None
     return None if row[0] is None else float(row[0])
 
 
-def send(connection: Connection[Any], delay: float = 0) -> None:
+def send(connection: Connection, delay: float = 0) -> None:
     text = "select pgmq.send('jobs', '1', clock_timestamp() + make_interval(secs => %s))"
     connection.execute(text.encode(), [delay])
 
 
-def receive(connection: Connection[Any], lease: float) -> list[tuple[int, int]]:
+def receive(connection: Connection, lease: float) -> list[tuple[int, int]]:
     text = "select msg_id, lease_id from spanmq.receive('jobs', 1, %s)"
     return connection.execute(text.encode(), [lease]).fetchall()
 
 
-def test_nothing_is_known_of_an_empty_queue_and_of_what_is_ready(jobs: Connection[Any]) -> None:
+def test_nothing_is_known_of_an_empty_queue_and_of_what_is_ready(jobs: Connection) -> None:
     assert ahead(jobs) is None
     send(jobs)
     assert ahead(jobs) is None
 
 
-def test_the_first_of_delay_backoff_and_lease_is_told(jobs: Connection[Any]) -> None:
+def test_the_first_of_delay_backoff_and_lease_is_told(jobs: Connection) -> None:
     send(jobs)
     [(message, lease)] = receive(jobs, 900)
     assert 800 < (ahead(jobs) or 0) <= 900
@@ -39,7 +35,7 @@ def test_the_first_of_delay_backoff_and_lease_is_told(jobs: Connection[Any]) -> 
     assert 400 < (ahead(jobs) or 0) <= 500
 
 
-def test_what_came_back_before_is_passed_over(jobs: Connection[Any]) -> None:
+def test_what_came_back_before_is_passed_over(jobs: Connection) -> None:
     send(jobs)
     receive(jobs, -1)
     assert ahead(jobs) is None
@@ -47,7 +43,7 @@ def test_what_came_back_before_is_passed_over(jobs: Connection[Any]) -> None:
     assert 200 < (ahead(jobs) or 0) <= 300
 
 
-def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any]) -> None:
+def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection) -> None:
     for _ in range(3):
         send(jobs)
     jobs.execute("""select spanmq.set_policy('jobs', '{"rate_limit": 0.001, "rate_burst": 2}')""")
@@ -61,12 +57,7 @@ def test_rate_limit_tells_when_it_lets_the_next_one_through(jobs: Connection[Any
     assert 400 < (ahead(jobs) or 0) <= 500
 
 
-def test_unknown_queue_is_said(jobs: Connection[Any]) -> None:
-    with pytest.raises(psycopg.errors.UndefinedTable, match="nothing"):
-        jobs.execute("select spanmq.look_ahead('nothing')")
-
-
-def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: Connection[Any]) -> None:
+def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: Connection) -> None:
     jobs.execute("select pgmq.create('others'), pgmq.create('hidden')")
     send(jobs, 300)
     jobs.execute("select pgmq.send('others', '1', clock_timestamp() + interval '500 s')")

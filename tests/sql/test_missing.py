@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from psycopg import Connection, sql
+from psycopg import sql
+from tests.sql.queue import Connection
 
 CLAIMS = {
     "read": "pgmq.read('orders', 60, %s)",
@@ -22,7 +23,7 @@ KINDS = {
 MANY = 3_000
 
 
-def send(connection: Connection[Any], n: int) -> None:
+def send(connection: Connection, n: int) -> None:
     """Send messages one by one, each of a group of its own."""
     connection.execute(
         "select count(id) from generate_series(1, %s) i,"
@@ -31,7 +32,7 @@ def send(connection: Connection[Any], n: int) -> None:
     )
 
 
-def lose(connection: Connection[Any], *ranges: tuple[int, int]) -> None:
+def lose(connection: Connection, *ranges: tuple[int, int]) -> None:
     for first, last in ranges:
         row = connection.execute("select log_name from spanmq_core.segment order by lo limit 1").fetchone()
         assert row is not None
@@ -43,12 +44,12 @@ def lose(connection: Connection[Any], *ranges: tuple[int, int]) -> None:
         )
 
 
-def claim(connection: Connection[Any], name: str, n: int) -> list[Any]:
+def claim(connection: Connection, name: str, n: int) -> list[Any]:
     rows = connection.execute(f"select msg_id from {CLAIMS[name]}".encode(), [n]).fetchall()
     return [message_id for (message_id,) in rows]
 
 
-def missing(connection: Connection[Any]) -> list[Any]:
+def missing(connection: Connection) -> list[Any]:
     rows = connection.execute("select msg_id from spanmq_core.missing order by 1").fetchall()
     return [message_id for (message_id,) in rows]
 
@@ -56,7 +57,7 @@ def missing(connection: Connection[Any]) -> list[Any]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claim_gives_what_is_there_and_settles_what_is_lost(
-    connection: Connection[Any], name: str, kind: str
+    connection: Connection, name: str, kind: str
 ) -> None:
     connection.execute(KINDS[kind].encode())
     send(connection, 6)
@@ -70,7 +71,7 @@ def test_claim_gives_what_is_there_and_settles_what_is_lost(
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("name", CLAIMS)
-def test_claim_gets_past_thousands_that_are_lost(connection: Connection[Any], name: str, n: int) -> None:
+def test_claim_gets_past_thousands_that_are_lost(connection: Connection, name: str, n: int) -> None:
     connection.execute(KINDS["plain"].encode())
     send(connection, MANY + 3)
     lose(connection, (1, MANY))
@@ -79,7 +80,7 @@ def test_claim_gets_past_thousands_that_are_lost(connection: Connection[Any], na
     assert claim(connection, name, 9) == [MANY + 1 + i for i in range(n, 3)]
 
 
-def test_what_another_holds_is_not_settled(connection: Connection[Any]) -> None:
+def test_what_another_holds_is_not_settled(connection: Connection) -> None:
     connection.execute(KINDS["plain"].encode())
     send(connection, 6)
     connection.execute("select pgmq.set_vt('orders', array[1, 2, 4, 5], 60)")

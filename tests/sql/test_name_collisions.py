@@ -4,8 +4,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
+from tests.sql.queue import Connection
 
 # 47 bytes: the name of the index on its archive is cut.
 LONG = "l" * 47
@@ -29,11 +29,11 @@ KINDS = (
 OTHERS = ("table pgmq.q_x (n int)", "table pgmq.q_x_msg_id_seq (n int)", "view pgmq.a_x as select 1")
 
 
-def names(connection: Connection[Any]) -> list[Any]:
+def names(connection: Connection) -> list[Any]:
     return connection.execute(RELATIONS.encode()).fetchall()
 
 
-def refused(connection: Connection[Any], call: str) -> None:
+def refused(connection: Connection, call: str) -> None:
     before = names(connection)
     with pytest.raises(psycopg.Error, match="can't be made: there is") as raised, connection.transaction():
         connection.execute(f"select {qualified(call)}".encode())
@@ -43,7 +43,7 @@ def refused(connection: Connection[Any], call: str) -> None:
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_second_queue_is_refused(connection: Connection[Any], kind: str, first: str, second: str) -> None:
+def test_second_queue_is_refused(connection: Connection, kind: str, first: str, second: str) -> None:
     connection.execute("select pgmq.create('log')")
     connection.execute(f"select pgmq.create('{first}')".encode())
     if kind.startswith("create_subscription") and (first, second) == ("x_msg_id_seq", "x"):
@@ -56,12 +56,12 @@ def test_second_queue_is_refused(connection: Connection[Any], kind: str, first: 
 
 
 @pytest.mark.parametrize("made", OTHERS)
-def test_what_is_no_queue_is_in_the_way_too(connection: Connection[Any], made: str) -> None:
+def test_what_is_no_queue_is_in_the_way_too(connection: Connection, made: str) -> None:
     connection.execute(f"create {made}".encode())
     refused(connection, "create('x')")
 
 
-def test_archive_that_is_there_keeps_its_index(connection: Connection[Any]) -> None:
+def test_archive_that_is_there_keeps_its_index(connection: Connection) -> None:
     connection.execute(
         "create table pgmq.a_x (msg_id bigint, read_ct int, enqueued_at timestamptz,"
         " last_read_at timestamptz, archived_at timestamptz default now(),"
@@ -71,7 +71,7 @@ def test_archive_that_is_there_keeps_its_index(connection: Connection[Any]) -> N
     connection.execute("select pgmq.create('x'), pgmq.send('x', '1'), pgmq.archive('x', 1)")
 
 
-def test_longest_names_have_an_index_each(connection: Connection[Any]) -> None:
+def test_longest_names_have_an_index_each(connection: Connection) -> None:
     for name in (LONG, LONG[:-1] + "m"):
         connection.execute("select pgmq.create(%s)", [name])
         indexes = connection.execute("select from pg_index where indrelid = %s::regclass", [f"pgmq.a_{name}"])

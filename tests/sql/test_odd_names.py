@@ -1,12 +1,10 @@
 """Names and texts that look like SQL are names and texts."""
 
-from typing import Any
-
 import psycopg
 import psycopg.types.json
 import pytest
-from psycopg import Connection, sql
-from tests.sql.queue import sqlstate_of
+from psycopg import sql
+from tests.sql.queue import Connection, sqlstate_of
 from tests.sql.rights import FREE, calls, outcome
 
 # The first argument of some is a topic's key, or the name of a logical queue.
@@ -21,7 +19,7 @@ REFUSED = ["x'; drop table spanmq_core.held", "x;y", "x--y", "$1", "a'b"]
 
 
 @pytest.mark.parametrize("name", [each.replace("$", "") for each in NAMES])
-def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
+def test_odd_names_are_names(connection: Connection, name: str) -> None:
     one, args = "select pgmq.{}", {"name": name, "body": '{"a": "\'; drop table x; --"}'}
     connection.execute("select pgmq.create(%(name)s), pgmq.enable_notify_insert(%(name)s)", args)
     connection.execute("select pgmq.send_batch(%(name)s, array_fill(%(body)s::jsonb, array[3]))", args)
@@ -40,30 +38,28 @@ def test_odd_names_are_names(connection: Connection[Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_sql_in_names_is_refused_by_every_function(connection: Connection[Any], name: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    for function, statement in calls(connection, "jobs"):
+def test_sql_in_names_is_refused_by_every_function(jobs: Connection, name: str) -> None:
+    for function, statement in calls(jobs, "jobs"):
         if (
             function not in UNCHECKED
             and not function.endswith("_with_poll")
             and f"{function}('jobs'::text" in statement
         ):
-            quoted = sql.Literal(name).as_string(connection)
-            assert outcome(connection, statement.replace("'jobs'", quoted), "none") in REFUSED_BY, statement
-    assert sqlstate_of(connection, lambda: connection.execute("select pgmq.create(%s)", [name])) == "P0001"
+            quoted = sql.Literal(name).as_string(jobs)
+            assert outcome(jobs, statement.replace("'jobs'", quoted), "none") in REFUSED_BY, statement
+    assert sqlstate_of(jobs, lambda: jobs.execute("select pgmq.create(%s)", [name])) == "P0001"
 
 
 @pytest.mark.parametrize(
     "text", ["'; drop table spanmq_core.held; --", "$1", "%s", '"', "\\", "a' or 'a'='a"]
 )
-def test_sql_in_what_else_is_given_is_text(connection: Connection[Any], text: str) -> None:
-    connection.execute("select pgmq.create('jobs')")
+def test_sql_in_what_else_is_given_is_text(jobs: Connection, text: str) -> None:
     group = psycopg.types.json.Jsonb({"x-pgmq-group": text})
-    connection.execute("select pgmq.send('jobs', to_jsonb(%s::text), %s)", [text, group])
+    jobs.execute("select pgmq.send('jobs', to_jsonb(%s::text), %s)", [text, group])
     match = psycopg.types.json.Jsonb(text)
-    found = connection.execute("select msg_id from pgmq.read('jobs', 0, 1, %s)", [match]).fetchall()
+    found = jobs.execute("select msg_id from pgmq.read('jobs', 0, 1, %s)", [match]).fetchall()
     assert found == [(1,)]
-    grouped = connection.execute("select message from pgmq.read_grouped('jobs', 30, 1)").fetchall()
+    grouped = jobs.execute("select message from pgmq.read_grouped('jobs', 30, 1)").fetchall()
     assert grouped == [(text,)]
     bind = "select pgmq.bind_topic(%s, 'jobs')"
-    assert sqlstate_of(connection, lambda: connection.execute(bind.encode(), [text])) == "P0001"
+    assert sqlstate_of(jobs, lambda: jobs.execute(bind.encode(), [text])) == "P0001"

@@ -1,27 +1,24 @@
 """Ordered queues: whoever receives gets head runs of free groups, whatever fails in between."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
-from tests.sql.queue import column, one
+from tests.sql.queue import Connection, column, one
 
 
 @pytest.fixture
-def orders(connection: Connection[Any]) -> Connection[Any]:
+def orders(connection: Connection) -> Connection:
     """Give a connection to a database with an ordered queue `orders`."""
     connection.execute("select pgmq.create('orders')")
     change(connection, '{"ordered": true}')
     return connection
 
 
-def change(connection: Connection[Any], settings: str) -> None:
+def change(connection: Connection, settings: str) -> None:
     connection.execute("select spanmq.set_policy('orders', %s)", [settings])
 
 
-def send(connection: Connection[Any], groups: str) -> list[int]:
+def send(connection: Connection, groups: str) -> list[int]:
     """Send a message for each letter, which is its group; `-` has none."""
     rows = connection.execute(
         "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[cardinality(g)]),"
@@ -38,7 +35,7 @@ CLAIMS = [RECEIVE, "select msg_id from pgmq.read('orders', 30, %s)"]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_group_is_given_to_one_at_a_time(orders: Connection[Any], claim: str) -> None:
+def test_a_group_is_given_to_one_at_a_time(orders: Connection, claim: str) -> None:
     ids = send(orders, "aaa")
     assert column(orders, claim, 2) == ids[:2]
     assert column(orders, claim, 10) == []
@@ -48,14 +45,14 @@ def test_a_group_is_given_to_one_at_a_time(orders: Connection[Any], claim: str) 
     assert column(orders, claim, 10) == ids[2:]
 
 
-def test_messages_without_a_group_are_one_group(orders: Connection[Any]) -> None:
+def test_messages_without_a_group_are_one_group(orders: Connection) -> None:
     ids = send(orders, "--")
     assert column(orders, RECEIVE, 1) == ids[:1]
     assert column(orders, RECEIVE, 1) == []
 
 
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
-def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connection[Any], claim: str) -> None:
+def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connection, claim: str) -> None:
     ids = send(orders, "aab")
     column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
     # Of claims of one message every second one goes by turn.
@@ -63,7 +60,7 @@ def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connect
 
 
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
-def test_a_delayed_message_without_a_group_hides_no_group(orders: Connection[Any], claim: str) -> None:
+def test_a_delayed_message_without_a_group_hides_no_group(orders: Connection, claim: str) -> None:
     ids = send(orders, "--a")
     column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
     assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
@@ -71,7 +68,7 @@ def test_a_delayed_message_without_a_group_hides_no_group(orders: Connection[Any
 
 @pytest.mark.parametrize("function", ["read_grouped", "read_grouped_rr", "receive"])
 def test_what_stands_behind_a_delayed_message_is_made_up_by_the_next_group(
-    orders: Connection[Any], function: str
+    orders: Connection, function: str
 ) -> None:
     ids = send(orders, "aaabbb")
     column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[1])
@@ -83,7 +80,7 @@ def test_what_stands_behind_a_delayed_message_is_made_up_by_the_next_group(
 
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.pop('orders', %s)"])
 @pytest.mark.parametrize("groups", ["a" + 100 * "b", 18 * "a" + 19 * "b" + "-", "abc" + 5 * "d" + 20 * "e"])
-def test_as_much_comes_as_is_wanted_and_free(orders: Connection[Any], claim: str, groups: str) -> None:
+def test_as_much_comes_as_is_wanted_and_free(orders: Connection, claim: str, groups: str) -> None:
     ids = send(orders, groups)
     got = column(orders, claim, 20)
     assert len(got) == 20
@@ -92,7 +89,7 @@ def test_as_much_comes_as_is_wanted_and_free(orders: Connection[Any], claim: str
         assert [id_ for id_ in got if id_ in own] == own[: len(set(got) & set(own))], "its head run"
 
 
-def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection[Any]) -> None:
+def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection) -> None:
     ids = send(orders, "aaa")
     (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', 2, 30)"))
     column(orders, "select msg_id from spanmq.ack('orders', %s, %s)", lease, ids[:1])
@@ -104,7 +101,7 @@ def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connecti
 
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
 def test_what_came_back_is_given_though_a_delayed_message_stands_behind_it(
-    orders: Connection[Any], claim: str
+    orders: Connection, claim: str
 ) -> None:
     ids = send(orders, "aaa")
     orders.execute("select pgmq.set_vt('orders', %s::bigint[], 3600)", [ids[1:]])
@@ -114,34 +111,34 @@ def test_what_came_back_is_given_though_a_delayed_message_stands_behind_it(
     assert column(orders, claim, 10) == []
 
 
-def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection[Any]) -> None:
+def test_what_a_claim_has_taken_it_does_not_take_again(orders: Connection) -> None:
     ids = send(orders, "a" + 30 * "b")
     assert column(orders, "select msg_id from spanmq.receive('orders', 20, 0)") == ids[:20]
 
 
 @pytest.mark.parametrize("most", [3, 7])
-def test_no_group_gives_more_than_may_be_in_flight(orders: Connection[Any], most: int) -> None:
+def test_no_group_gives_more_than_may_be_in_flight(orders: Connection, most: int) -> None:
     change(orders, f'{{"max_in_flight_per_group": {most}}}')
     ids = send(orders, "a" + 30 * "b")
     assert column(orders, RECEIVE, 20) == ids[: 1 + most]
     assert column(orders, RECEIVE, 20) == []
 
 
-def test_pop_takes_out_the_head_of_a_free_group(orders: Connection[Any]) -> None:
+def test_pop_takes_out_the_head_of_a_free_group(orders: Connection) -> None:
     ids = send(orders, "aab")
     orders.execute("update pgmq.q_orders set vt = now() + interval '1 hour' where msg_id = %s", ids[:1])
     assert column(orders, "select msg_id from pgmq.pop('orders', 10)") == ids[2:]
     assert column(orders, "select msg_id from pgmq.pop('orders', 10)") == []
 
 
-def test_a_conditional_read_of_an_ordered_queue_is_refused(orders: Connection[Any]) -> None:
+def test_a_conditional_read_of_an_ordered_queue_is_refused(orders: Connection) -> None:
     send(orders, "a")
     with pytest.raises(psycopg.Error, match="middle of a group") as caught:
         orders.execute("select pgmq.read('orders', 30, 1, '{\"a\": 1}')")
     assert caught.value.sqlstate == "MQ002"
 
 
-def test_slots_share_an_ordered_claim(orders: Connection[Any]) -> None:
+def test_slots_share_an_ordered_claim(orders: Connection) -> None:
     ids = send(orders, "abcdef")
     rows = orders.execute("select msg_id, slot from spanmq.receive('orders', 6, 30, 3)").fetchall()
     assert sorted(row[0] for row in rows) == ids
@@ -158,7 +155,7 @@ def test_slots_share_an_ordered_claim(orders: Connection[Any]) -> None:
         "select msg_id from pgmq.read_grouped_head('orders', 30, %s)",
     ],
 )
-def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection[Any], claim: str) -> None:
+def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection, claim: str) -> None:
     change(orders, '{"paused": true}')
     ids = send(orders, "ab")
     assert column(orders, claim, 5) == []
@@ -169,9 +166,7 @@ def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection[
 @pytest.mark.parametrize(
     ("groups", "place"), [("a" * 16, 15), ("a" * 16, 7), ("ab" * 8, 15), ("abcdefgh" * 2, 9)]
 )
-def test_message_that_kills_its_worker_is_found_soon(
-    orders: Connection[Any], groups: str, place: int
-) -> None:
+def test_message_that_kills_its_worker_is_found_soon(orders: Connection, groups: str, place: int) -> None:
     orders.execute("""select spanmq.set_policy('orders', '{"max_attempts": 3}')""")
     ids = send(orders, groups)
     starts = dict.fromkeys(ids, 0)
@@ -198,7 +193,7 @@ def test_message_that_kills_its_worker_is_found_soon(
     assert max(count for each, count in starts.items() if each != ids[place]) <= 2
 
 
-def test_group_that_only_came_back_has_its_turn(orders: Connection[Any]) -> None:
+def test_group_that_only_came_back_has_its_turn(orders: Connection) -> None:
     # More runs of one blocked group became visible before it than a claim looks at.
     for group, n in (("a", 2000), ("b", 1)):
         ids = send(orders, group * n)

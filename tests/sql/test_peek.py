@@ -1,12 +1,11 @@
 """peek shows what the view shows, in order, and walks along the runs for it."""
 
 import random
-from typing import Any
 
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 
-def mix(connection: Connection[Any]) -> None:
+def mix(connection: Connection) -> None:
     """Fill a queue over two segments with messages in every state, some of them settled one by one."""
     chance = random.Random(5)
     connection.execute("select pgmq.create('jobs')")
@@ -25,7 +24,7 @@ def mix(connection: Connection[Any]) -> None:
         connection.execute("select pgmq.set_vt('jobs', %s::bigint[], 0)", [chance.sample(taken, 5)])
 
 
-def test_peek_shows_what_the_view_shows(connection: Connection[Any]) -> None:
+def test_peek_shows_what_the_view_shows(connection: Connection) -> None:
     mix(connection)
     expected = connection.execute("select * from pgmq.q_jobs order by msg_id").fetchall()
     ids = [row[0] for row in expected]

@@ -1,18 +1,15 @@
 """Receivers, as a stream's reader calls them: each step of the protocol answers a failure."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
 import psycopg
 import pytest
+from tests.sql.queue import Connection, sqlstate_of
 from tests.sql.race.sessions import Race
 
 from spanmq import errors
 from spanmq.client import Client
-
-Connection = psycopg.Connection[Any]
 
 
 class Reader:
@@ -52,9 +49,7 @@ def client(connection: Connection) -> Client:
 
 
 def fails(connection: Connection, code: str, act: Any) -> None:
-    with pytest.raises(psycopg.Error) as caught, connection.transaction():
-        act()
-    assert caught.value.sqlstate == code
+    assert sqlstate_of(connection, act) == code
 
 
 def test_batch_has_at_most_so_many_bytes_and_one_message_at_least(
@@ -204,6 +199,7 @@ def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connect
     assert reader.claim(0) == 1
     assert not client.delete("orders", 4)
     assert client.delete("orders", [1, 2]) == []
+    assert client.delete("orders", [1, 2, 3, 4]) == []
     assert client.archive("orders", [1, 2, 3]) == []
     assert client.set_vt("orders", [1, 4], 0) == []
     assert {each.outcome for each in client.cancel("orders", [1, 4])} == {"processing"}

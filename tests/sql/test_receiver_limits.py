@@ -1,17 +1,14 @@
 """Limits on receivers: messages in flight of a queue and of a group, messages a second; and priorities."""
 
-from typing import Any
-
 import pytest
-from psycopg import Connection
-from tests.sql.queue import column
+from tests.sql.queue import Connection, column
 
 
-def change(connection: Connection[Any], settings: str) -> None:
+def change(connection: Connection, settings: str) -> None:
     connection.execute("select spanmq.set_policy('jobs', %s)", [settings])
 
 
-def send(connection: Connection[Any], n: int, group: str = "null") -> list[int]:
+def send(connection: Connection, n: int, group: str = "null") -> list[int]:
     return column(
         connection,
         "select pgmq.send_batch('jobs', array(select '1'::jsonb from generate_series(1, %s)),"
@@ -21,15 +18,15 @@ def send(connection: Connection[Any], n: int, group: str = "null") -> list[int]:
     )
 
 
-def receive(connection: Connection[Any], quantity: int, lease: float = 30) -> list[int]:
+def receive(connection: Connection, quantity: int, lease: float = 30) -> list[int]:
     return column(connection, "select msg_id from spanmq.receive('jobs', %s, %s)", quantity, lease)
 
 
-def delete(connection: Connection[Any], ids: list[int]) -> None:
+def delete(connection: Connection, ids: list[int]) -> None:
     connection.execute("select count(*) from pgmq.delete('jobs', %s::bigint[])", [ids])
 
 
-def test_no_more_than_max_in_flight_are_leased(jobs: Connection[Any]) -> None:
+def test_no_more_than_max_in_flight_are_leased(jobs: Connection) -> None:
     ids = send(jobs, 30)
     change(jobs, '{"max_in_flight": 12}')
     assert receive(jobs, 5) == ids[:5]
@@ -39,7 +36,7 @@ def test_no_more_than_max_in_flight_are_leased(jobs: Connection[Any]) -> None:
     assert len(receive(jobs, 10)) == 2
 
 
-def test_a_lease_that_ran_out_is_not_in_flight(jobs: Connection[Any]) -> None:
+def test_a_lease_that_ran_out_is_not_in_flight(jobs: Connection) -> None:
     ids = send(jobs, 10)
     change(jobs, '{"max_in_flight": 4}')
     assert receive(jobs, 4, -1) == ids[:4]
@@ -47,13 +44,13 @@ def test_a_lease_that_ran_out_is_not_in_flight(jobs: Connection[Any]) -> None:
     assert receive(jobs, 10) == []
 
 
-def test_pop_leaves_nothing_in_flight(jobs: Connection[Any]) -> None:
+def test_pop_leaves_nothing_in_flight(jobs: Connection) -> None:
     send(jobs, 10)
     change(jobs, '{"max_in_flight": 2}')
     assert len(column(jobs, "select msg_id from pgmq.pop('jobs', 10)")) == 10
 
 
-def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection[Any]) -> None:
+def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection) -> None:
     send(jobs, 60, "'g' || i %% 3")
     change(jobs, '{"max_in_flight_per_group": 4}')
     first = receive(jobs, 2)
@@ -69,13 +66,13 @@ def test_no_group_has_more_in_flight_than_its_limit(jobs: Connection[Any]) -> No
     assert [each % 3 for each in receive(jobs, 50)] == [got[0] % 3]
 
 
-def by_age(connection: Connection[Any], wanted: bool) -> None:
+def by_age(connection: Connection, wanted: bool) -> None:
     """Let the next claim go by the age of groups alone, or by turn too."""
     [queue] = column(connection, "select queue_id from spanmq_core.queue where name = 'jobs'")
     connection.execute("select set_config(%s, %s, false)", [f"spanmq.turn_{queue}", "0" if wanted else "1"])
 
 
-def test_most_claims_of_limited_groups_give_the_oldest(jobs: Connection[Any]) -> None:
+def test_most_claims_of_limited_groups_give_the_oldest(jobs: Connection) -> None:
     ids = send(jobs, 200, "'g' || i")
     change(jobs, '{"max_in_flight_per_group": 2}')
     by_age(jobs, True)
@@ -92,7 +89,7 @@ def test_most_claims_of_limited_groups_give_the_oldest(jobs: Connection[Any]) ->
 
 
 def test_claim_of_the_oldest_gives_no_group_more_than_a_quarter_and_none_beyond_its_limit(
-    jobs: Connection[Any],
+    jobs: Connection,
 ) -> None:
     send(jobs, 30, "'long'")
     send(jobs, 40, "'g' || i %% 20")
@@ -112,7 +109,7 @@ def test_claim_of_the_oldest_gives_no_group_more_than_a_quarter_and_none_beyond_
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_claim_of_limited_groups_gives_as_much_as_is_wanted(jobs: Connection[Any], wanted: bool) -> None:
+def test_claim_of_limited_groups_gives_as_much_as_is_wanted(jobs: Connection, wanted: bool) -> None:
     """Though one group has nearly all, one has fallen due, and some messages have none."""
     send(jobs, 3)
     send(jobs, 50, "'long'")
@@ -125,7 +122,7 @@ def test_claim_of_limited_groups_gives_as_much_as_is_wanted(jobs: Connection[Any
     assert len(receive(jobs, 30)) >= 15
 
 
-def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection[Any]) -> None:
+def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection) -> None:
     ids = send(jobs, 6, "'a'")
     change(jobs, '{"max_in_flight_per_group": 2}')
     assert receive(jobs, 5) == ids[:2]
@@ -134,9 +131,7 @@ def test_a_retry_does_not_hold_a_group_that_has_no_order(jobs: Connection[Any]) 
 
 
 @pytest.mark.parametrize("quantity", [1, 2, 8])
-def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(
-    jobs: Connection[Any], quantity: int
-) -> None:
+def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(jobs: Connection, quantity: int) -> None:
     change(jobs, '{"max_in_flight_per_group": 9}')
     ids = send(jobs, 9, "'a'")
     jobs.execute("select pgmq.set_vt('jobs', %s::bigint[], 60)", [ids[:2]])
@@ -146,14 +141,14 @@ def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(
     assert all(got[:7] if quantity == 1 else got[: 7 // quantity])
 
 
-def test_an_ordered_group_has_a_limit_too(jobs: Connection[Any]) -> None:
+def test_an_ordered_group_has_a_limit_too(jobs: Connection) -> None:
     ids = send(jobs, 6, "'a'")
     change(jobs, '{"max_in_flight_per_group": 2, "ordered": true}')
     assert receive(jobs, 5) == ids[:2]
     assert receive(jobs, 5) == []
 
 
-def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection[Any]) -> None:
+def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection) -> None:
     ids = send(jobs, 30)
     change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')
     assert receive(jobs, 4) == ids[:4]
@@ -168,13 +163,13 @@ def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection[Any]) ->
     "settings",
     ['{"rate_limit": 0.001, "rate_burst": 10000000}', '{"rate_limit": 1e-12}', '{"rate_limit": 1e300}'],
 )
-def test_any_rate_that_a_policy_may_have_is_a_rate(jobs: Connection[Any], settings: str) -> None:
+def test_any_rate_that_a_policy_may_have_is_a_rate(jobs: Connection, settings: str) -> None:
     ids = send(jobs, 3)
     change(jobs, settings)
     assert receive(jobs, 1) == ids[:1]
 
 
-def test_tokens_that_were_not_needed_come_back(jobs: Connection[Any]) -> None:
+def test_tokens_that_were_not_needed_come_back(jobs: Connection) -> None:
     change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')
     for _ in range(5):
         assert receive(jobs, 10) == []
@@ -182,7 +177,7 @@ def test_tokens_that_were_not_needed_come_back(jobs: Connection[Any]) -> None:
     assert receive(jobs, 100) == ids[:10]
 
 
-def test_tokens_come_with_time(jobs: Connection[Any]) -> None:
+def test_tokens_come_with_time(jobs: Connection) -> None:
     ids = send(jobs, 30)
     change(jobs, '{"rate_limit": 2, "rate_burst": 5}')
     assert receive(jobs, 10) == ids[:5]
@@ -195,13 +190,7 @@ def test_tokens_come_with_time(jobs: Connection[Any]) -> None:
     assert len(receive(jobs, 10)) in (4, 5)
 
 
-def test_a_queue_with_a_rate_limit_is_dropped_whole(jobs: Connection[Any]) -> None:
-    change(jobs, '{"rate_limit": 5}')
-    jobs.execute("select pgmq.drop_queue('jobs')")
-    assert column(jobs, "select 1 from pg_class where relname like 'rate\\_%%'") == []
-
-
-def send_with(connection: Connection[Any], priority: int, n: int = 1) -> list[int]:
+def send_with(connection: Connection, priority: int, n: int = 1) -> list[int]:
     return column(
         connection,
         "select spanmq.send_messages('jobs', array_fill('1'::jsonb, array[%s::int]), priority => %s)",
@@ -210,7 +199,7 @@ def send_with(connection: Connection[Any], priority: int, n: int = 1) -> list[in
     )
 
 
-def test_the_highest_priority_comes_first_and_by_id_among_equals(jobs: Connection[Any]) -> None:
+def test_the_highest_priority_comes_first_and_by_id_among_equals(jobs: Connection) -> None:
     low = send(jobs, 3)
     five = send_with(jobs, 5, 2)
     nine = send_with(jobs, 9)
@@ -222,7 +211,7 @@ def test_the_highest_priority_comes_first_and_by_id_among_equals(jobs: Connectio
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
-def test_messages_of_a_call_come_by_priority_and_then_by_id(jobs: Connection[Any], slots: int) -> None:
+def test_messages_of_a_call_come_by_priority_and_then_by_id(jobs: Connection, slots: int) -> None:
     low = send(jobs, 2)
     four = send_with(jobs, 4, 2)
     six = send_with(jobs, 6)
@@ -238,13 +227,13 @@ def test_messages_of_a_call_come_by_priority_and_then_by_id(jobs: Connection[Any
     assert outcomes == ["acked"] * 6
 
 
-def test_order_of_groups_counts_more_than_priority(jobs: Connection[Any]) -> None:
+def test_order_of_groups_counts_more_than_priority(jobs: Connection) -> None:
     change(jobs, '{"ordered": true}')
     ids = [*send(jobs, 2), *send_with(jobs, 9), *send_with(jobs, 4)]
     assert receive(jobs, 9) == ids
 
 
-def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:
+def test_waiting_weighs_levels(jobs: Connection) -> None:
     low = send(jobs, 2)
     high = send_with(jobs, 3, 2)
     queue_id = column(jobs, "select queue_id from spanmq_core.queue where name = 'jobs'")[0]
@@ -255,7 +244,7 @@ def test_waiting_weighs_levels(jobs: Connection[Any]) -> None:
     assert receive(jobs, 2) == low
 
 
-def test_a_priority_stays_through_splits_and_retries(jobs: Connection[Any]) -> None:
+def test_a_priority_stays_through_splits_and_retries(jobs: Connection) -> None:
     low = send(jobs, 3)
     high = send_with(jobs, 4, 6)
     got = receive(jobs, 2)
@@ -267,7 +256,7 @@ def test_a_priority_stays_through_splits_and_retries(jobs: Connection[Any]) -> N
     assert receive(jobs, 5) == low
 
 
-def test_a_priority_behind_a_long_backlog_is_found(jobs: Connection[Any]) -> None:
+def test_a_priority_behind_a_long_backlog_is_found(jobs: Connection) -> None:
     send(jobs, 3000, "'g' || i")
     high = send_with(jobs, 1, 3)
     assert receive(jobs, 2) == high[:2]

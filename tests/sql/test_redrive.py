@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 from tests.schemas import qualified
+from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race, Session, side_by_side
 
 BURY = (
@@ -73,6 +74,8 @@ def test_redriven_message_can_be_received_at_once(race: Race, call: str) -> None
 def test_rate_spreads_them_and_nothing_waits(race: Race) -> None:
     ids = send(race, [None] * 300)
     kill(race, ids)
+    slowly = "from spanmq.redrive('jobs', rate => 0.001, dry_run => true)"
+    assert race.main.value(f"select min(visible_at) < clock_timestamp() + interval '500 s' {slowly}")
     planned = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5, dry_run => true)")
     assert race.left() == []
     done = race.main.rows("select * from spanmq.redrive('jobs', rate => 10, delay => 5)")
@@ -105,8 +108,7 @@ def test_filters_and_quantity_choose_the_lowest_ids(race: Race) -> None:
 def test_dead_letter_is_put_back_once_by_two_at_once(race: Race) -> None:
     ids = send(race, [None] * 10)
     kill(race, ids)
-    first, second = race.open(), race.open()
-    first.begin()
+    first, second = race.begun(), race.open()
     assert redrive(first, "qty => 6") == ids[:6]
     # The second skips what the first is at, and is not held up.
     assert redrive(second) == ids[6:]
@@ -120,16 +122,12 @@ def test_dead_letter_is_put_back_once_by_two_at_once(race: Race) -> None:
 def test_one_message_is_put_back_by_who_comes_first(race: Race, fate: str) -> None:
     [id_] = send(race, [None])
     kill(race, [id_])
-    first, second = race.open(), race.open()
-    first.begin()
+    first, second = race.begun(), race.open()
     first.value("select spanmq.redrive_message('jobs', %s)", id_)
-    later = second.later("select spanmq.redrive_message('jobs', %s)", id_)
-    assert later.waits()
+    later = second.waiting("select spanmq.redrive_message('jobs', %s)", id_)
     first.end(fate)
     if fate == "commit":
-        with pytest.raises(psycopg.errors.Error) as error:
-            later.rows()
-        assert error.value.sqlstate == "MQ021"
+        assert sqlstate_of(race.main.connection, later.rows) == "MQ021"
     else:
         assert later.rows() == [(id_,)]
     assert race.left() == [id_]
@@ -205,8 +203,7 @@ def test_redriven_head_of_a_group_waits_for_what_is_in_work_and_all_behind_it_wa
     # Its group went on without it.
     ((lease, second),) = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', 1)")
     assert second == ids[1]
-    putter = race.open()
-    putter.begin()
+    putter = race.begun()
     assert redrive(putter, f"delay => {delay}") == ids[:1]
     assert race.main.column(receive, 9) == []
     putter.commit()
@@ -309,8 +306,7 @@ def test_maintain_lets_a_segment_be_that_a_message_comes_back_into(race: Race) -
     kill(race, ids)
     pass_segment(race)
     maintain(race, "truncated segment")
-    session = race.open()
-    session.begin()
+    session = race.begun()
     assert redrive(session) == ids
     for _ in range(5):
         assert "dropped segment" not in race.main.column("select action from spanmq.maintain()")
@@ -328,12 +324,12 @@ def test_segment_is_looked_at_again_when_maintain_has_waited_for_it(race: Race) 
     race.wait_for_other_databases()
     # Nobody looks back to before the truncation.
     race.main.rows("select spanmq_core.horizon()")
-    session, keeper = race.open(), race.open()
-    session.begin()
+    session, keeper = race.begun(), race.open()
     assert redrive(session) == ids
     # What maintain() does, but patient.
-    later = keeper.later("select r.action from spanmq_core.queue q, spanmq_core.retire_segments(q, 40001) r")
-    assert later.waits()
+    later = keeper.waiting(
+        "select r.action from spanmq_core.queue q, spanmq_core.retire_segments(q, 40001) r"
+    )
     session.commit()
     assert later.rows() == []
     assert received(race)[:3] == ids

@@ -3,6 +3,7 @@
 from typing import Any
 
 import psycopg
+from tests.sql.queue import Connection
 
 from spanmq.client import Client
 
@@ -50,5 +51,5 @@ def test_a_whole_life_under_a_publication(database: str) -> None:
         assert client.queues.drop("jobs")
 
 
-def rows_of(connection: psycopg.Connection[Any], query: str) -> list[Any]:
+def rows_of(connection: Connection, query: str) -> list[Any]:
     return connection.execute(query.encode()).fetchall()

@@ -63,8 +63,7 @@ def noted_as_settled(race: Race) -> int:
 def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
     last_id = noted_as_settled(race)
     race.main.rows(SPAN_COMES_BETWEEN.format(last_id=last_id))
-    worker, reader = race.open(), race.open()
-    worker.begin()
+    worker, reader = race.begun(), race.open()
     worker.rows("select * from spanmq.maintain()")
     assert race.main.value("select last_value from public.looks") == 2
     assert state_of(race, last_id) == "open"
@@ -75,15 +74,13 @@ def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
 
 
 def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> None:
-    sender, reader = race.open(), race.open()
-    sender.begin()
+    sender, reader = race.begun(), race.open()
     (late,) = send_past(race, 1, sender)
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)
     sender.commit()
     maintain(race)
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [late])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
@@ -94,8 +91,7 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
 
 @pytest.mark.parametrize("writes_before", [True, False])
 def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writes_before: bool) -> None:
-    sender, reader = race.open(), race.open()
-    sender.begin()
+    sender, reader = race.begun(), race.open()
     # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
     sender.rows("insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false")
     late = sender.value("select nextval(ids) from spanmq_core.queue where pg_current_xact_id() is not null")
@@ -112,8 +108,7 @@ def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writ
     if not writes_before:
         write()
     sender.commit()
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [late])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
@@ -135,8 +130,7 @@ def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) 
     delete(race, ids)
     maintain(race)
     redriver.commit()
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, [dead])
     maintain(race)
     assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", dead) == [dead]
@@ -159,11 +153,9 @@ def test_sender_has_its_number_before_it_draws_ids(race: Race, call: str) -> Non
         race.queue_id,
         last,
     )
-    holder, sender = race.open(), race.open()
-    holder.begin()
+    holder, sender = race.begun(), race.open()
     holder.rows(f"lock table spanmq_core.{name} in access exclusive mode")
-    later = sender.later(f"select * from {qualified(call)}")
-    assert later.waits()
+    later = sender.waiting(f"select * from {qualified(call)}")
     assert race.main.value("select last_value from pgmq.q_jobs_msg_id_seq") > last
     number = "select backend_xid is not null from pg_stat_activity where pid = %s"
     assert race.main.value(number, sender.pid)
@@ -176,8 +168,7 @@ def test_table_goes_only_when_nobody_can_have_its_name(race: Race) -> None:
     last_id = noted_as_settled(race)
     before, reader = race.open(), race.open()
     for session in (before, reader):
-        session.begin("repeatable read")
-        session.rows("select 1")
+        session.look()
         race.main.rows("select * from spanmq.maintain()")
     before.commit()
     # The reader began after it had been noted who may look back to before the segment was settled.
@@ -242,8 +233,7 @@ def prepared(preparing_server: embedded.TemporaryServer) -> Iterator[Race]:
 
 @pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
 def test_prepared_send_keeps_its_segment(prepared: Race, fate: str) -> None:
-    sender = prepared.open()
-    sender.begin()
+    sender = prepared.begun()
     (late,) = send_past(prepared, 1, sender)
     sender.rows("prepare transaction 'late'")
     delete(prepared, send_past(prepared, 3 * SIZE))
@@ -259,8 +249,7 @@ def test_prepared_send_keeps_its_segment(prepared: Race, fate: str) -> None:
 @pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
 def test_prepared_settlement_keeps_its_segment(prepared: Race, fate: str) -> None:
     ids = send_past(prepared, 2 * SIZE)
-    settler = prepared.open()
-    settler.begin()
+    settler = prepared.begun()
     settler.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
     settler.rows("prepare transaction 'settlement'")
     send_past(prepared, 1)
@@ -278,8 +267,7 @@ def test_prepared_settlement_keeps_its_segment(prepared: Race, fate: str) -> Non
 
 def test_prepared_transaction_holds_the_horizon_back(prepared: Race) -> None:
     # It has touched nothing of the queue: only its number tells that a snapshot may not see it.
-    other = prepared.open()
-    other.begin()
+    other = prepared.begun()
     number = other.value("select pg_current_xact_id()::text::bigint")
     other.rows("prepare transaction 'other'")
     prepared.main.rows("select pg_current_xact_id()")
@@ -310,8 +298,7 @@ def test_slot_of_a_standby_holds_the_horizon_back(prepared: Race) -> None:
 
 
 def test_queue_of_a_prepared_send_is_not_dropped(prepared: Race) -> None:
-    sender = prepared.open()
-    sender.begin()
+    sender = prepared.begun()
     (late,) = send_past(prepared, 1, sender)
     sender.rows("prepare transaction 'late'")
     dropper = prepared.open()

@@ -2,11 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from psycopg import Connection, sql
-from tests.sql.queue import column
+from psycopg import sql
+from tests.sql.queue import Connection, column
 from tests.sql.rights import (
     ALL_VERBS,
     FREE,
@@ -24,12 +23,12 @@ from tests.sql.rights import (
 )
 
 
-def test_every_function_needs_a_verb_or_none(connection: Connection[Any]) -> None:
+def test_every_function_needs_a_verb_or_none(connection: Connection) -> None:
     listed = [*ON_QUEUES.values(), *ON_ALL.values(), " ".join(FREE)]
     assert {name for _, name, _, _ in functions(connection)} == set(" ".join(listed).split())
 
 
-def test_reference_names_every_function_and_every_setting(queues: Connection[Any]) -> None:
+def test_reference_names_every_function_and_every_setting(queues: Connection) -> None:
     reference = Path(__file__).parents[2] / "docs/reference"
     headings = {f"{schema}.{name}" for schema, name, _, _ in functions(queues)}
     text = (reference / "sql.md").read_text("utf-8")
@@ -40,7 +39,7 @@ def test_reference_names_every_function_and_every_setting(queues: Connection[Any
 
 
 @pytest.mark.parametrize(("verb", "where"), ROLES)
-def test_role_may_call_what_its_verb_includes(queues: Connection[Any], verb: str, where: str | None) -> None:
+def test_role_may_call_what_its_verb_includes(queues: Connection, verb: str, where: str | None) -> None:
     give(queues, verb, where)
     for queue in ("jobs", "others"):
         expected = needed(verb, where, queue)
@@ -53,7 +52,7 @@ def test_role_may_call_what_its_verb_includes(queues: Connection[Any], verb: str
 
 
 @pytest.mark.parametrize("where", ["jobs", "all"])
-def test_every_call_asks_for_the_right_of_the_role_that_calls(queues: Connection[Any], where: str) -> None:
+def test_every_call_asks_for_the_right_of_the_role_that_calls(queues: Connection, where: str) -> None:
     """In one transaction with calls of a role that may: after SET ROLE, and in a definer's trigger."""
     queues.execute("create role spanmq_test_able")
     for verb in ALL_VERBS if where == "all" else ["manage"]:
@@ -86,7 +85,7 @@ def test_every_call_asks_for_the_right_of_the_role_that_calls(queues: Connection
 # What the rights stand on.
 
 
-def test_functions_whose_execute_is_a_right_are_definers_and_nobody_s(connection: Connection[Any]) -> None:
+def test_functions_whose_execute_is_a_right_are_definers_and_nobody_s(connection: Connection) -> None:
     """PostgreSQL inlines SQL functions that are not definers, and then checks EXECUTE at planning only."""
     wrong = column(
         connection,
@@ -100,7 +99,7 @@ def test_functions_whose_execute_is_a_right_are_definers_and_nobody_s(connection
     assert wrong == []
 
 
-def test_definers_have_a_safe_search_path(connection: Connection[Any]) -> None:
+def test_definers_have_a_safe_search_path(connection: Connection) -> None:
     found = column(
         connection,
         "select oid::regprocedure::text from pg_proc where prosecdef and pronamespace::regnamespace::text"
@@ -110,7 +109,7 @@ def test_definers_have_a_safe_search_path(connection: Connection[Any]) -> None:
     assert found == []
 
 
-def test_schema_of_the_storage_is_nobody_s(connection: Connection[Any]) -> None:
+def test_schema_of_the_storage_is_nobody_s(connection: Connection) -> None:
     functions = column(
         connection,
         "select proname from pg_proc where pronamespace = 'spanmq_core'::regnamespace"

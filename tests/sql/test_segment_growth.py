@@ -42,8 +42,7 @@ def test_segments_stay_as_they_are_where_they_take_longer(race: Race) -> None:
 
 def test_segments_are_made_ahead_while_somebody_is_at_the_row_of_the_queue(race: Race) -> None:
     size_of_last(race)
-    holder = race.open()
-    holder.begin()
+    holder = race.begun()
     holder.rows("select from spanmq_core.queue for no key update")
     enter_next(race)
     last = race.main.value("select max(lo) from spanmq_core.segment")

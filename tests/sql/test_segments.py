@@ -73,8 +73,7 @@ def test_old_snapshot_reads_to_its_end(race: Race, isolation: str) -> None:
 
 def test_open_cursor_reads_to_its_end(race: Race) -> None:
     ids = send_past(race, 2 * SIZE)
-    reader = race.open()
-    reader.begin()
+    reader = race.begun()
     reader.rows("declare looking no scroll cursor for select msg_id, message from pgmq.q_jobs")
     got = reader.rows("fetch 1 from looking")
     send_past(race)
@@ -88,8 +87,7 @@ def test_open_cursor_reads_to_its_end(race: Race) -> None:
 
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_uncommitted_message_keeps_its_segment(race: Race, fate: str) -> None:
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     (late,) = send_past(race, 1, sender)
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)
@@ -104,8 +102,7 @@ def test_uncommitted_message_keeps_its_segment(race: Race, fate: str) -> None:
 
 
 def test_uncommitted_message_keeps_its_segment_through_the_death_of_its_sender(race: Race) -> None:
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     (late,) = send_past(race, 1, sender)
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)
@@ -130,15 +127,12 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
         "  return id;"
         " end $$"
     )
-    blocker, sender = race.open(), race.open()
-    blocker.begin()
+    blocker, sender = race.begun(), race.open()
     blocker.rows("select pg_advisory_xact_lock(4711)")
     # maintain() in a transaction that has its number before the sender has one.
-    before = race.open()
-    before.begin()
+    before = race.begun()
     before.rows("select pg_current_xact_id()")
-    later = sender.later("select public.send_slowly()")
-    assert later.waits()
+    later = sender.waiting("select public.send_slowly()")
     delete(race, send_past(race, 3 * SIZE))
     before.rows("select * from spanmq.maintain()")
     before.commit()
@@ -153,11 +147,9 @@ def test_snapshot_taken_after_a_look_at_the_sessions_is_seen(race: Race) -> None
     # Within a transaction PostgreSQL shows the sessions as they were at the first look.
     ids = send_past(race)
     send_past(race)
-    late, reader = race.open(), race.open()
-    late.begin()
+    late, reader = race.begun(), race.open()
     late.rows("select count(*) from pg_stat_activity where pid = pg_backend_pid()")
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     delete(race, ids)
     for _ in range(3):
         race.main.rows("select * from spanmq.maintain()")
@@ -170,11 +162,9 @@ def test_snapshot_taken_after_a_look_at_the_sessions_is_seen(race: Race) -> None
 
 def test_horizon_does_not_depend_on_where_the_transaction_counts_ages_from(race: Race) -> None:
     # age() counts from the first look of the transaction; others have begun since.
-    writer, reader, late = race.open(), race.open(), race.open()
-    writer.begin()
+    writer, reader, late = race.begun(), race.open(), race.open()
     oldest = writer.value("select pg_current_xact_id()::text::bigint")
-    reader.begin("repeatable read")
-    reader.rows("select 1")
+    reader.look()
     writer.commit()
     late.begin()
     late.rows("select age(backend_xmin) from pg_stat_activity where pid = pg_backend_pid()")
@@ -254,14 +244,12 @@ def test_cancelled_maintain_changes_nothing(race: Race) -> None:
     delete(race, ids)
     race.main.rows("select * from spanmq.maintain()")
     before = tables(race)
-    blocker, stuck = race.open(), race.open()
-    blocker.begin()
+    blocker, stuck = race.begun(), race.open()
     blocker.rows("select pg_advisory_xact_lock(4711)")
     stuck.begin()
     stuck.rows("select * from spanmq.maintain()")
     stuck.rows("select * from spanmq.maintain()")
-    later = stuck.later("select pg_advisory_xact_lock(4711)")
-    assert later.waits()
+    later = stuck.waiting("select pg_advisory_xact_lock(4711)")
     race.main.rows("select pg_cancel_backend(%s)", stuck.pid)
     with pytest.raises(psycopg.errors.QueryCanceled):
         later.rows()
@@ -302,8 +290,7 @@ def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race:
     # Notes that the ids have passed. Who puts the message back has a later number and nothing under way:
     # only its lock tells of it.
     race.main.rows("select * from spanmq.maintain()")
-    redriver = race.open()
-    redriver.begin()
+    redriver = race.begun()
     assert redriver.column("select msg_id from spanmq.redrive('jobs', delay => 0)") == ids[:1]
     redriver.rows("select 1")
     assert did(maintain(race), "copied segment") == 0
@@ -315,11 +302,9 @@ def test_message_put_back_while_its_segment_is_looked_at_is_in_the_rewrite(race:
 def test_message_committed_during_a_rewrite_is_in_it(race: Race) -> None:
     # Its sender has a higher number than the maintain() that saw the ids pass, and no statement under way.
     make_queue(race, 2048)
-    before = race.open()
-    before.begin()
+    before = race.begun()
     before.rows("select pg_current_xact_id()")
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     (late,) = send_past(race, 1, sender)
     sender.rows("select 1")  # else the driver's portal keeps a snapshot, which would be seen
     ids = send_past(race, 2048 + 10)
@@ -352,8 +337,7 @@ def test_swap_of_a_rewrite_does_not_hold_up_readers(race: Race) -> None:
     stay, _ = make_sparse(race)
     while not did(race.main.rows("select action, detail from spanmq.maintain()"), "copied segment"):
         pass
-    sender, reader, worker = race.open(), race.open(), race.open()
-    sender.begin()
+    sender, reader, worker = race.begun(), race.open(), race.open()
     sender.rows(f"{FAR_ON}; select pgmq.send('jobs', '1')")
     for _ in range(3):
         worker.later("select * from spanmq.maintain()").rows()

@@ -111,18 +111,10 @@ def test_all_ways_of_sending_publish_to_subscriptions_too(any_race: Race, way: s
 def test_bulk_write_publishes_to_subscriptions_too(any_race: Race) -> None:
     race = any_race
     subscribe(race)
-    for headers in ("null", """'{"x-pgmq-group": "g", "x-spanmq-max-attempts": 3}'"""):
-        race.main.begin()
-        write, block, log, first, last, at = race.main.rows(
-            "select * from spanmq.bulk_reserve('jobs', 'w', %s, 300)", len(headers)
-        )[0]
-        copy_rows(race, log, first, last, at, headers)
-        race.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
-        race.main.commit()
-        published = race.main.value(
-            "select spanmq.bulk_publish('jobs', 'w', %s, %s, array[%s::bigint])", len(headers), write, block
-        )
-        assert published == 300
+    for epoch, headers in enumerate(("null", """'{"x-pgmq-group": "g", "x-spanmq-max-attempts": 3}'""")):
+        write, block, _, _ = race.reserve(300, epoch, headers)
+        publish = "select spanmq.bulk_publish('jobs', 'w', %s, %s, array[%s::bigint])"
+        assert race.main.value(publish, epoch, write, block) == 300
     assert ids_in(race, "lake") == ids_in(race, "jobs") == list(range(1, 601))
     assert race.main.value("select uses_limits from spanmq_core.queue where name = 'lake'")
 

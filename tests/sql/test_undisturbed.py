@@ -1,19 +1,17 @@
 """What is done to one queue, and what is left open, stops no other queue."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
-from tests.sql.queue import one, rows
+from tests.sql.queue import Connection, one, rows
 from tests.sql.rights import RELATIONS, ROLE, calls, fill
 
 # Transactions that stay open: others go on.
 
 
 @pytest.fixture
-def sessions(database: str) -> Iterator[tuple[Connection[Any], Connection[Any]]]:
+def sessions(database: str) -> Iterator[tuple[Connection, Connection]]:
     """A session with queues `jobs` and `others`, and another one, whose lock_timeout only what waits reaches."""
     with (
         psycopg.connect(database, autocommit=True) as first,
@@ -24,7 +22,7 @@ def sessions(database: str) -> Iterator[tuple[Connection[Any], Connection[Any]]]
         yield first, second
 
 
-def go_on(session: Connection[Any], *, is_maintained: bool = True) -> None:
+def go_on(session: Connection, *, is_maintained: bool = True) -> None:
     """Do with `others` all that a sender, a receiver and maintenance do."""
     sent = one(session, "select pgmq.send('others', '1', '{\"x-pgmq-group\": \"g\"}'::jsonb)")
     session.execute("select pgmq.send_batch('others', array['2', '3']::jsonb[])")
@@ -45,7 +43,7 @@ def go_on(session: Connection[Any], *, is_maintained: bool = True) -> None:
 
 
 def test_transaction_that_stays_open_after_any_call_stops_no_other_queue(
-    sessions: tuple[Connection[Any], Connection[Any]],
+    sessions: tuple[Connection, Connection],
 ) -> None:
     first, second = sessions
     stopped = {}
@@ -65,7 +63,7 @@ def test_transaction_that_stays_open_after_any_call_stops_no_other_queue(
 
 
 def test_locks_of_a_role_without_rights_stop_no_queue(
-    sessions: tuple[Connection[Any], Connection[Any]], database: str
+    sessions: tuple[Connection, Connection], database: str
 ) -> None:
     """nextval() locks whatever has the number that it gets, before it looks at rights."""
     first, second = sessions
@@ -111,7 +109,7 @@ create trigger fires before delete or insert on pgmq.a_jobs for each row execute
     ],
 )
 def test_owner_s_change_of_one_queue_s_tables_stops_no_other(
-    sessions: tuple[Connection[Any], Connection[Any]], damage: str
+    sessions: tuple[Connection, Connection], damage: str
 ) -> None:
     first, second = sessions
     for queue in ("jobs", "others"):

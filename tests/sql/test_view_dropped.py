@@ -1,17 +1,15 @@
 """A queue whose view was dropped by hand says so, and is whole again after `create`."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.schemas import qualified
+from tests.sql.queue import Connection
 
 KINDS = ("create", "create_unlogged", "create_partitioned")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_create_makes_a_missing_view(connection: Connection[Any], kind: str) -> None:
+def test_create_makes_a_missing_view(connection: Connection, kind: str) -> None:
     connection.execute(f"select pgmq.{kind}('jobs')".encode())
     connection.execute("select pgmq.send('jobs', '1')")
     connection.execute("drop view pgmq.q_jobs")
@@ -27,10 +25,9 @@ def test_create_makes_a_missing_view(connection: Connection[Any], kind: str) -> 
     assert connection.execute("select pgmq.drop_queue('jobs')").fetchone() == (True,)
 
 
-def test_maker_of_queues_gets_no_right_on_another_s_that_it_makes_whole(connection: Connection[Any]) -> None:
-    connection.execute("select pgmq.create('jobs')")
-    connection.execute("create role spanmq_test_maker; select spanmq.grant_create('spanmq_test_maker')")
-    connection.execute("drop view pgmq.q_jobs; set local role spanmq_test_maker")
-    connection.execute("select pgmq.create('jobs')")
+def test_maker_of_queues_gets_no_right_on_another_s_that_it_makes_whole(jobs: Connection) -> None:
+    jobs.execute("create role spanmq_test_maker; select spanmq.grant_create('spanmq_test_maker')")
+    jobs.execute("drop view pgmq.q_jobs; set local role spanmq_test_maker")
+    jobs.execute("select pgmq.create('jobs')")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        connection.execute("select pgmq.send('jobs', '1')")
+        jobs.execute("select pgmq.send('jobs', '1')")

@@ -1,7 +1,6 @@
 """What workers report, and who is listed."""
 
-import pytest
-from tests.sql.queue import Queue, sqlstate_of
+from tests.sql.queue import Queue
 
 WORKERS = "select worker, slots, held, breaker_open_until is not null from spanmq.list_workers()"
 
@@ -42,22 +41,3 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
     orders.rows("update spanmq_core.task_time set minute = minute - interval '1 day'")
     orders.rows("select spanmq.maintain(100)")
     assert orders.value("select count(*) from spanmq_core.task_time") == 0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "null, 1",
-        "'', 1",
-        "'a', -1",
-        "'a', 'nan'",
-        "'a', 1, -1",
-        "'a', 1, 1, null",
-        "'a', 1, 1, 1, '{}'",
-        """'a', 1, 1, 1, '[{"kind": "a", "failed": false, "bucket": 49, "n": 1}]'""",
-        """'a', 1, 1, 1, '[{"kind": "a", "failed": false, "bucket": 1}]'""",
-        """'a', 1, 1, 1, '[{"failed": false, "bucket": 1, "n": 1}]'""",
-    ],
-)
-def test_wrong_reports_are_refused(orders: Queue, arguments: str) -> None:
-    assert sqlstate_of(orders.connection, f"select spanmq.report_worker('orders', {arguments})") == "MQ002"

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import Record, Running, working
 
@@ -352,6 +353,27 @@ def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: st
         end.set()
         record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
         record.wait(MessageSettled, 2, where=lambda event: event.outcome == "acked")
+
+
+def test_ack_whose_connection_was_lost_is_repeated_and_tells_that_its_outcome_is_unknown(
+    client: Client, database: str
+) -> None:
+    client.send("orders", 1)
+    end = threading.Event()
+    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]ack'"
+    with (
+        psycopg.connect(database, autocommit=True) as observer,
+        psycopg.connect(database) as other,
+        working(database, lambda message: end.wait(WAIT_SECONDS)) as record,
+    ):
+        record.wait(MessagesReceived)
+        assert other.execute("select pgmq.delete('orders', 1)").fetchone() == (True,)
+        end.set()
+        wait_until(lambda: observer.execute(waiting).fetchone() is not None)
+        observer.execute(f"select pg_terminate_backend(pid) from ({waiting}) acks")
+        # What was deleted meanwhile is stale for the second call; the first one may have been it.
+        other.commit()
+        record.wait(MessageSettled, where=lambda event: event.outcome == "unknown")
 
 
 def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.sql.queue import Connection
 
 from spanmq.testing import new_database, with_database
-
-Connection = psycopg.Connection[Any]
 
 LEFT_OVER = """
     select c.relname, c.relkind = 'v' from pg_class c

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psycopg
 from tests.patience import WAIT_SECONDS
+from tests.sql.queue import Connection
 
 SENTINEL = "listening_done"
-
-Connection = psycopg.Connection[Any]
 
 
 class Listener:

@@ -3,14 +3,13 @@
 A file of scenarios looks so:
 
     -- scenario: a message that was read is hidden
-    select pgmq.create('orders');
     select * from pgmq.send('orders', '{"a": 1}');
     -- in order
     select * from pgmq.read('orders', 100, 1);
 
-A statement ends at a semicolon at the end of a line. Rows are compared as a set unless `-- in order` stands
-before the statement. Where a difference is meant, comments before the statement say why, and what each of the
-two does, a line each (`nothing` for no rows):
+There is a queue `orders`, unless the first statement creates one. A statement ends at a semicolon at the end of
+a line. Rows are compared as a set unless `-- in order` stands before the statement. Where a difference is meant,
+comments before the statement say why, and what each of the two does, a line each (`nothing` for no rows):
 
     -- differs: W15
     -- upstream: null
@@ -27,9 +26,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
+from tests.sql.queue import Connection
 
 TIME_GRAIN_SECONDS = 100
 # Farther from now than any delay of a scenario: a date that was given as such.
@@ -53,6 +52,11 @@ class Scenario:
     name: str
     file: str
     statements: tuple[Statement, ...]
+
+    @property
+    def has_orders(self) -> bool:
+        """Tell whether it begins with a queue `orders`."""
+        return "pgmq.create" not in self.statements[0].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def parse(path: Path) -> Iterator[Scenario]:
     yield Scenario(name, path.stem, tuple(statements))
 
 
-def run(connection: psycopg.Connection[Any], statement: Statement) -> Outcome:
+def run(connection: Connection, statement: Statement) -> Outcome:
     """Run one statement in autocommit mode (unless the scenario began a transaction) and say what it did."""
     lines: list[str] = []
 
@@ -156,3 +160,12 @@ def render(value: object, column: str, started_at: datetime) -> str:
 def is_same(upstream: Outcome, here: Outcome) -> bool:
     """Tell whether both did the same."""
     return upstream.columns == here.columns and upstream.lines == here.lines
+
+
+def run_program(upstream: Connection, here: Connection, steps: list[str], *, ordered: str = "\0") -> None:
+    """Run a program on both; rows of steps in which `ordered` stands are compared in their order."""
+    for number, text in enumerate(steps):
+        statement = Statement(text, number, in_order=ordered in text, differs=None, upstream=(), here=())
+        assert run(here, statement) == run(upstream, statement), "\n".join(
+            f"{each};" for each in steps[: number + 1]
+        )

@@ -1,32 +1,32 @@
 """Notifications: the channel, the payload, when they come and when not. The same on PGMQ and here."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
 from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.listening import Listener, listening
+from tests.sql.queue import Connection
 
 CHANNEL = "pgmq.q_orders.INSERT"
 ONE = [(CHANNEL, "")]
 
 
 @pytest.fixture(params=["upstream", "here"])
-def sender(request: pytest.FixtureRequest, pair: Pair) -> psycopg.Connection[Any]:
-    connection: psycopg.Connection[Any] = getattr(pair, request.param)
+def sender(request: pytest.FixtureRequest, pair: Pair) -> Connection:
+    connection: Connection = getattr(pair, request.param)
     connection.execute("set client_min_messages = error")
     connection.execute("select pgmq.create('orders')")
     return connection
 
 
 @pytest.fixture
-def listener(sender: psycopg.Connection[Any]) -> Iterator[Listener]:
+def listener(sender: Connection) -> Iterator[Listener]:
     with listening(sender.info.dsn, CHANNEL) as opened:
         yield opened
 
 
-def test_send_notifies_with_an_empty_payload(sender: psycopg.Connection[Any], listener: Listener) -> None:
+def test_send_notifies_with_an_empty_payload(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     sender.execute("select pgmq.send('orders', '1')")
     assert listener.heard(sender) == ONE
@@ -36,7 +36,7 @@ def test_send_notifies_with_an_empty_payload(sender: psycopg.Connection[Any], li
     assert listener.heard(sender) == ONE
 
 
-def test_topics_notify_too(sender: psycopg.Connection[Any], listener: Listener) -> None:
+def test_topics_notify_too(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     sender.execute("select pgmq.bind_topic('#', 'orders')")
     sender.execute("select pgmq.send_topic('a', '1')")
@@ -45,7 +45,7 @@ def test_topics_notify_too(sender: psycopg.Connection[Any], listener: Listener) 
     assert listener.heard(sender) == ONE
 
 
-def test_nothing_is_said_unless_enabled(sender: psycopg.Connection[Any], listener: Listener) -> None:
+def test_nothing_is_said_unless_enabled(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.send('orders', '1')")
     assert listener.heard(sender) == []
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
@@ -55,7 +55,7 @@ def test_nothing_is_said_unless_enabled(sender: psycopg.Connection[Any], listene
     assert listener.heard(sender) == []
 
 
-def test_reading_and_settling_say_nothing(sender: psycopg.Connection[Any], listener: Listener) -> None:
+def test_reading_and_settling_say_nothing(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[])")
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     sender.execute("select pgmq.read('orders', 100, 3)")
@@ -66,7 +66,7 @@ def test_reading_and_settling_say_nothing(sender: psycopg.Connection[Any], liste
     assert listener.heard(sender) == []
 
 
-def test_throttle_lets_one_through(sender: psycopg.Connection[Any], listener: Listener) -> None:
+def test_throttle_lets_one_through(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 3600000)")
     for _ in range(3):
         sender.execute("select pgmq.send('orders', '1')")
@@ -81,9 +81,7 @@ def test_throttle_lets_one_through(sender: psycopg.Connection[Any], listener: Li
     assert listener.heard(sender) == ONE
 
 
-def test_without_throttle_each_transaction_notifies(
-    sender: psycopg.Connection[Any], listener: Listener
-) -> None:
+def test_without_throttle_each_transaction_notifies(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     for _ in range(3):
         sender.execute("select pgmq.send('orders', '1')")
@@ -95,7 +93,7 @@ def test_without_throttle_each_transaction_notifies(
 
 
 def test_notification_comes_with_the_commit_only(
-    sender: psycopg.Connection[Any], listener: Listener, databases: tuple[str, str]
+    sender: Connection, listener: Listener, databases: tuple[str, str]
 ) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     with psycopg.connect(sender.info.dsn, autocommit=True) as other:

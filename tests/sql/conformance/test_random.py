@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.sql.conformance.conftest import Pair
-from tests.sql.conformance.scenario import Statement, run
+from tests.sql.conformance.scenario import run_program
 from tests.sql.seeds import seeds
 
 STEPS = 60
@@ -91,7 +91,4 @@ def some_ids(draw: random.Random, sent: int) -> str:
 def test_random_program_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed)]
     steps += ["select * from pgmq.q_orders", "select * from pgmq.a_orders"]
-    for number, text in enumerate(steps):
-        statement = Statement(text, number, in_order=False, differs=None, upstream=(), here=())
-        upstream, here = run(pair.upstream, statement), run(pair.here, statement)
-        assert here == upstream, "\n".join(f"{each};" for each in steps[: number + 1])
+    run_program(pair.upstream, pair.here, steps)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from tests.sql.conformance.conftest import Pair
-from tests.sql.conformance.scenario import Statement, run
+from tests.sql.conformance.scenario import run_program
 from tests.sql.seeds import seeds
 
 STEPS = 40
@@ -45,8 +45,4 @@ def program(seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", seeds(few=4, many=30))
 def test_random_program_of_groups_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed), "select * from pgmq.q_orders"]
-    for number, text in enumerate(steps):
-        in_order = "read_grouped_rr" in text
-        statement = Statement(text, number, in_order=in_order, differs=None, upstream=(), here=())
-        upstream, here = run(pair.upstream, statement), run(pair.here, statement)
-        assert here == upstream, "\n".join(f"{each};" for each in steps[: number + 1])
+    run_program(pair.upstream, pair.here, steps, ordered="read_grouped_rr")

@@ -12,6 +12,9 @@ SCENARIOS = read_scenarios(Path(__file__).parent / "scenarios")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: f"{each.file}: {each.name}")
 def test_scenario_does_what_pgmq_does(scenario: Scenario, pair: Pair) -> None:
     problems = []
+    if scenario.has_orders:
+        for connection in (pair.upstream, pair.here):
+            connection.execute("select pgmq.create('orders')")
     for statement in scenario.statements:
         theirs, ours = run(pair.upstream, statement), run(pair.here, statement)
         if statement.differs is None:

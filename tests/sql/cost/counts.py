@@ -1,11 +1,9 @@
 """What a call touches, as the database counts it: pages, rows, and entries of indexes. No clock is read."""
 
 import json
-from typing import Any
 
-import psycopg
+from tests.sql.queue import Connection
 
-Connection = psycopg.Connection[Any]
 # The state of all queues, without spanmq_core.done: that has one index, and runs of one message do not need it.
 TABLES = ["spanmq_core.fresh", "spanmq_core.held", "spanmq_core.bound"]
 INDEXES = """

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.cost.counts import Connection, entries_passed, rows_written
+from tests.sql.cost.counts import entries_passed, rows_written
+from tests.sql.queue import Connection
 
 CYCLES = 30
 FEW = 50

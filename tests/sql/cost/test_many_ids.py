@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.schemas import qualified
+from tests.sql.queue import Connection
 
 CALLS = (
     "select count(*) from pgmq.delete('jobs', %s)",
@@ -30,7 +31,7 @@ def session(database: str) -> Any:
         yield opened
 
 
-def processor_seconds(session: psycopg.Connection[Any], call: str, ids: list[int]) -> float:
+def processor_seconds(session: Connection, call: str, ids: list[int]) -> float:
     """Give the server's own processor time for a call, the least of two: load leaves it alone."""
     told: list[str] = []
     session.add_notice_handler(lambda diagnostic: told.append(diagnostic.message_detail or ""))
@@ -49,7 +50,7 @@ def processor_seconds(session: psycopg.Connection[Any], call: str, ids: list[int
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_settlement_of_many_ids_is_linear(session: psycopg.Connection[Any], call: str) -> None:
+def test_settlement_of_many_ids_is_linear(session: Connection, call: str) -> None:
     few = processor_seconds(session, call, list(range(1, 2 * FEW, 2)))
     many = processor_seconds(session, call, list(range(1, 2 * FEW * TIMES, 2)))
     assert 0 < many < LINEAR * few, (few, many)
@@ -71,7 +72,7 @@ def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
     assert 0 < cancels < 1.15 * deletes, (deletes, cancels)
 
 
-def pages(session: psycopg.Connection[Any], call: str) -> int:
+def pages(session: Connection, call: str) -> int:
     """Give how many pages a call touches that is made a second time, and undo it."""
     for _ in range(2):
         with session.transaction(force_rollback=True):

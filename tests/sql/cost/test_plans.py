@@ -8,7 +8,8 @@ from typing import LiteralString
 import psycopg
 import pytest
 from tests.schemas import qualified
-from tests.sql.cost.counts import Connection, indexes_used, pages_touched
+from tests.sql.cost.counts import indexes_used, pages_touched
+from tests.sql.queue import Connection
 
 POLICIES = {
     "plain": None,

@@ -5,11 +5,10 @@ above `jit_above_cost` whatever they do.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
+from tests.sql.queue import Connection
 
 SETUP = (
     "select pgmq.create('jobs'), pgmq.create('groups'), pgmq.create('limits')",
@@ -44,20 +43,20 @@ CYCLE = (
 
 
 @pytest.fixture
-def connection(default_server: str) -> Iterator[Connection[Any]]:
+def connection(default_server: str) -> Iterator[Connection]:
     """Give a connection, rolled back after the test; it shadows the one to the suite's own server."""
     with psycopg.connect(default_server) as opened, opened.transaction(force_rollback=True):
         yield opened
 
 
-def test_server_would_compile_a_costly_plan(connection: Connection[Any]) -> None:
+def test_server_would_compile_a_costly_plan(connection: Connection) -> None:
     row = connection.execute(
         "select pg_jit_available(), current_setting('jit'), current_setting('jit_above_cost')::float"
     ).fetchone()
     assert row == (True, "on", 100000)
 
 
-def test_no_call_is_compiled(connection: Connection[Any]) -> None:
+def test_no_call_is_compiled(connection: Connection) -> None:
     for statement in SETUP:
         connection.execute(statement)
     connection.execute("set local pg_stat_statements.track = 'all'")

@@ -1,27 +1,10 @@
-"""W9, W10: ordered groups that are not ordered, and locks that hold what nobody took."""
+"""W10: locks that hold what nobody took."""
 
 import pytest
 from tests.sql.conftest import System
 from tests.sql.queue import Connection, column, one
 
 GROUPS = 50
-
-
-def test_w9_no_message_overtakes_one_of_its_group_that_is_in_work(
-    system: System, session: Connection
-) -> None:
-    session.execute("select pgmq.create('orders')")
-    session.execute(
-        "select pgmq.send_batch('orders', array['1', '2', '3']::jsonb[],"
-        ' array_fill(\'{"x-pgmq-group": "a"}\'::jsonb, array[3]))'
-    )
-    assert column(session, "select msg_id from pgmq.read_grouped('orders', 100, 2)") == [1, 2]
-    session.execute("select pgmq.set_vt('orders', 1, 0)")
-    taken = sorted(column(session, "select msg_id from pgmq.read_grouped('orders', 100, 10)"))
-    assert taken == ([1, 3] if system.is_upstream else [])
-    session.execute("select pgmq.delete('orders', 2)")
-    if not system.is_upstream:
-        assert column(session, "select msg_id from pgmq.read_grouped('orders', 100, 10)") == [1, 3]
 
 
 def send_groups(session: Connection, queue: str) -> None:

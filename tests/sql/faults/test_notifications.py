@@ -22,12 +22,25 @@ def test_w6_senders_don_t_wait_for_each_other(
     first, second = system.connect(), system.connect()
     with first.transaction():
         first.execute("select pgmq.send('orders', '1')")
-        waiting = system.start(second, "select pgmq.send('orders', '2')")
-        if system.is_upstream:
-            wait_until_waiting(session, second.info.backend_pid)
-        else:
-            assert waiting.result() == [(2,)]
+        waiting = system.meets(second, "select pgmq.send('orders', '2')")
     assert waiting.result() == [(2,)]
+
+
+@pytest.mark.parametrize("name", ["orders", "MyOrders"])
+def test_w7_a_partitioned_queue_and_one_with_capitals_notify(
+    system: System, session: Connection, name: str
+) -> None:
+    is_partitioned = name == "orders"
+    if is_partitioned and system.is_upstream:
+        for statement in PARTITIONED_UPSTREAM:
+            session.execute(statement)
+    else:
+        session.execute(f"select pgmq.create{'_partitioned' if is_partitioned else ''}('{name}')".encode())
+    session.execute("select pgmq.enable_notify_insert(%s, 0)", [name])
+    channel = f"pgmq.q_{name.lower()}.INSERT"
+    with listening(system.dsn, channel, "pgmq.q_orders_p0.INSERT") as listener:
+        session.execute("select pgmq.send(%s, '1')", [name])
+        assert listener.heard(session) == ([] if system.is_upstream else [(channel, "")])
 
 
 def test_w6_two_queues_in_opposite_order_don_t_deadlock(system: System, session: Connection) -> None:
@@ -59,28 +72,6 @@ PARTITIONED_UPSTREAM: tuple[LiteralString, ...] = (
     "create table pgmq.q_orders_p0 partition of pgmq.q_orders for values from (0) to (10000)",
     "insert into pgmq.meta (queue_name, is_partitioned, is_unlogged) values ('orders', true, false)",
 )
-
-
-def test_w7_a_partitioned_queue_notifies(system: System, session: Connection) -> None:
-    if system.is_upstream:
-        for statement in PARTITIONED_UPSTREAM:
-            session.execute(statement)
-    else:
-        session.execute("select pgmq.create_partitioned('orders')")
-    session.execute("select pgmq.enable_notify_insert('orders', 0)")
-    with listening(system.dsn, "pgmq.q_orders.INSERT", "pgmq.q_orders_p0.INSERT") as listener:
-        session.execute("select pgmq.send('orders', '1')")
-        expected = [] if system.is_upstream else [("pgmq.q_orders.INSERT", "")]
-        assert listener.heard(session) == expected
-
-
-def test_w7_a_queue_with_capitals_notifies(system: System, session: Connection) -> None:
-    session.execute("select pgmq.create('MyOrders')")
-    session.execute("select pgmq.enable_notify_insert('MyOrders', 0)")
-    with listening(system.dsn, "pgmq.q_myorders.INSERT") as listener:
-        session.execute("select pgmq.send('MyOrders', '1')")
-        expected = [] if system.is_upstream else [("pgmq.q_myorders.INSERT", "")]
-        assert listener.heard(session) == expected
 
 
 @pytest.mark.skipif("SPANMQ_TEST_DSN" in os.environ, reason="crashes a server of its own")

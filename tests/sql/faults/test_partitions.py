@@ -1,6 +1,5 @@
 """W19, W20: partitioned queues without pg_partman and without loss, archives that go in time."""
 
-import psycopg
 import pytest
 from tests.sql.conftest import System
 from tests.sql.cost.counts import pages_touched
@@ -16,20 +15,6 @@ def maintain(session: Connection) -> list[str]:
             return done
         done += actions
     raise AssertionError(f"maintain() did not come to an end: {done[-10:]}")
-
-
-def test_w19_a_partitioned_queue_needs_no_extension(system: System, session: Connection) -> None:
-    if system.is_upstream:
-        with pytest.raises(psycopg.errors.RaiseException, match="pg_partman is required"):
-            session.execute("select pgmq.create_partitioned('orders')")
-        return
-    session.execute("select pgmq.create_partitioned('orders', '1 hour', '1 day')")
-    assert session.execute("select queue_name, is_partitioned from pgmq.list_queues()").fetchall() == [
-        ("orders", True)
-    ]
-    session.execute("select pgmq.send_batch('orders', array['1', '2']::jsonb[])")
-    assert column(session, "select msg_id from pgmq.read('orders', 100, 10)") == [1, 2]
-    assert one(session, "select default_partition_length from pgmq.metrics('orders')") == 0
 
 
 def test_w19_retention_never_takes_what_was_not_read(system: System, session: Connection) -> None:
@@ -76,24 +61,3 @@ def test_w20_an_archive_is_kept_as_long_as_one_says(system: System, session: Con
     session.execute("select pgmq.archive('orders', array(select generate_series(1, 3000)))")
     maintain(session)
     assert column(session, "select min(msg_id) from pgmq.a_orders") == [2001]
-
-
-def test_w20_dropping_a_queue_leaves_nothing(system: System, session: Connection) -> None:
-    session.execute("select pgmq.create('orders')")
-    # So a queue looks whose archive PGMQ has converted, and that was adopted.
-    session.execute("create table pgmq.a_orders_old (like pgmq.a_orders)")
-    session.execute("select pgmq.drop_queue('orders')")
-    left = one(session, "select to_regclass('pgmq.a_orders_old') is not null")
-    assert left is system.is_upstream
-
-
-def test_w20_an_archive_has_no_second_index_to_write_at_each_ack(system: System, session: Connection) -> None:
-    session.execute("select pgmq.create('orders')")
-    methods = column(
-        session,
-        "select a.amname from pg_index i"
-        " join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam"
-        " where i.indrelid = 'pgmq.a_orders'::regclass order by i.indisprimary desc",
-    )
-    # A BRIN index is some pages for the whole archive, and is not written for each row.
-    assert methods == ["btree", "btree" if system.is_upstream else "brin"]

@@ -7,7 +7,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 from tests.sql.conftest import System
-from tests.sql.queue import Connection, column, one
+from tests.sql.queue import Connection, column
 
 
 @contextmanager
@@ -61,29 +61,3 @@ def test_w21_a_role_that_may_only_send_can_do_nothing_else(
         with pytest.raises(psycopg.Error) as raised, acting_as(session, sender):
             session.execute(statement)
         assert raised.value.sqlstate in ("42501", "MQ004")
-
-
-def test_w21_a_queue_s_maker_can_share_it(system: System, session: Connection) -> None:
-    if system.is_upstream:
-        pytest.skip("PGMQ's functions have the rights of who calls them: nothing to share but the tables")
-    with session.transaction(force_rollback=True):
-        session.execute("create role spanmq_test_maker")
-        session.execute("create role spanmq_test_reader")
-        session.execute("select spanmq.grant_create('spanmq_test_maker')")
-        with acting_as(session, "spanmq_test_maker"):
-            session.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
-            session.execute("select spanmq.grant_queue('spanmq_test_reader', 'orders', 'receive')")
-        with acting_as(session, "spanmq_test_reader"):
-            assert column(session, "select msg_id from pgmq.read('orders', 100, 1)") == [1]
-            assert one(session, "select pgmq.delete('orders', 1)") is True
-
-
-def test_w21_a_search_path_does_not_lead_functions_astray(system: System, session: Connection) -> None:
-    session.execute("select pgmq.create('orders'), pgmq.create('other')")
-    session.execute("create schema astray")
-    session.execute("create function astray.lower(text) returns text language sql as $$ select 'q_other' $$")
-    session.execute("set search_path = astray, pg_catalog")
-    session.execute("select pgmq.send('orders', '1')")
-    session.execute("reset search_path")
-    queue = "other" if system.is_upstream else "orders"
-    assert one(session, f"select count(*) from pgmq.q_{queue}") == 1

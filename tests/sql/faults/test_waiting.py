@@ -3,8 +3,6 @@
 from tests.sql.conftest import System
 from tests.sql.queue import Connection, column, one
 
-from spanmq.testing import wait_until_waiting
-
 
 def test_w13_purge_waits_for_no_reader_and_no_sender_for_purge(system: System, session: Connection) -> None:
     session.execute("select pgmq.create('orders')")
@@ -12,16 +10,8 @@ def test_w13_purge_waits_for_no_reader_and_no_sender_for_purge(system: System, s
     reader, purger, sender = system.connect(), system.connect(), system.connect()
     with reader.transaction():
         reader.execute("select count(*) from pgmq.q_orders")
-        purged = system.start(purger, "select pgmq.purge_queue('orders')")
-        if system.is_upstream:
-            wait_until_waiting(session, purger.info.backend_pid)
-        else:
-            assert purged.result() == [(1,)]
-        sent = system.start(sender, "select pgmq.send('orders', '2')")
-        if system.is_upstream:
-            wait_until_waiting(session, sender.info.backend_pid)
-        else:
-            assert sent.result() == [(2,)]
+        purged = system.meets(purger, "select pgmq.purge_queue('orders')")
+        sent = system.meets(sender, "select pgmq.send('orders', '2')")
     assert (purged.result(), sent.result()) == ([(1,)], [(2,)])
 
 
@@ -31,11 +21,7 @@ def test_w13_purge_counts_what_it_destroys(system: System, session: Connection) 
     sender, purger = system.connect(), system.connect()
     with sender.transaction():
         sender.execute("select pgmq.send('orders', '2')")
-        purged = system.start(purger, "select pgmq.purge_queue('orders')")
-        if system.is_upstream:
-            wait_until_waiting(session, purger.info.backend_pid)
-        else:
-            assert purged.result() == [(1,)]
+        purged = system.meets(purger, "select pgmq.purge_queue('orders')")
     assert purged.result() == [(1,)]
     # What was committed after the count is gone in PGMQ; here it is a message like any other.
     left = column(session, "select msg_id from pgmq.read('orders', 100, 10)")
@@ -46,11 +32,7 @@ def test_w23_locks_of_ours_are_apart_from_those_of_applications(system: System, 
     application, creator = system.connect(), system.connect()
     # An application that locks numbers of its own: a customer's, say. PGMQ's locks are such numbers.
     application.execute("select pg_advisory_lock(hashtext('pgmq.queue_orders'))")
-    created = system.start(creator, "select pgmq.create('orders')")
-    if system.is_upstream:
-        wait_until_waiting(session, creator.info.backend_pid)
-    else:
-        created.result()
+    created = system.meets(creator, "select pgmq.create('orders')")
     application.execute("select pg_advisory_unlock_all()")
     created.result()
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
+from tests.sql.queue import Connection
 
 # The state of all queues, a row a run.
 RUNS = """
@@ -160,8 +160,6 @@ from members m
 having max(m.msg_id) > coalesce(pg_sequence_last_value({ids}), 0)
 """
 )
-
-Connection = psycopg.Connection[Any]
 
 
 def broken_invariants(connection: Connection) -> list[str]:

@@ -1,16 +1,11 @@
 """Programs on queues whose policies order or limit: never more, never out of order, nothing lost."""
 
-from typing import Any
-
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
-from tests.schemas import qualified
 from tests.sql.model.governed import ENDLESS, Governed, Policy
-from tests.sql.model.invariants import broken_invariants
-from tests.sql.model.queue_program import headers_of, jsonb, open_session, said
-from tests.sql.model.recording import Recorded, always, first_step, step
-from tests.sql.race.sessions import Race
+from tests.sql.model.queue_program import Program, headers_of
+from tests.sql.model.recording import first_step, step
 
 HOUR = 3600
 POLICIES = {
@@ -25,30 +20,15 @@ POLICIES = {
 groups = st.sampled_from(("a", "a", "b", "c", None))
 
 
-class PolicyProgram(Recorded):
+class PolicyProgram(Program):
     """One queue with a policy, filled well, so that most steps meet something."""
 
+    model: Governed
+
     def __init__(self, dsn: str, kind: str, policy: Policy) -> None:
-        super().__init__()
-        PolicyProgram.count += 1
-        self.race = Race(dsn, f"{kind}_{PolicyProgram.count}", kind)
-        self.session = open_session(self.race)
-        self.model = Governed(policy=policy)
-        self.committed = self.model.copy()
-        self.in_transaction = False
-        self.sent = 0
+        super().__init__(dsn, kind, Governed(policy=policy))
         # A transaction that rolls back does not give its tokens back.
         self.tokens = policy.burst if policy.burst is not None else ENDLESS
-        self.view = f"pgmq.q_{self.race.queue}"
-
-    count = 0
-
-    def teardown(self) -> None:
-        self.session.close()
-        self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
-        self.race.close()
-
-    # What is done
 
     @first_step(start=st.sampled_from((0, 250)), some=st.lists(groups, min_size=1, max_size=4))
     def begins_with_some(self, start: int, some: list[str | None]) -> None:
@@ -67,22 +47,6 @@ class PolicyProgram(Recorded):
             },
         )
         self.put(12, some, 0, 0)
-        self.committed = self.model.copy()
-
-    @precondition(lambda self: not self.in_transaction)
-    @step()
-    def begins(self) -> None:
-        self.session.begin()
-        self.in_transaction = True
-        self.committed = self.model.copy()
-
-    @precondition(lambda self: self.in_transaction)
-    @step(rolls_back=st.booleans())
-    def ends(self, rolls_back: bool) -> None:
-        self.session.end("rollback" if rolls_back else "commit")
-        self.in_transaction = False
-        if rolls_back:
-            self.model = self.committed.copy()
         self.committed = self.model.copy()
 
     @step(
@@ -117,17 +81,9 @@ class PolicyProgram(Recorded):
         held = self.model.held(lease, list(self.model.messages))
         ids = held if data.draw(st.booleans()) else data.draw(st.lists(st.sampled_from(held), min_size=1))
         match call:
-            case "ack":
-                rows, expected = (
-                    self.call("ack(%s, %s, %s::bigint[])", lease, ids),
-                    self.model.ack(lease, ids),
-                )
-            case "reject":
-                rows = self.call("reject(%s, %s, %s::bigint[])", lease, ids)
-                expected = self.model.reject(lease, ids)
-            case "release":
-                rows = self.call("release(%s, %s, %s::bigint[])", lease, ids)
-                expected = self.model.release(lease, ids)
+            case "ack" | "reject" | "release":
+                rows = self.call(f"{call}(%s, %s, %s::bigint[])", lease, ids)
+                expected = getattr(self.model, call)(lease, ids)
             case _:
                 wait = HOUR if call == "wait" else 0
                 rows = self.call("nack(%s, %s, %s::bigint[], 'failed', 'UNKNOWN', %s)", lease, ids, wait)
@@ -160,25 +116,6 @@ class PolicyProgram(Recorded):
     def is_maintained(self) -> None:
         self.session.rows("select * from spanmq.maintain()")
 
-    # What must hold
-
-    @always()
-    def shows_what_the_model_says(self) -> None:
-        assert self.shown(self.session) == said(self.model)
-        if self.in_transaction:
-            assert self.shown(self.race.main) == said(self.committed), "others see what is committed"
-
-    @always()
-    def storage_is_sound(self) -> None:
-        assert broken_invariants(self.race.main.connection) == []
-
-    # Means
-
-    def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
-        return self.session.rows(
-            f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
-        )
-
     def put(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
         bodies = [{"number": self.sent + i} for i in range(n)]
         self.sent += n
@@ -198,17 +135,3 @@ class PolicyProgram(Recorded):
     def leases(self) -> list[int]:
         """Return the leases that hold something."""
         return sorted({each.lease for each in self.model.messages.values() if each.lease})
-
-    def shown(self, session: Any) -> list[Any]:
-        """Return what the view, the archive and the dead letters show, as `said` says it."""
-        nothing: list[tuple[Any, ...]] = []
-        queued = session.rows(
-            f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
-        )
-        dead = session.rows(
-            "select msg_id, attempts, message, (select array_agg(f.outcome) from spanmq.failures(%s, msg_id) f)"
-            " from spanmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
-            self.race.queue,
-            self.race.queue,
-        )
-        return [sorted(rows, key=lambda row: row[0]) for rows in (queued, nothing, dead)]

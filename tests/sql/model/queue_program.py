@@ -20,37 +20,26 @@ until = st.sampled_from((HOUR, HOUR, 0, -1))
 groups = st.sampled_from((None, "a", "b", "c"))
 
 
-class QueueProgram(Recorded):
+class Program(Recorded):
     """One queue. Steps are transactions of their own, unless one was begun; another session looks on."""
 
-    def __init__(self, dsn: str, kind: str) -> None:
+    count = 0
+
+    def __init__(self, dsn: str, kind: str, model: Model | None = None) -> None:
         super().__init__()
-        QueueProgram.count += 1
-        self.race = Race(dsn, f"{kind}_{QueueProgram.count}", kind)
+        Program.count += 1
+        self.race = Race(dsn, f"{kind}_{Program.count}", kind)
         self.session = open_session(self.race)
-        self.model = Model()
-        self.committed = Model()
+        self.model = model or Model()
+        self.committed = self.model.copy()
         self.in_transaction = False
         self.sent = 0
-        self.leases: list[int] = [1]
         self.view = f"pgmq.q_{self.race.queue}"
-
-    count = 0
 
     def teardown(self) -> None:
         self.session.close()
         self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
         self.race.close()
-
-    # What is done
-
-    @first_step(start=st.sampled_from(STARTS))
-    def starts_with_some_id(self, start: int) -> None:
-        if start:
-            self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
-        self.race.main.rows(
-            "update spanmq_core.queue set segment_size = 256 where queue_id = %s", self.race.queue_id
-        )
 
     @precondition(lambda self: not self.in_transaction)
     @step()
@@ -76,6 +65,53 @@ class QueueProgram(Recorded):
             self.session.rollback()
         self.in_transaction = False
         self.model = self.committed.copy()
+
+    @always()
+    def shows_what_the_model_says(self) -> None:
+        assert self.shown(self.session) == said(self.model)
+        if self.in_transaction:
+            assert self.shown(self.race.main) == said(self.committed), "others see what is committed"
+
+    @always()
+    def storage_is_sound(self) -> None:
+        assert broken_invariants(self.race.main.connection) == []
+
+    def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
+        return self.session.rows(
+            f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
+        )
+
+    def shown(self, session: Any) -> list[Any]:
+        """Return what the view and the archive show, as `said` says it."""
+        queued = session.rows(
+            f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
+        )
+        archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
+        dead = session.rows(
+            "select msg_id, attempts, message, (select array_agg(f.outcome) from spanmq.failures(%s, msg_id) f)"
+            " from spanmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
+            self.race.queue,
+            self.race.queue,
+        )
+        return [sorted(rows, key=lambda row: row[0]) for rows in (queued, archived, dead)]
+
+
+class QueueProgram(Program):
+    """Every call there is, on a queue without a policy."""
+
+    def __init__(self, dsn: str, kind: str) -> None:
+        super().__init__(dsn, kind)
+        self.leases: list[int] = [1]
+
+    # What is done
+
+    @first_step(start=st.sampled_from(STARTS))
+    def starts_with_some_id(self, start: int) -> None:
+        if start:
+            self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
+        self.race.main.rows(
+            "update spanmq_core.queue set segment_size = 256 where queue_id = %s", self.race.queue_id
+        )
 
     @step(group=groups, delayed=st.booleans())
     def sends(self, group: str | None, delayed: bool) -> None:
@@ -290,12 +326,6 @@ class QueueProgram(Recorded):
     # What must hold
 
     @always()
-    def shows_what_the_model_says(self) -> None:
-        assert self.shown(self.session) == said(self.model)
-        if self.in_transaction:
-            assert self.shown(self.race.main) == said(self.committed), "others see what is committed"
-
-    @always()
     def peek_and_metrics_agree(self) -> None:
         rows = self.call("peek(%s, 1000000)")
         assert [row[0] for row in rows] == sorted(self.model.messages)
@@ -307,30 +337,7 @@ class QueueProgram(Recorded):
         counted = self.call("count_dead_letters(%s)", columns="n")
         assert sum(n for (n,) in counted) == len(self.model.dead)
 
-    @always()
-    def storage_is_sound(self) -> None:
-        assert broken_invariants(self.race.main.connection) == []
-
     # Means
-
-    def call(self, call: str, *arguments: Any, columns: str = "*") -> list[tuple[Any, ...]]:
-        return self.session.rows(
-            f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
-        )
-
-    def shown(self, session: Any) -> list[Any]:
-        """Return what the view and the archive show, as `said` says it."""
-        queued = session.rows(
-            f"select msg_id, read_ct, vt <= clock_timestamp(), message, headers from {self.view}"
-        )
-        archived = session.rows(f"select msg_id, read_ct, message from pgmq.a_{self.race.queue}")
-        dead = session.rows(
-            "select msg_id, attempts, message, (select array_agg(f.outcome) from spanmq.failures(%s, msg_id) f)"
-            " from spanmq.dead_letters_between(%s, 1, 9223372036854775807) where redriven_at is null",
-            self.race.queue,
-            self.race.queue,
-        )
-        return [sorted(rows, key=lambda row: row[0]) for rows in (queued, archived, dead)]
 
     def buries_expired(self) -> bool:
         """Take over what a call dead-lettered; tell whether there was any."""

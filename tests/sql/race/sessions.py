@@ -86,8 +86,19 @@ class Session:
         """Start a statement that may have to wait."""
         return Later(self._thread.submit(self.rows, query, *arguments), self.pid, self._server)
 
+    def waiting(self, query: str, *arguments: Any) -> Later:
+        """Start a statement, and return when it waits for a lock."""
+        started = self.later(query, *arguments)
+        assert started.waits(), "it waits for nobody"
+        return started
+
     def begin(self, isolation: str = "read committed") -> None:
         self.rows(f"begin isolation level {isolation}")
+
+    def look(self) -> None:
+        """Begin a transaction that sees everything as it is now."""
+        self.begin("repeatable read")
+        self.rows("select 1")
 
     def commit(self) -> None:
         self.rows("commit")
@@ -166,6 +177,30 @@ class Race:
         session = Session(self.dsn, self._server)
         self._sessions.append(session)
         return session
+
+    def begun(self) -> Session:
+        """Open a session that is in a transaction."""
+        session = self.open()
+        session.begin()
+        return session
+
+    def looking(self) -> Session:
+        """Open a session that sees everything as it is now."""
+        session = self.open()
+        session.look()
+        return session
+
+    def reserve(self, n: int, epoch: int = 0, headers: str = "null") -> tuple[int, int, int, int]:
+        """Write a block of rows that nobody sees yet; return the write, the block, the first and the last id."""
+        write, block, log, first, last, at = self.main.rows(
+            "select * from spanmq.bulk_reserve(%s, 'w', %s, %s)", self.queue, epoch, n
+        )[0]
+        self.main.rows(
+            f"insert into spanmq_core.{log} select i, %s, '1', {headers} from generate_series({first}, {last}) i",
+            at,
+        )
+        assert self.main.value("select spanmq.bulk_seal(%s, array[%s::bigint])", self.queue, block) == n
+        return write, block, first, last
 
     def send(self, n: int, *, new_block: bool = True) -> list[int]:
         """Send n messages, numbered by their ids, at the start of a block of 256 ids: runs of up to ten."""

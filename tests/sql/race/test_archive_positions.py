@@ -30,8 +30,7 @@ def test_message_of_an_open_transaction_comes_from_the_position_after_its_end(
     # A run each, or one would wait for the other.
     ids = [race.send(1)[0] for _ in range(4)]
     race.main.rows("select pgmq.archive('jobs', %s::bigint)", ids[0])
-    late = race.open()
-    late.begin()
+    late = race.begun()
     if in_savepoint:
         late.rows("savepoint before")
     late.rows("select pgmq.archive('jobs', %s::bigint)", ids[1])

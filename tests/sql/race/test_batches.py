@@ -41,8 +41,7 @@ def test_two_that_settle_the_last_messages_end_the_batch_once(race: Race, fates:
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_nobody_waits_for_who_ends_a_batch(race: Race, fate: str) -> None:
     ids, lease = make_batch(race, 1)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows("select spanmq.ack('jobs', %s, %s)", lease, ids)
     later = two.later("select * from spanmq.maintain()")
     assert not later.waits()
@@ -56,8 +55,7 @@ def test_nobody_waits_for_who_ends_a_batch(race: Race, fate: str) -> None:
 def test_two_maintainers_end_a_batch_once(race: Race) -> None:
     make_batch(race, 3)
     race.main.rows("select pgmq.purge_queue('jobs')")
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     assert one.column("select action from spanmq.maintain()") == ["ended batch"]
     later = two.later("select action from spanmq.maintain()")
     assert not later.waits()
@@ -68,8 +66,7 @@ def test_two_maintainers_end_a_batch_once(race: Race) -> None:
 
 def test_settlement_does_not_wait_for_the_queue_of_the_end(race: Race) -> None:
     ids, lease = make_batch(race, 1)
-    other = race.open()
-    other.begin()
+    other = race.begun()
     other.rows("select pgmq.drop_queue('ends')")
     assert race.main.rows("select spanmq.ack('jobs', %s, %s)", lease, ids)
     other.rollback()

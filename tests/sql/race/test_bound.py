@@ -62,8 +62,7 @@ def settle_one(race: Race) -> None:
 @pytest.mark.parametrize("savepoint", [False, True])
 def test_claim_that_is_rolled_back_gives_all_back(race: Race, mover: str, savepoint: bool) -> None:
     ids = race.send(200)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     if savepoint:
         one.rows("savepoint here")
     assert len(one.column("select msg_id from pgmq.read('jobs', 30, 155)")) == 155
@@ -97,8 +96,7 @@ CLAIMS = {
 @pytest.mark.parametrize("act", ["read", "nack", "set_vt"])
 def test_message_that_is_due_before_it_is_committed_is_delivered_again(race: Race, act: str) -> None:
     ids = race.send(15)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(CLAIMS[act])
     move_due(two)
     one.commit()
@@ -124,8 +122,7 @@ def test_message_that_is_made_due_in_the_past_after_the_clock_was_set_back(race:
 
 
 def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
-    guard, one, two = race.open(), race.open(), race.open()
-    guard.begin()
+    guard, one, two = race.begun(), race.open(), race.open()
     guard.rows("lock table spanmq_core.held in share mode")
     # Again where the delay was over so early that it counted for none.
     while not (sending := one.later(SEND_SOON)).waits():
@@ -139,17 +136,14 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
 
 def test_blocks_that_are_published_while_the_bound_moves(race: Race) -> None:
     race.main.rows("alter function spanmq.maintain(integer) reset lock_timeout")
-    one, two, three = race.open(), race.open(), race.open()
-    ((write, block, log, first, last, _),) = one.rows("select * from spanmq.bulk_reserve('jobs', 'w', 1, 5)")
-    one.rows(f"insert into spanmq_core.{log} select i, now(), '1' from generate_series({first}, {last}) i")
-    one.rows("select spanmq.bulk_seal('jobs', %s)", [block])
+    two, three = race.open(), race.open()
+    write, block, first, last = race.reserve(5)
     settle_one(race)
     maintain(two)
     three.begin()
-    three.rows("select spanmq.bulk_publish('jobs', 'w', 1, %s, %s)", write, [block])
+    three.rows("select spanmq.bulk_publish('jobs', 'w', 0, %s, %s)", write, [block])
     three.rows("lock table spanmq_core.bulk_block in access exclusive mode")
-    moving = two.later(MAINTAIN)
-    assert moving.waits()
+    moving = two.waiting(MAINTAIN)
     three.commit()
     moving.rows()
     maintain(two)
@@ -169,11 +163,9 @@ def test_maintenance_cuts_runs_whose_lease_ran_out(race: Race) -> None:
 
 
 def test_priority_that_is_sent_while_a_claim_looks(race: Race) -> None:
-    guard, one, two = race.open(), race.open(), race.open()
-    guard.begin()
+    guard, one, two = race.begun(), race.open(), race.open()
     guard.rows("lock table spanmq_core.held in access exclusive mode")
-    claiming = one.later("select msg_id from spanmq.receive('jobs')")
-    assert claiming.waits()
+    claiming = one.waiting("select msg_id from spanmq.receive('jobs')")
     high = two.column("select spanmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 5)")
     higher = two.column("select spanmq.send_messages('jobs', array['1', '2', '3']::jsonb[], priority => 3)")
     guard.commit()
@@ -188,8 +180,7 @@ def test_transaction_that_is_prepared_and_outlives_the_server(act: str) -> None:
             schema.install(connection)
         with Race(server.dsn) as race:
             ids = race.send(3) if act == "lease" else []
-            other = race.open()
-            other.begin()
+            other = race.begun()
             ids += other.column(
                 "select pgmq.send('jobs', '1')"
                 if act == "send"
@@ -245,8 +236,7 @@ def test_bound_stays_before_what_is_being_sent(bounds: Race, send: str) -> None:
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_bound_stays_before_what_an_open_claim_has_or_puts_back(bounds: Race, fate: str) -> None:
     ids = bounds.send(8)
-    claim = bounds.open()
-    claim.begin()
+    claim = bounds.begun()
     taken = claim.column("select msg_id from pgmq.pop('jobs', 3)")
     maintain(bounds.main)
     claim.end(fate)
@@ -258,8 +248,7 @@ def test_bound_stays_before_what_an_open_claim_has_or_puts_back(bounds: Race, fa
 def test_bound_of_what_is_due_waits_for_an_open_claim(bounds: Race) -> None:
     ids = bounds.send(2)
     bounds.main.rows("update spanmq_core.bound set due_from = '-infinity', mark_at = null, holders = null")
-    claim = bounds.open()
-    claim.begin()
+    claim = bounds.begun()
     claim.rows("select pgmq.read('jobs', 0, 2)")
     # As if it had been open for an hour.
     claim.rows("update spanmq_core.held set vt = vt - interval '1 hour'")
@@ -280,16 +269,7 @@ def test_what_is_due_at_once_is_not_before_the_bound(bounds: Race, way: str) -> 
 
 
 def test_bound_stays_before_ids_that_are_reserved(bounds: Race) -> None:
-    ((write, block, log, first, last),) = bounds.main.rows(
-        "select write_id, block_id, log_table, first_id, last_id from spanmq.bulk_reserve('jobs', 'w', 0, 2)"
-    )
-    bounds.main.rows(
-        f"insert into spanmq_core.{log} (msg_id, enqueued_at, message)"
-        " select id, now(), '1' from generate_series(%s::bigint, %s) id",
-        first,
-        last,
-    )
-    bounds.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
+    write, block, first, last = bounds.reserve(2)
     maintain(bounds.main)
     bounds.main.rows("select spanmq.bulk_publish('jobs', 'w', 0, %s, array[%s::bigint])", write, block)
     assert bounds.main.column("select msg_id from pgmq.read('jobs', 30, 2)") == [first, last]

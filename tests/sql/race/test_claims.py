@@ -124,8 +124,7 @@ def test_who_asks_for_none_keeps_nothing_from_others(race: Race, claim: str, pol
     race.main.rows("select pgmq.send('jobs', '1')")
     race.main.rows("select pgmq.send('jobs', '1', headers => '{\"x-pgmq-group\": \"a\"}')")
     race.send(20)
-    rehearsal = race.open()
-    rehearsal.begin()
+    rehearsal = race.begun()
     query = CLAIMS.get(claim, "select msg_id from spanmq.receive(%s, %s)")
     assert rehearsal.rows(query, race.queue, 0) == []
     expected = race.main.column("select msg_id from pgmq.q_jobs")

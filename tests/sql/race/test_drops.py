@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race
 
 DROP = "select pgmq.drop_queue('jobs')"
@@ -32,16 +33,12 @@ RELATIONS = (
 @pytest.mark.parametrize("call", CALLS)
 def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, call: str) -> None:
     race.send(3)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(DROP)
     left = one.value(RELATIONS)
-    later = two.later(call)
-    assert later.waits()
+    later = two.waiting(call)
     one.commit()
-    with pytest.raises(psycopg.Error) as raised:
-        later.rows()
-    assert raised.value.sqlstate == "42P01", raised.value
+    assert sqlstate_of(race.main.connection, later.rows) == "42P01"
     assert two.value(RELATIONS) == left
 
 
@@ -49,23 +46,18 @@ def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, c
 def test_drop_hides_no_other_queue(race: Race, call: str) -> None:
     race.main.rows("select pgmq.create('other')")
     race.send(3)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(DROP)
-    later = two.later(call)
-    assert later.waits()
+    later = two.waiting(call)
     one.commit()
     assert later.rows() == [("other",)]
 
 
 def test_drop_and_senders_do_not_deadlock(race: Race) -> None:
-    one, two, three = race.open(), race.open(), race.open()
-    one.begin()
+    one, two, three = race.begun(), race.open(), race.open()
     one.rows("select pgmq.send('jobs', '1')")
-    drop = two.later(DROP)
-    assert drop.waits()
-    send = three.later("select pgmq.send('jobs', '2')")
-    assert send.waits()
+    drop = two.waiting(DROP)
+    send = three.waiting("select pgmq.send('jobs', '2')")
     one.commit()
     assert drop.rows() == [(True,)]
     with pytest.raises(psycopg.Error) as raised:

@@ -11,8 +11,7 @@ SEND = (
 def test_housekeeping_goes_on_beside_a_consumer_that_has_what_expired(race: Race) -> None:
     ids = race.main.column(SEND, 3)
     other = race.main.column(SEND, 1)
-    one = race.open()
-    one.begin()
+    one = race.begun()
     assert one.column("select msg_id from pgmq.pop('jobs', 3)") == ids
     race.main.rows("update spanmq_core.expiry set expires_at = clock_timestamp() - interval '1 s'")
     race.main.rows("select spanmq.maintain()")
@@ -30,8 +29,7 @@ def test_group_goes_on_if_the_policy_is_taken_back_while_one_of_it_dies(race: Ra
         "select pgmq.send_batch('jobs', array['1', '2']::jsonb[], array_fill(%s::jsonb, array[2]))",
         '{"x-pgmq-group": "blue"}',
     )
-    one = race.open()
-    one.begin()
+    one = race.begun()
     lease = one.value("select lease_id from spanmq.receive('jobs', 1)")
     assert one.rows("select outcome from spanmq.reject('jobs', %s, %s)", lease, ids[:1]) == [("dead",)]
     race.main.rows("""select spanmq.set_policy('jobs', '{"dead_letter_blocks_group": false}')""")
@@ -45,14 +43,12 @@ def test_message_that_comes_while_a_purge_ends_still_expires(race: Race) -> None
     (failed,) = race.main.column(SEND, 1)
     lease = race.lease(1)
     race.main.rows("select spanmq.nack('jobs', %s, %s, 'boom')", lease, [failed])
-    sender, holder = race.open(), race.open()
-    sender.begin()
+    sender, holder = race.begun(), race.open()
     (late,) = sender.column(SEND, 1)
     # The purge has found nothing any more, and forgets the stories of what it deleted.
     holder.begin()
     holder.rows("select from spanmq_core.failure for update")
-    purge = race.open().later("select pgmq.purge_queue('jobs')")
-    assert purge.waits()
+    purge = race.open().waiting("select pgmq.purge_queue('jobs')")
     sender.commit()
     holder.commit()
     assert purge.rows() == [(1,)]

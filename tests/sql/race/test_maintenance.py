@@ -33,8 +33,7 @@ def test_one_of_ten_who_maintain_at_once_does_and_the_others_do_nothing(race: Ra
 
 def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race) -> None:
     make_work(race)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     assert one.rows(MAINTAIN)
     assert two.rows(MAINTAIN) == []
     one.drop()
@@ -43,13 +42,11 @@ def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race)
 
 
 def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) -> None:
-    keeper, dropper = race.open(), race.open()
-    keeper.begin()
+    keeper, dropper = race.begun(), race.open()
     assert [action for action, _ in keeper.rows("select action, detail from spanmq.maintain()")] == [
         "made segment"
     ] * 2
-    dropping = dropper.later("select pgmq.drop_queue('jobs')")
-    assert dropping.waits()
+    dropping = dropper.waiting("select pgmq.drop_queue('jobs')")
     keeper.commit()
     assert dropping.rows() == [(True,)]
     assert race.main.value("select to_regclass(%s)", f"spanmq_core.log_{race.queue_id}") is None

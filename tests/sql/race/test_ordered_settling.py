@@ -31,8 +31,7 @@ def test_ack_of_a_follower_meets_an_open_nack(race: Race, fate: str, outcome: st
     one, two, lease, ids = leased(race)
     one.begin()
     assert one.rows(NACK, lease, ids[1]) == [("retrying",)]
-    later = two.later(ACK, lease, ids[2])
-    assert later.waits()
+    later = two.waiting(ACK, lease, ids[2])
     assert race.main.rows("select msg_id from spanmq.receive('jobs', 9)") == [], "the group is still in work"
     one.end(fate)
     assert later.rows() == [(outcome,)]
@@ -43,8 +42,7 @@ def test_nack_meets_an_open_ack_of_a_follower(race: Race) -> None:
     one, two, lease, ids = leased(race)
     one.begin()
     assert one.rows(ACK, lease, ids[2]) == [("acked",)]
-    later = two.later(NACK, lease, ids[0])
-    assert later.waits()
+    later = two.waiting(NACK, lease, ids[0])
     one.commit()
     assert later.rows() == [("retrying",)]
     left = race.main.rows("select msg_id, read_ct, vt <= clock_timestamp() from pgmq.q_jobs order by 1")
@@ -92,7 +90,6 @@ def test_ack_under_a_lease_that_ran_out_meets_an_open_claim(race: Race, fate: st
     one.begin()
     assert one.column("select msg_id from spanmq.receive('jobs', 1)") == ids[:1]
     # Not one after the other: each is looked for, and then locked, by itself.
-    later = two.later("select outcome from spanmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
-    assert later.waits()
+    later = two.waiting("select outcome from spanmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
     one.end(fate)
     assert later.rows() == [(outcome,)] * 2

@@ -18,8 +18,7 @@ def test_message_committed_after_the_last_look_is_completed_later(race: Race) ->
     (settled,) = race.send(1)
     finish(race)
     (purged,) = race.send(1, new_block=False)
-    sender = race.open()
-    sender.begin()
+    sender = race.begun()
     (late,) = sender.column("select pgmq.send('jobs', '1')")
     (younger,) = race.send(1, new_block=False)
     assert race.main.value("select pgmq.purge_queue('jobs')") == 2
@@ -34,16 +33,7 @@ def test_message_committed_after_the_last_look_is_completed_later(race: Race) ->
 
 
 def test_bulk_write_published_after_the_last_look_is_completed_later(race: Race) -> None:
-    ((write, block, log, first, last),) = race.main.rows(
-        "select write_id, block_id, log_table, first_id, last_id from spanmq.bulk_reserve('jobs', 'w', 0, 2)"
-    )
-    race.main.rows(
-        f"insert into spanmq_core.{log} (msg_id, enqueued_at, message)"
-        " select id, now(), '1' from generate_series(%s::bigint, %s) id",
-        first,
-        last,
-    )
-    assert race.main.value("select spanmq.bulk_seal('jobs', array[%s::bigint])", block) == 2
+    write, block, first, last = race.reserve(2)
     (purged,) = race.send(1)
     assert race.main.value("select pgmq.purge_queue('jobs')") == 1
     publish = "select spanmq.bulk_publish('jobs', 'w', 0, %s::bigint, array[%s::bigint])"
@@ -82,11 +72,9 @@ def test_purge_takes_what_another_moved_while_it_waited(race: Race, state: str, 
     race.send(6)
     if state == "expired":
         race.lease(6, -1)
-    mover, purger = race.open(), race.open()
-    mover.begin()
+    mover, purger = race.begun(), race.open()
     mover.rows(f"select from (select * from pgmq.q_jobs order by msg_id limit 1) q, {act}")
-    purging = purger.later("select pgmq.purge_queue('jobs')")
-    assert purging.waits()
+    purging = purger.waiting("select pgmq.purge_queue('jobs')")
     mover.commit()
     assert (purging.rows(), race.left()) == ([(6,)], [])
 
@@ -97,11 +85,9 @@ def test_purge_and_settlements_in_order_do_not_deadlock(race: Race, is_held: boo
     ids = race.send(20)
     if is_held:
         race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[0])
-    purge = two.later("select pgmq.purge_queue('jobs')")
-    assert purge.waits()
+    purge = two.waiting("select pgmq.purge_queue('jobs')")
     one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[-1])
     one.commit()
     assert purge.rows() == [(20,)]

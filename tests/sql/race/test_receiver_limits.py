@@ -83,8 +83,7 @@ def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> Non
     race.send(20)
     race.send(20)
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
-    holder, other = race.open(), race.open()
-    other.begin()
+    holder, other = race.open(), race.begun()
     assert len(other.column(RECEIVE, race.queue, 1)) == 1
     holder.begin()
     for _ in range(3):
@@ -98,8 +97,7 @@ def test_who_rolls_a_claim_back_or_commits_it_may_claim_again(race: Race) -> Non
 
 def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
-    poller, other = race.open(), race.open()
-    poller.begin()
+    poller, other = race.begun(), race.open()
     for _ in range(200):
         assert poller.column(RECEIVE, race.queue, 1) == []
     race.send(20)
@@ -110,8 +108,7 @@ def test_who_polls_takes_one_place_of_sixteen(race: Race) -> None:
 def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
     race.send(20)
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 64}')", race.queue)
-    guard, other = race.open(), race.open()
-    guard.begin()
+    guard, other = race.begun(), race.open()
     guard.rows(
         "select spanmq_core.lock(%s, 'in flight ' || place) from generate_series(0, 15) place", race.queue_id
     )
@@ -155,8 +152,7 @@ def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
     for _ in range(10):
         race.main.value("select pgmq.send(%s, '1', '{\"x-pgmq-group\": \"a\"}'::jsonb)", race.queue)
-    holder, other = race.open(), race.open()
-    holder.begin()
+    holder, other = race.begun(), race.open()
     assert len(holder.column(RECEIVE, race.queue, 3)) == 3
     assert other.column(RECEIVE, race.queue, 9) == []
     holder.commit()
@@ -193,8 +189,7 @@ def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: boo
     race.send(10)
     race.send(10)
     race.main.value("select spanmq.set_policy(%s, %s)", race.queue, policy)
-    holder, other = race.open(), race.open()
-    holder.begin()
+    holder, other = race.begun(), race.open()
     assert len(holder.column(RECEIVE, race.queue, 2)) == 2
     later = other.later(RECEIVE, race.queue, 2)
     if waits is not None:

@@ -43,11 +43,9 @@ def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: st
 
 
 def test_two_new_checkpoints_of_one_label(race: Race) -> None:
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(OPEN)
-    later = two.later(OPEN)
-    assert later.waits()
+    later = two.waiting(OPEN)
     one.commit()
     with pytest.raises(psycopg.Error, match="belongs to another checkpoint") as caught:
         later.rows()
@@ -58,11 +56,9 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
     ids = race.send(20)
     # Two runs of ten, no longer fresh.
     race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids)
-    holder, hider, reader = race.open(), race.open(), race.open()
-    holder.begin()
+    holder, hider, reader = race.begun(), race.open(), race.open()
     holder.rows("select from spanmq_core.held order by lo limit 1 for update")
-    hiding = hider.later("select msg_id from pgmq.set_vt('jobs', %s::bigint[], 0)", ids[2:13])
-    assert hiding.waits()
+    hiding = hider.waiting("select msg_id from pgmq.set_vt('jobs', %s::bigint[], 0)", ids[2:13])
     receiver, incarnation = claimed(race, reader)
     holder.commit()
     assert [row[0] for row in hiding.rows()] == ids[2:10]

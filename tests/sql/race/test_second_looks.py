@@ -43,8 +43,7 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
     slow.rows("select set_config('test.passes', %s, false)", str(int(late is not None)))
     # Its look sees the group free.
-    later = slow.later("select msg_id from spanmq.receive('jobs', 1)")
-    assert later.waits()
+    later = slow.waiting("select msg_id from spanmq.receive('jobs', 1)")
     if act == "extends":
         assert quick.value("select spanmq.extend('jobs', %s, 60)", late) == 1
     elif act == "retries":
@@ -61,8 +60,7 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
 def test_claims_take_tokens_one_after_the_other(race: Race) -> None:
     race.send(2)
     race.main.value('select spanmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 1}\')', race.queue)
-    guard, one, two = race.open(), race.open(), race.open()
-    guard.begin()
+    guard, one, two = race.begun(), race.open(), race.open()
     guard.rows("select spanmq_core.lock(%s, 'rate')", race.queue_id)
     claims = [each.later("select msg_id from spanmq.receive('jobs', 1)") for each in (one, two)]
     assert [each.waits() for each in claims] == [True, True]
@@ -87,8 +85,7 @@ def test_messages_in_flight_are_counted_again_where_claims_go_side_by_side(race:
     guard.rows("select pg_advisory_lock(%s)", GATE)
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
     # It has counted none, and has no lock yet.
-    later = slow.later("select msg_id from spanmq.receive('jobs', 1)")
-    assert later.waits()
+    later = slow.waiting("select msg_id from spanmq.receive('jobs', 1)")
     assert sum(len(race.main.rows("select msg_id from spanmq.receive('jobs', 1)")) for _ in range(70)) == 64
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []

@@ -7,6 +7,7 @@ from itertools import pairwise
 import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
+from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race, Session, side_by_side, together
 
 ONCE = """
@@ -26,11 +27,9 @@ def once(session: Session, race: Race, *ids: str) -> list[int]:
 
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_second_waits_for_the_first(race: Race, fate: str) -> None:
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     [first] = once(one, race, "a")
-    later = two.later(ONCE, race.queue, ["a"], ["a"])
-    assert later.waits()
+    later = two.waiting(ONCE, race.queue, ["a"], ["a"])
     one.end(fate)
     [(second,)] = later.rows()
     assert (second == first) is (fate == "commit")
@@ -40,16 +39,12 @@ def test_second_waits_for_the_first(race: Race, fate: str) -> None:
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_second_with_another_fingerprint_is_refused_once_the_first_commits(race: Race, fate: str) -> None:
     text = f"{ONCE.rstrip().removesuffix(')')}, fingerprint => %s)"
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(text, race.queue, ["a"], ["a"], "x")
-    later = two.later(text, race.queue, ["b", "a"], ["b", "a"], "y")
-    assert later.waits()
+    later = two.waiting(text, race.queue, ["b", "a"], ["b", "a"], "y")
     one.end(fate)
     if fate == "commit":
-        with pytest.raises(psycopg.Error) as error:
-            later.rows()
-        assert error.value.sqlstate == "MQ063"
+        assert sqlstate_of(race.main.connection, later.rows) == "MQ063"
     else:
         assert len(later.rows()) == 2
     assert len(race.left()) == (1 if fate == "commit" else 2)
@@ -97,8 +92,7 @@ def test_expired_id_is_taken_by_one(race: Race) -> None:
     race.main.rows("update spanmq_core.deduplication set until = clock_timestamp()")
     one.begin()
     [second] = once(one, race, "a")
-    later = two.later(ONCE, race.queue, ["a"], ["a"])
-    assert later.waits()
+    later = two.waiting(ONCE, race.queue, ["a"], ["a"])
     one.commit()
     assert later.rows() == [(second,)]
     assert second > 1
@@ -130,8 +124,7 @@ def test_ordered_senders_of_a_group_commit_in_the_order_of_ids(race: Race) -> No
     one, two, three, four = (race.open() for _ in range(4))
     one.begin()
     first = one.value(ORDERED, race.queue, "x")
-    later = two.later(ORDERED, race.queue, "x")
-    assert later.waits()
+    later = two.waiting(ORDERED, race.queue, "x")
     # Nobody else waits: another group, and who does not ask for order.
     assert not three.later(ORDERED, race.queue, "y").waits()
     assert not four.later("select spanmq.send_messages(%s, '{1}')", race.queue).waits()
@@ -141,11 +134,9 @@ def test_ordered_senders_of_a_group_commit_in_the_order_of_ids(race: Race) -> No
 
 
 def test_messages_without_a_group_are_one(race: Race) -> None:
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.value("select spanmq.send_messages(%s, '{1}', ordered => true)", race.queue)
-    later = two.later("select spanmq.send_messages(%s, '{1}', ordered => true)", race.queue)
-    assert later.waits()
+    later = two.waiting("select spanmq.send_messages(%s, '{1}', ordered => true)", race.queue)
     one.rollback()
     later.rows()
 

@@ -58,8 +58,7 @@ def test_batches_have_ids_of_their_own_in_one_piece(race: Race) -> None:
 
 
 def test_lock_for_drawing_ends_with_the_draw(race: Race) -> None:
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows(BATCH, race.queue, 100)
     assert locks(race) == 0
     later = two.later(BATCH, race.queue, 100)
@@ -73,8 +72,7 @@ def test_cancelled_draw_leaves_nothing_locked(race: Race) -> None:
     hold_draw_lock(race, one)
     two.begin()
     two.rows("savepoint before")
-    later = two.later(BATCH, race.queue, 100)
-    assert later.waits()
+    later = two.waiting(BATCH, race.queue, 100)
     race.main.rows("select pg_cancel_backend(%s)", two.pid)
     with pytest.raises(psycopg.errors.QueryCanceled):
         later.rows()
@@ -190,8 +188,7 @@ def test_cancelled_sender_at_the_end_of_a_segment_leaves_nothing_locked(race: Ra
     go_to(race, 20000)
     one.begin()
     one.rows("select pgmq.send(%s, '1')", race.queue)
-    later = two.later("select pgmq.send(%s, '2')", race.queue)
-    assert later.waits()
+    later = two.waiting("select pgmq.send(%s, '2')", race.queue)
     race.main.rows("select pg_cancel_backend(%s)", two.pid)
     with pytest.raises(psycopg.errors.QueryCanceled):
         later.rows()

@@ -5,7 +5,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from psycopg import sql
 from tests.patience import WAIT_SECONDS
 from tests.sql.race.sessions import Race, Session, side_by_side
 from tests.sql.segment import FIRST_ID, SIZE, did, maintain, make_queue, send_past, tables
@@ -24,19 +23,21 @@ def ids_in(race: Race, queue: str = "lake") -> list[int]:
     return race.main.column(f"select msg_id from pgmq.q_{queue} order by msg_id")
 
 
+def queues_with_messages(race: Race) -> int:
+    runs = "(select queue_id from spanmq_core.fresh union select queue_id from spanmq_core.held) r"
+    return int(race.main.value(f"select count(*) from {runs}"))
+
+
 @pytest.mark.parametrize("way", SENDS)
 def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str) -> None:
-    before, creator, after = race.open(), race.open(), race.open()
-    before.begin()
+    before, creator, after = race.begun(), race.open(), race.open()
     early = before.column(SENDS[way])
     creator.begin()
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     before.commit()
     creating.rows()
     # This one has looked at the queue's row, and waits where it draws its ids.
-    sending = after.later(SENDS[way])
-    assert sending.waits()
+    sending = after.waiting(SENDS[way])
     creator.commit()
     late = [row[0] for row in sending.rows()]
     assert ids_in(race) == late
@@ -58,8 +59,7 @@ def test_creation_waits_for_who_has_sent_and_others_see_it(race: Race, way: str)
 )
 def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> None:
     race.send(3)
-    observer = race.open()
-    observer.begin()
+    observer = race.begun()
     assert observer.rows(look)
     race.main.rows("set lock_timeout = '1ms'")
     race.main.rows(CREATE)
@@ -69,25 +69,16 @@ def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> Non
 @pytest.mark.parametrize("way", SENDS)
 def test_what_is_sent_as_a_subscription_goes_leaves_nothing(race: Race, way: str) -> None:
     race.main.rows(CREATE)
-    before, dropper, after = race.open(), race.open(), race.open()
-    before.begin()
+    before, dropper, after = race.begun(), race.open(), race.open()
     before.rows(SENDS[way])
     dropper.begin()
-    dropping = dropper.later(DROP)
-    assert dropping.waits()
+    dropping = dropper.waiting(DROP)
     before.commit()
     dropping.rows()
-    sending = after.later(SENDS[way])
-    assert sending.waits()
+    sending = after.waiting(SENDS[way])
     dropper.commit()
     sending.rows()
-    assert (
-        race.main.value(
-            "select count(*) from (select queue_id from spanmq_core.fresh"
-            " union select queue_id from spanmq_core.held) s"
-        )
-        == 1
-    )
+    assert queues_with_messages(race) == 1
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
@@ -125,11 +116,9 @@ def test_rolled_back_creation_disturbs_nobody(race: Race) -> None:
 
 
 def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
-    sleeper, creator, sender = race.open(), race.open(), race.open()
-    sleeper.begin()
+    sleeper, creator, sender = race.begun(), race.open(), race.open()
     sleeper.rows(SENDS["send"])
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     # Each waits for a piece of the wait at most.
     for _ in range(3):
         sender.rows(SENDS["send"])
@@ -147,42 +136,24 @@ def test_creation_gives_up_and_lets_senders_go_on_meanwhile(race: Race) -> None:
     assert creator.value("show lock_timeout") == "300ms"
 
 
-def reserved(race: Race) -> tuple[int, int]:
-    """Write a block of 300 rows that nobody sees yet; return the write and the block."""
-    race.main.begin()
-    reserve = "select * from spanmq.bulk_reserve('jobs', 'w', 1, 300)"
-    write, block, log, first, last, at = race.main.rows(reserve)[0]
-    insert = sql.SQL(
-        "insert into spanmq_core.{} select i, %s, '1', null from generate_series(%s::bigint, %s) i"
-    )
-    race.main.connection.execute(insert.format(sql.Identifier(log)), [at, first, last])
-    race.main.rows("select spanmq.bulk_seal('jobs', array[%s::bigint])", block)
-    race.main.commit()
-    return write, block
-
-
-PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 1, %s, array[%s::bigint])"
+PUBLISH = "select spanmq.bulk_publish('jobs', 'w', 0, %s, array[%s::bigint])"
 
 
 def test_publishing_and_creation_wait_for_each_other(race: Race) -> None:
-    write, block = reserved(race)
-    creator, publisher = race.open(), race.open()
-    creator.begin()
+    write, block, _, _ = race.reserve(300)
+    creator, publisher = race.begun(), race.open()
     creator.rows(CREATE)
-    publishing = publisher.later(PUBLISH, write, block)
-    assert publishing.waits()
+    publishing = publisher.waiting(PUBLISH, write, block)
     creator.commit()
     publishing.rows()
     assert ids_in(race) == ids_in(race, "jobs") == list(range(1, 301))
 
 
 def test_creation_waits_for_what_is_being_published(race: Race) -> None:
-    write, block = reserved(race)
-    creator, publisher = race.open(), race.open()
-    publisher.begin()
+    write, block, _, _ = race.reserve(300)
+    creator, publisher = race.open(), race.begun()
     publisher.rows(PUBLISH, write, block)
-    creating = creator.later(CREATE)
-    assert creating.waits()
+    creating = creator.waiting(CREATE)
     publisher.commit()
     creating.rows()
     assert ids_in(race) == []
@@ -190,11 +161,9 @@ def test_creation_waits_for_what_is_being_published(race: Race) -> None:
 
 
 def test_first_use_of_priority_beside_a_creation_is_noted_in_both(race: Race) -> None:
-    creator, sender = race.open(), race.open()
-    creator.begin()
+    creator, sender = race.begun(), race.open()
     creator.rows(CREATE)
-    sending = sender.later(SENDS["with priority"])
-    assert sending.waits()
+    sending = sender.waiting(SENDS["with priority"])
     creator.commit()
     sending.rows()
     assert race.main.column("select uses_priority from spanmq_core.queue") == [True, True]
@@ -253,32 +222,31 @@ def settle(race: Race, queue: str, ids: list[int]) -> None:
 
 
 def test_segments_wait_for_the_slowest(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race, 8 * SIZE)
-    settle(race, "jobs", ids)
-    maintain(race)
-    assert len(tables(race)) >= 8
-    got = race.main.rows("select msg_id, (message->>'i')::int from pgmq.read('lake', 30, 10000)")
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented, 8 * SIZE)
+    settle(segmented, "jobs", ids)
+    maintain(segmented)
+    assert len(tables(segmented)) >= 8
+    got = segmented.main.rows("select msg_id, (message->>'i')::int from pgmq.read('lake', 30, 10000)")
     assert got == list(zip(ids, range(1, 8 * SIZE + 1), strict=True))
-    settle(race, "lake", ids)
-    maintain(race)
-    assert len(tables(race)) <= 5
+    settle(segmented, "lake", ids)
+    maintain(segmented)
+    assert len(tables(segmented)) <= 5
 
 
 def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race, 4 * SIZE)
-    settle(race, "jobs", ids)
-    reader = race.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented, 4 * SIZE)
+    settle(segmented, "jobs", ids)
+    reader = segmented.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
     claim = "select spanmq.receiver_claim('lake', %s, %s, %s, 10000)"
-    assert race.main.value(claim, *reader, 0) == 1
-    assert race.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
-    maintain(race)
-    log = race.main.value("select log_table from spanmq.receiver_log('lake')")
+    assert segmented.main.value(claim, *reader, 0) == 1
+    assert segmented.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
+    maintain(segmented)
+    log = segmented.main.value("select log_table from spanmq.receiver_log('lake')")
     assert (
-        race.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1") == ids
+        segmented.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1")
+        == ids
     )
 
 
@@ -292,83 +260,70 @@ def sparse(race: Race) -> list[int]:
 
 
 def test_sparse_segment_is_rewritten_with_what_anyone_needs(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = sparse(race)
-    settle(race, "jobs", [i for i in ids if i % 100])
-    settle(race, "lake", [i for i in ids if i % 150])
-    assert did(maintain(race), "rewrote segment") >= 1
+    segmented.main.rows(CREATE)
+    ids = sparse(segmented)
+    settle(segmented, "jobs", [i for i in ids if i % 100])
+    settle(segmented, "lake", [i for i in ids if i % 150])
+    assert did(maintain(segmented), "rewrote segment") >= 1
     for queue, step in (("jobs", 100), ("lake", 150)):
         mine = [i for i in ids if i % step == 0]
-        assert race.main.column("select msg_id from pgmq.read(%s, 30, %s)", queue, len(mine)) == mine
+        assert segmented.main.column("select msg_id from pgmq.read(%s, 30, %s)", queue, len(mine)) == mine
 
 
 def test_segment_is_not_rewritten_while_a_new_subscription_takes_it_over(segmented: Race) -> None:
-    race = segmented
-    ids = sparse(race)
-    maintain(race)  # notes that the ids have passed it
-    creator = race.open()
-    creator.begin()
+    ids = sparse(segmented)
+    maintain(segmented)  # notes that the ids have passed it
+    creator = segmented.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
-    settle(race, "jobs", [i for i in ids if i % 100])
+    settle(segmented, "jobs", [i for i in ids if i % 100])
     for _ in range(10):
-        assert not did(race.main.rows("select action, detail from spanmq.maintain(100)"), "copied segment")
+        assert not did(
+            segmented.main.rows("select action, detail from spanmq.maintain(100)"), "copied segment"
+        )
     creator.commit()
-    maintain(race)
-    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+    maintain(segmented)
+    assert segmented.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
 
 
 def test_what_a_new_subscription_takes_over_is_not_truncated(segmented: Race) -> None:
-    race = segmented
-    ids = send_past(race, 2 * SIZE)
-    send_past(race, 2 * SIZE)
-    creator = race.open()
-    creator.begin()
+    ids = send_past(segmented, 2 * SIZE)
+    send_past(segmented, 2 * SIZE)
+    creator = segmented.begun()
     creator.rows("select spanmq.create_subscription('lake', 'jobs', true)")
-    settle(race, "jobs", ids)
+    settle(segmented, "jobs", ids)
     for _ in range(5):
-        race.main.rows("select * from spanmq.maintain(100)")
+        segmented.main.rows("select * from spanmq.maintain(100)")
     creator.commit()
-    maintain(race)
-    assert race.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
+    maintain(segmented)
+    assert segmented.main.column("select msg_id from pgmq.read('lake', 30, %s)", len(ids)) == ids
 
 
 def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> None:
     race.main.rows(CREATE)
     race.main.rows("select pgmq.send('jobs', '1')")
     race.main.rows("select spanmq.reject('lake', r.lease_id, array[r.msg_id]) from spanmq.receive('lake') r")
-    redriver, dropper = race.open(), race.open()
-    redriver.begin()
+    redriver, dropper = race.begun(), race.open()
     redriver.rows("select * from spanmq.redrive('lake')")
-    dropping = dropper.later(DROP)
-    assert dropping.waits()
+    dropping = dropper.waiting(DROP)
     redriver.commit()
     dropping.rows()
-    assert (
-        race.main.value(
-            "select count(*) from (select queue_id from spanmq_core.fresh"
-            " union select queue_id from spanmq_core.held) s"
-        )
-        == 1
-    )
+    assert queues_with_messages(race) == 1
 
 
 def test_message_sent_again_by_two_queues_is_written_once(segmented: Race) -> None:
-    race = segmented
-    race.main.rows(CREATE)
-    ids = send_past(race)
+    segmented.main.rows(CREATE)
+    ids = send_past(segmented)
     for queue in ("jobs", "lake"):
-        race.main.rows(
+        segmented.main.rows(
             f"select spanmq.reject('{queue}', r.lease_id, array[r.msg_id]) from spanmq.receive('{queue}', 256) r"
         )
-    send_past(race)
-    maintain(race)
-    one, two = race.open(), race.open()
-    one.begin()
+    send_past(segmented)
+    maintain(segmented)
+    one, two = segmented.begun(), segmented.open()
     assert len(one.rows("select * from spanmq.redrive('jobs', delay => 0)")) == SIZE
     redriving = two.later("select * from spanmq.redrive('lake', delay => 0)")
     redriving.waits()
     one.commit()
     assert len(redriving.rows()) == SIZE
     for queue in ("jobs", "lake"):
-        assert race.main.column("select msg_id from pgmq.read(%s, 30, 256)", queue) == ids
+        assert segmented.main.column("select msg_id from pgmq.read(%s, 30, 256)", queue) == ids

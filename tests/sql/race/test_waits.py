@@ -29,11 +29,9 @@ def test_deletes_of_different_messages_of_a_lease_do_not_wait(race: Race) -> Non
 def test_delete_of_a_whole_run_waits_for_an_open_delete_of_one(race: Race, fate: str) -> None:
     ids = race.send(6)
     race.lease(6)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows("select pgmq.delete(%s, %s::bigint)", race.queue, ids[2])
-    later = two.later("select pgmq.delete(%s, %s::bigint[])", race.queue, ids)
-    assert later.waits()
+    later = two.waiting("select pgmq.delete(%s, %s::bigint[])", race.queue, ids)
     one.end(fate)
     deleted = sorted(row[0] for row in later.rows())
     assert deleted == [each for each in ids if fate == "rollback" or each != ids[2]]
@@ -62,8 +60,7 @@ def test_last_delete_waits_for_nobody_who_looks_at_the_run(race: Race) -> None:
     ids = race.send(6)
     race.lease(6)
     race.main.rows("select pgmq.delete(%s, id) from unnest(%s::bigint[]) id", race.queue, ids[:-1])
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     assert not one.value("select pgmq.delete(%s, %s::bigint)", race.queue, ids[0])
     later = two.later("select pgmq.delete(%s, %s::bigint)", race.queue, ids[-1])
     assert not later.waits()
@@ -99,8 +96,7 @@ def test_settles_in_any_order_do_not_deadlock(race: Race) -> None:
 
 def test_open_claim_holds_back_what_it_took_and_at_most_nine_more(race: Race) -> None:
     race.send(1000)
-    one, two = race.open(), race.open()
-    one.begin()
+    one, two = race.begun(), race.open()
     one.rows("select * from pgmq.read(%s, 30, 10)", race.queue)
     got = two.column("select msg_id from pgmq.read(%s, 30, 2000)", race.queue)
     assert len(got) >= 1000 - 10 - 9
@@ -109,8 +105,7 @@ def test_open_claim_holds_back_what_it_took_and_at_most_nine_more(race: Race) ->
 
 def test_lost_connection_gives_everything_back(race: Race) -> None:
     ids = race.send(6)
-    lost = race.open()
-    lost.begin()
+    lost = race.begun()
     assert len(lost.rows("select * from pgmq.read(%s, 30, 4)", race.queue)) == 4
     lost.rows("select pgmq.archive(%s, %s::bigint[])", race.queue, ids[:2])
     lost.rows("select pgmq.send(%s, '1')", race.queue)
@@ -138,8 +133,7 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
     else:
         race.lease(4)
         race.lease(6)
-    guard, one, two = race.open(), race.open(), race.open()
-    guard.begin()
+    guard, one, two = race.begun(), race.open(), race.open()
     guard.rows("select from spanmq_core.held order by lo limit 1 for update")
     waiting = []
     for session, call in ((one, first), (two, second)):

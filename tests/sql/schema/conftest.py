@@ -3,14 +3,15 @@
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
+from tests.sql.queue import Connection
 
-from spanmq.schema.release import Release, load_release
+from spanmq import schema
+from spanmq.schema.release import Release, load_release, manager
 
 CORE = """-- since 0.1.0
 create table spanmq_core.queue (
@@ -69,23 +70,45 @@ def newer(folder: Path, tmp_path: Path) -> Release:
 
 
 @pytest.fixture
-def session(empty_database: str) -> Iterator[psycopg.Connection[Any]]:
+def session(empty_database: str) -> Iterator[Connection]:
     with psycopg.connect(empty_database, autocommit=True) as opened:
         yield opened
 
 
-@pytest.fixture
-def role(session: psycopg.Connection[Any]) -> Iterator[str]:
+def snapshot(session: Connection) -> set[tuple[str, str, str]]:
+    """Return kind, name and checksum of all that is installed."""
+    found = schema.manager.query(session, manager("snapshot"))
+    return {(row["kind"], row["name"], row["checksum"]) for row in found}
+
+
+@contextmanager
+def session_of(dsn: str, role: str) -> Iterator[Connection]:
+    with psycopg.connect(dsn, user=role, autocommit=True) as opened:
+        yield opened
+
+
+def new_role(session: Connection) -> Iterator[str]:
     """Make a role without rights; all that it owns goes at the end."""
     name = f"role_{secrets.token_hex(6)}"
-    identifier = sql.Identifier(name)
-    session.execute(sql.SQL("create role {} login").format(identifier))
+    session.execute(f"create role {name} login".encode())
     yield name
-    session.execute(sql.SQL("drop owned by {} cascade").format(identifier))
-    session.execute(sql.SQL("drop role {}").format(identifier))
+    session.execute(f"drop owned by {name} cascade; drop role {name}".encode())
 
 
 @pytest.fixture
-def upstream(upstream_database: str) -> Iterator[psycopg.Connection[Any]]:
+def role(session: Connection) -> Iterator[str]:
+    yield from new_role(session)
+
+
+@pytest.fixture
+def owner(session: Connection, empty_database: str, role: str) -> Iterator[Connection]:
+    """Yield a session of the role, which may create schemas."""
+    session.execute(f"grant create on database {session.info.dbname} to {role}".encode())
+    with session_of(empty_database, role) as opened:
+        yield opened
+
+
+@pytest.fixture
+def upstream(upstream_database: str) -> Iterator[Connection]:
     with psycopg.connect(upstream_database, autocommit=True) as opened:
         yield opened

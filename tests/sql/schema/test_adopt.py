@@ -2,7 +2,8 @@
 
 import pytest
 from tests.patience import WAIT_SECONDS
-from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, rows
+from tests.sql.queue import Connection, one, rows
+from tests.sql.schema.upstream import fill, make_partitioned, messages
 
 from spanmq import schema
 from spanmq.schema.adopt import AdoptedQueue, AdoptReport, adopt
@@ -12,7 +13,7 @@ ODD_NAMES = ["MyQ", "two words", 'quo"ted', "a.b-c", "größe", "q_x", "日本�
 # Messages.
 
 
-def test_every_message_is_as_it_was(upstream: Session) -> None:
+def test_every_message_is_as_it_was(upstream: Connection) -> None:
     fill(upstream, "orders")
     before = messages(upstream, "orders")
     assert len(before) == 44
@@ -44,7 +45,7 @@ def test_every_message_is_as_it_was(upstream: Session) -> None:
     assert schema.install(upstream).functions_applied is False
 
 
-def test_ids_go_on(upstream: Session) -> None:
+def test_ids_go_on(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.create('emptied'); select pgmq.create('fresh')")
     upstream.execute("select pgmq.send_batch('emptied', array_fill('{}'::jsonb, array[300]))")
@@ -57,7 +58,7 @@ def test_ids_go_on(upstream: Session) -> None:
     assert sent == [301, 1, 61]
 
 
-def test_messages_are_delivered_as_before(upstream: Session) -> None:
+def test_messages_are_delivered_as_before(upstream: Connection) -> None:
     fill(upstream, "orders")
     visible = rows(
         upstream, "select msg_id, read_ct from pgmq.q_orders where vt <= clock_timestamp() order by 1"
@@ -73,7 +74,7 @@ def test_messages_are_delivered_as_before(upstream: Session) -> None:
     assert one(upstream, "select count(*) from pgmq.q_orders") == 43
 
 
-def test_hidden_messages_come_back(upstream: Session) -> None:
+def test_hidden_messages_come_back(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("update pgmq.q_orders set vt = '2100-01-01' where msg_id in (1, 41)")
     upstream.execute("select pgmq.read('orders', 600, 100)")
@@ -85,7 +86,7 @@ def test_hidden_messages_come_back(upstream: Session) -> None:
     assert rows(upstream, read) == [(1, 2), (41, 1)]
 
 
-def test_grouped_reads_see_the_groups(upstream: Session) -> None:
+def test_grouped_reads_see_the_groups(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('orders')")
     upstream.execute(
         "select pgmq.send_batch('orders', array_fill('{}'::jsonb, array[9]),"
@@ -99,7 +100,7 @@ def test_grouped_reads_see_the_groups(upstream: Session) -> None:
     assert heads == [(2, "2"), (3, "0")]
 
 
-def test_neighbours_that_were_sent_singly_lie_in_runs_of_ten(upstream: Session) -> None:
+def test_neighbours_that_were_sent_singly_lie_in_runs_of_ten(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('orders')")
     for _ in range(300):
         upstream.execute("select pgmq.send('orders', '{}')")
@@ -109,7 +110,7 @@ def test_neighbours_that_were_sent_singly_lie_in_runs_of_ten(upstream: Session) 
     assert rows(upstream, "select count(*), sum(n) from spanmq_core.fresh") == [(31, 300)]
 
 
-def test_hundred_thousand_messages_go_over(upstream: Session) -> None:
+def test_hundred_thousand_messages_go_over(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('orders')")
     upstream.execute(
         "insert into pgmq.q_orders (vt, message) select clock_timestamp() - interval '1 s' * (n % 7),"
@@ -125,7 +126,7 @@ def test_hundred_thousand_messages_go_over(upstream: Session) -> None:
     assert one(upstream, "select queue_visible_length from pgmq.metrics('orders')") == 80000
 
 
-def test_ids_far_apart_need_no_log_between(upstream: Session) -> None:
+def test_ids_far_apart_need_no_log_between(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('orders')")
     upstream.execute(
         "insert into pgmq.q_orders (msg_id, vt, message) overriding system value"
@@ -139,7 +140,7 @@ def test_ids_far_apart_need_no_log_between(upstream: Session) -> None:
     assert one(upstream, "select pgmq.send('orders', '{}')") == 5000000001
 
 
-def test_upkeep_goes_on_and_loses_nothing(upstream: Session) -> None:
+def test_upkeep_goes_on_and_loses_nothing(upstream: Connection) -> None:
     fill(upstream, "orders")
     before = messages(upstream, "orders")
     adopt(upstream)
@@ -153,7 +154,7 @@ def test_upkeep_goes_on_and_loses_nothing(upstream: Session) -> None:
 # Archives.
 
 
-def test_archive_stays_the_table_that_it_is(upstream: Session) -> None:
+def test_archive_stays_the_table_that_it_is(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("create index mine on pgmq.a_orders (read_ct)")
     upstream.execute("create view public.archived as select * from pgmq.a_orders")
@@ -167,7 +168,7 @@ def test_archive_stays_the_table_that_it_is(upstream: Session) -> None:
     assert archived == [(2, 1), (3, 1), (8, 2), (30, 0)]
 
 
-def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Session) -> None:
+def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Connection) -> None:
     make_partitioned(upstream)
     # Rows of different partitions have the same places in their files.
     upstream.execute("create table pgmq.a_parts_p1 partition of pgmq.a_parts for values from (100) to (200)")
@@ -180,7 +181,7 @@ def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Sessio
     assert rows(upstream, "select msg_id from pgmq.a_parts order by 1") == [(100,), (101,)]
 
 
-def test_missing_archive_is_made(upstream: Session) -> None:
+def test_missing_archive_is_made(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("drop table pgmq.a_orders")
     assert adopt(upstream).queues[0].notes == ("had no archive table: gets an empty one",)
@@ -192,7 +193,7 @@ def test_missing_archive_is_made(upstream: Session) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_names_go_over(upstream: Session, name: str) -> None:
+def test_odd_names_go_over(upstream: Connection, name: str) -> None:
     fill(upstream, name)
     before = messages(upstream, name)
     assert [queue.queue for queue in adopt(upstream).queues] == [name]
@@ -203,7 +204,7 @@ def test_odd_names_go_over(upstream: Session, name: str) -> None:
     assert one(upstream, "select pgmq.drop_queue(%s)", name) is True
 
 
-def test_names_that_differ_in_case_become_one_queue(upstream: Session) -> None:
+def test_names_that_differ_in_case_become_one_queue(upstream: Connection) -> None:
     fill(upstream, "MyQ")
     upstream.execute(
         "select pgmq.create('myq'); select pgmq.bind_topic('a', 'myq'); select pgmq.bind_topic('a', 'MyQ')"
@@ -215,7 +216,7 @@ def test_names_that_differ_in_case_become_one_queue(upstream: Session) -> None:
     assert rows(upstream, "select pattern, queue_name from pgmq.list_topic_bindings()") == [("a", "MyQ")]
 
 
-def test_queue_without_a_table_is_left_out(upstream: Session) -> None:
+def test_queue_without_a_table_is_left_out(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute(
         "select pgmq.create('gone'); select pgmq.bind_topic('a', 'gone'); drop table pgmq.q_gone"
@@ -229,7 +230,7 @@ def test_queue_without_a_table_is_left_out(upstream: Session) -> None:
     assert one(upstream, "select count(*) from pgmq.a_gone") == 0
 
 
-def test_flags_and_dates_go_over(upstream: Session) -> None:
+def test_flags_and_dates_go_over(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('plain')")
     upstream.execute("select pgmq.create_unlogged('quick')")
     upstream.execute("select pgmq.send('quick', '{}')")
@@ -239,7 +240,7 @@ def test_flags_and_dates_go_over(upstream: Session) -> None:
     assert rows(upstream, "select n from spanmq_core.fresh") == [(1,)]
 
 
-def test_partitioned_queue_goes_over(upstream: Session) -> None:
+def test_partitioned_queue_goes_over(upstream: Connection) -> None:
     make_partitioned(upstream)
     before = messages(upstream, "parts")
     (queue,) = adopt(upstream).queues
@@ -253,7 +254,7 @@ def test_partitioned_queue_goes_over(upstream: Session) -> None:
     assert one(upstream, left) == 0
 
 
-def test_topics_go_over(upstream: Session) -> None:
+def test_topics_go_over(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('one'); select pgmq.create('two')")
     upstream.execute("select pgmq.bind_topic('logs.*', 'one'); select pgmq.bind_topic('logs.#', 'two')")
     upstream.execute("select pgmq.bind_topic('other', 'two')")
@@ -266,7 +267,7 @@ def test_topics_go_over(upstream: Session) -> None:
     assert one(upstream, "select pgmq.send_topic('logs.error', '{}')") == 2
 
 
-def test_notifications_go_over(upstream: Session) -> None:
+def test_notifications_go_over(upstream: Connection) -> None:
     upstream.execute(
         "select pgmq.create('loud'); select pgmq.create('crashed'); select pgmq.create('silent')"
     )
@@ -284,7 +285,7 @@ def test_notifications_go_over(upstream: Session) -> None:
     ]
 
 
-def test_shape_of_older_versions_goes_over(upstream: Session) -> None:
+def test_shape_of_older_versions_goes_over(upstream: Connection) -> None:
     fill(upstream, "orders")
     for table in ("q_orders", "a_orders"):
         # 1.4 had no headers, 1.9 no last_read_at.
@@ -302,7 +303,7 @@ def test_shape_of_older_versions_goes_over(upstream: Session) -> None:
     assert one(upstream, "select headers->>'h' from pgmq.a_orders where msg_id = 61") == "1"
 
 
-def test_message_that_waits_for_ever_goes_over(upstream: Session) -> None:
+def test_message_that_waits_for_ever_goes_over(upstream: Connection) -> None:
     upstream.execute("select pgmq.create('orders')")
     for vt in ("infinity", "-infinity"):
         upstream.execute("select pgmq.send('orders', '1', %s::timestamptz)", [vt])

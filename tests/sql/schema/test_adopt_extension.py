@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, rows
+from tests.sql.queue import Connection, one, rows
+from tests.sql.schema.upstream import fill, make_partitioned, messages
 
 from spanmq import schema
 from spanmq.errors import AdoptionRefusedError, UpstreamPgmqError
@@ -21,7 +22,7 @@ insert into part_config values
 
 
 @pytest.fixture
-def extended(session: Session, tmp_path: Path) -> Session:
+def extended(session: Connection, tmp_path: Path) -> Connection:
     """Give a session on a database with PGMQ as an extension, which the server finds in a folder of ours."""
     pgmq = pytest.importorskip("pgmq")
     if session.info.server_version < 180000:
@@ -44,14 +45,14 @@ def extended(session: Session, tmp_path: Path) -> Session:
     return session
 
 
-def test_extension_is_seen_and_install_refuses(extended: Session) -> None:
+def test_extension_is_seen_and_install_refuses(extended: Connection) -> None:
     now = schema.state(extended)
     assert (now.holding, now.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.13.0")
     with pytest.raises(UpstreamPgmqError, match=r"extension 1\.13\.0"):
         schema.install(extended)
 
 
-def test_extension_goes_and_its_queues_stay(extended: Session) -> None:
+def test_extension_goes_and_its_queues_stay(extended: Connection) -> None:
     fill(extended, "orders")
     extended.execute("select pgmq.create_unlogged('quick')")
     extended.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders', 9)")
@@ -72,7 +73,7 @@ def test_extension_goes_and_its_queues_stay(extended: Session) -> None:
     assert schema.verify(extended) == []
 
 
-def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> None:
+def test_tables_that_are_members_of_the_extension_stay(extended: Connection) -> None:
     fill(extended, "orders")
     # The shape of 1.4: each queue's tables are members; no topics, throttles, headers or last_read_at.
     extended.execute("""
@@ -96,7 +97,7 @@ def test_tables_that_are_members_of_the_extension_stay(extended: Session) -> Non
     assert schema.verify(extended) == []
 
 
-def test_failure_brings_the_extension_back(extended: Session) -> None:
+def test_failure_brings_the_extension_back(extended: Connection) -> None:
     fill(extended, "orders")
     before = messages(extended, "orders")
     extended.execute("create schema spanmq_core; create table spanmq_core.queue (id int)")
@@ -108,7 +109,7 @@ def test_failure_brings_the_extension_back(extended: Session) -> None:
     assert one(extended, "select pgmq.send('orders', '{}')") == 61
 
 
-def test_extension_that_needs_it_is_an_obstacle(extended: Session, tmp_path: Path) -> None:
+def test_extension_that_needs_it_is_an_obstacle(extended: Connection, tmp_path: Path) -> None:
     (tmp_path / "extension/dependent.control").write_text("default_version = '1'\nrequires = 'pgmq'\n")
     (tmp_path / "extension/dependent--1.sql").write_text("create table public.of_dependent (id int);")
     extended.execute("create extension dependent")
@@ -117,7 +118,7 @@ def test_extension_that_needs_it_is_an_obstacle(extended: Session, tmp_path: Pat
     assert "extension dependent: depends on extension pgmq" in (caught.value.detail or "")
 
 
-def test_partitioned_queue_leaves_pg_partman(extended: Session) -> None:
+def test_partitioned_queue_leaves_pg_partman(extended: Connection) -> None:
     extended.execute("create schema partman; create extension pg_partman schema partman")
     extended.execute(
         "create table partman.template_pgmq_q_parts (id int); create table public.template (id int)"

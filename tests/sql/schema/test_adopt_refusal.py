@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.sql.schema.upstream import Session, fill, make_partitioned, messages, one, relations, rows
+from tests.sql.queue import Connection, one, rows
+from tests.sql.schema.upstream import fill, make_partitioned, messages, relations
 
 from spanmq import schema
 from spanmq.errors import AdoptionRefusedError, ServerError
@@ -60,7 +61,7 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("given", "named", "reason"), OBSTACLES)
 def test_obstacle_is_named_and_nothing_is_changed(
-    upstream: Session, given: str, named: str, reason: str
+    upstream: Connection, given: str, named: str, reason: str
 ) -> None:
     fill(upstream, "orders")
     upstream.execute(given.encode())
@@ -76,7 +77,7 @@ def test_obstacle_is_named_and_nothing_is_changed(
     assert one(upstream, "select count(*) from pgmq.q_orders") == count
 
 
-def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Session) -> None:
+def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("create view public.v as select * from pgmq.q_orders")
     upstream.execute("alter table pgmq.q_orders add column note text")
@@ -86,14 +87,14 @@ def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Session) ->
     assert adopt(upstream).messages == 44
 
 
-def test_repeated_ids_are_an_obstacle(upstream: Session) -> None:
+def test_repeated_ids_are_an_obstacle(upstream: Connection) -> None:
     make_partitioned(upstream)
     upstream.execute("insert into pgmq.q_parts (msg_id, vt) select n, now() from unnest(array[1, 1, 7]) n")
     obstacles = adopt(upstream, dry_run=True).obstacles
     assert obstacles == (Obstacle("table pgmq.q_parts", "3 of its messages have an id that another has too"),)
 
 
-def test_own_objects_stay(upstream: Session) -> None:
+def test_own_objects_stay(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("create table pgmq.mine (id int primary key); insert into pgmq.mine values (1)")
     upstream.execute("create function pgmq.own(text) returns int language sql as 'select 7'")
@@ -118,7 +119,7 @@ def test_own_objects_stay(upstream: Session) -> None:
     assert schema.verify(upstream) == []
 
 
-def test_own_index_is_noted(upstream: Session) -> None:
+def test_own_index_is_noted(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.create_fifo_index('orders'); create index mine on pgmq.q_orders (read_ct)")
     assert adopt(upstream).queues[0].notes == ("drops your index pgmq.mine",)
@@ -132,7 +133,7 @@ def failing(step: str) -> Release:
 
 
 @pytest.mark.parametrize("step", ["early", "late"])
-def test_failure_in_the_middle_leaves_everything_as_it_was(upstream: Session, step: str) -> None:
+def test_failure_in_the_middle_leaves_everything_as_it_was(upstream: Connection, step: str) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders')")
     before, tables, functions = messages(upstream, "orders"), relations(upstream), all_functions(upstream)
@@ -143,7 +144,7 @@ def test_failure_in_the_middle_leaves_everything_as_it_was(upstream: Session, st
     assert one(upstream, "select pgmq.send_topic('a', '{}')") == 1
 
 
-def test_failure_at_the_last_queue_leaves_everything_as_it_was(upstream: Session) -> None:
+def test_failure_at_the_last_queue_leaves_everything_as_it_was(upstream: Connection) -> None:
     for name in ("aaa", "bbb"):
         fill(upstream, name)
     # Ours has no message beyond what a year of bigint can hold: the log refuses the block after this one.
@@ -156,7 +157,7 @@ def test_failure_at_the_last_queue_leaves_everything_as_it_was(upstream: Session
     assert all_functions(upstream) == functions
 
 
-def all_functions(session: Session) -> list[Any]:
+def all_functions(session: Connection) -> list[Any]:
     return rows(
         session,
         "select oid, proname, prosrc from pg_proc where pronamespace = 'pgmq'::regnamespace order by 1",

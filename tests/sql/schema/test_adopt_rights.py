@@ -1,14 +1,12 @@
 """A take-over leaves every role what it could do."""
 
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-from tests.sql.schema.upstream import Session, fill, messages, one, rows
+from tests.sql.queue import Connection, one, rows
+from tests.sql.schema.conftest import new_role, session_of
+from tests.sql.schema.upstream import fill, messages
 
 from spanmq import schema
 from spanmq.errors import AdoptionRefusedError, MissingPrivilegeError
@@ -16,26 +14,17 @@ from spanmq.schema.adopt import adopt
 
 
 @pytest.fixture
-def role(upstream: Session) -> Iterator[str]:
-    name = f"role_{secrets.token_hex(6)}"
-    upstream.execute(
-        sql.SQL("create role {0} login; grant usage on schema pgmq to {0}").format(sql.Identifier(name))
-    )
-    yield name
-    upstream.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name)))
+def role(upstream: Connection) -> Iterator[str]:
+    for name in new_role(upstream):
+        upstream.execute(f"grant usage on schema pgmq to {name}".encode())
+        yield name
 
 
-@contextmanager
-def session_of(database: str, role: str) -> Iterator[Session]:
-    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as opened:
-        yield opened
+def grant(session: Connection, what: str, role: str) -> None:
+    session.execute(f"grant {what} to {role}".encode())
 
 
-def grant(session: Session, what: str, role: str) -> None:
-    session.execute(sql.SQL("{} to {}").format(sql.SQL(what), sql.Identifier(role)))
-
-
-def denied(session: Session, call: str) -> bool:
+def denied(session: Connection, call: str) -> bool:
     try:
         session.execute(call.encode())
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable):
@@ -45,12 +34,12 @@ def denied(session: Session, call: str) -> bool:
 
 
 def test_grants_on_the_table_are_grants_on_the_view(
-    upstream: Session, upstream_database: str, role: str
+    upstream: Connection, upstream_database: str, role: str
 ) -> None:
     fill(upstream, "orders")
     fill(upstream, "others")
     # What PGMQ needs to send: insert, and select for what it returns.
-    grant(upstream, "grant insert, select on pgmq.q_orders", role)
+    grant(upstream, "insert, select on pgmq.q_orders", role)
     (orders, others) = adopt(upstream).queues
     assert (orders.grantees, others.grantees) == (("pg_monitor", role), ("pg_monitor",))
     with session_of(upstream_database, role) as theirs:
@@ -74,15 +63,11 @@ def test_grants_on_the_table_are_grants_on_the_view(
         ("all with grant option", ["manage"]),
     ],
 )
-def test_privileges_become_verbs(upstream: Session, role: str, privileges: str, verbs: list[str]) -> None:
+def test_privileges_become_verbs(upstream: Connection, role: str, privileges: str, verbs: list[str]) -> None:
     fill(upstream, "orders")
     what, _, option = privileges.partition(" with ")
-    upstream.execute(
-        sql.SQL("grant {} on pgmq.q_orders to {} {}").format(
-            sql.SQL(what), sql.Identifier(role), sql.SQL(f"with {option}" if option else "")
-        )
-    )
-    grant(upstream, "grant select on pgmq.q_orders", "public")
+    grant(upstream, f"{what} on pgmq.q_orders", f"{role} {option and 'with ' + option}")
+    grant(upstream, "select on pgmq.q_orders", "public")
     adopt(upstream)
     query = "select verb from spanmq.list_grants('orders') where role = %s"
     assert [verb for (verb,) in rows(upstream, query, role)] == verbs
@@ -90,10 +75,10 @@ def test_privileges_become_verbs(upstream: Session, role: str, privileges: str, 
 
 
 def test_owner_of_a_queue_can_do_everything_as_before(
-    upstream: Session, upstream_database: str, role: str
+    upstream: Connection, upstream_database: str, role: str
 ) -> None:
-    grant(upstream, "grant create on schema pgmq", role)
-    grant(upstream, "grant insert, select on pgmq.meta", role)
+    grant(upstream, "create on schema pgmq", role)
+    grant(upstream, "insert, select on pgmq.meta", role)
     with session_of(upstream_database, role) as theirs:
         fill(theirs, "orders")
         before = messages(theirs, "orders")
@@ -108,12 +93,14 @@ def test_owner_of_a_queue_can_do_everything_as_before(
     assert schema.verify(upstream) == []
 
 
-def test_who_may_call_a_function_may_call_ours(upstream: Session, upstream_database: str, role: str) -> None:
+def test_who_may_call_a_function_may_call_ours(
+    upstream: Connection, upstream_database: str, role: str
+) -> None:
     fill(upstream, "orders")
-    grant(upstream, "grant all on pgmq.q_orders", role)
+    grant(upstream, "all on pgmq.q_orders", role)
     upstream.execute("revoke execute on function pgmq.purge_queue(text) from public")
     upstream.execute("revoke execute on function pgmq.metrics(text) from public")
-    grant(upstream, "grant execute on function pgmq.metrics(text)", role)
+    grant(upstream, "execute on function pgmq.metrics(text)", role)
     adopt(upstream)
     with session_of(upstream_database, role) as theirs:
         assert denied(theirs, "select pgmq.purge_queue('orders')")
@@ -122,10 +109,10 @@ def test_who_may_call_a_function_may_call_ours(upstream: Session, upstream_datab
 
 
 def test_who_may_read_the_settings_may_read_ours(
-    upstream: Session, upstream_database: str, role: str
+    upstream: Connection, upstream_database: str, role: str
 ) -> None:
     fill(upstream, "orders")
-    grant(upstream, "grant select on pgmq.meta, pgmq.topic_bindings, pgmq.notify_insert_throttle", role)
+    grant(upstream, "select on pgmq.meta, pgmq.topic_bindings, pgmq.notify_insert_throttle", role)
     adopt(upstream)
     with session_of(upstream_database, role) as theirs:
         assert rows(theirs, "select queue_name from pgmq.meta") == [("orders",)]
@@ -134,22 +121,18 @@ def test_who_may_read_the_settings_may_read_ours(
 
 
 def test_role_that_does_not_own_pgmq_changes_nothing(
-    upstream: Session, upstream_database: str, role: str
+    upstream: Connection, upstream_database: str, role: str
 ) -> None:
     fill(upstream, "orders")
     before = messages(upstream, "orders")
-    upstream.execute(
-        sql.SQL("grant create on database {} to {}").format(
-            sql.Identifier(upstream.info.dbname), sql.Identifier(role)
-        )
-    )
+    grant(upstream, f"create on database {upstream.info.dbname}", role)
     with session_of(upstream_database, role) as theirs, pytest.raises(MissingPrivilegeError):
         adopt(theirs)
     assert messages(upstream, "orders") == before
     assert one(upstream, "select pgmq.send('orders', '{}')") == 61
 
 
-def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
+def test_monitoring_sees_what_it_saw(upstream: Connection) -> None:
     fill(upstream, "orders")
     watched = "select array_agg(has_table_privilege('pg_monitor', t, 'select')) from unnest(array["
     watched += "'pgmq.q_orders', 'pgmq.a_orders', 'pgmq.meta']) t"
@@ -158,16 +141,13 @@ def test_monitoring_sees_what_it_saw(upstream: Session) -> None:
     assert one(upstream, watched) == [True, True, True]
 
 
-def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: Session, role: str) -> None:
+def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: Connection, role: str) -> None:
     fill(upstream, "orders")
-    grant(upstream, "grant trigger, references, select on pgmq.a_orders", role)
+    grant(upstream, "trigger, references, select on pgmq.a_orders", role)
     upstream.execute(
-        sql.SQL(
-            "create function public.theirs() returns trigger language plpgsql as 'begin return new; end';"
-            " alter function public.theirs() owner to {};"
-            " create trigger theirs before insert on pgmq.a_orders"
-            " for each row execute function public.theirs()"
-        ).format(sql.Identifier(role))
+        "create function public.theirs() returns trigger language plpgsql as 'begin return new; end';"
+        f" alter function public.theirs() owner to {role};"
+        " create trigger theirs before insert on pgmq.a_orders for each row execute function public.theirs()".encode()
     )
     with pytest.raises(AdoptionRefusedError, match="trigger theirs on"):
         adopt(upstream)
@@ -179,14 +159,13 @@ def test_nobody_s_trigger_runs_with_the_rights_of_the_schema_s_owner(upstream: S
         assert one(upstream, query, role, privilege) is is_there
 
 
-def test_cascade_to_a_table_of_a_role_with_fewer_rights_is_refused(upstream: Session, role: str) -> None:
+def test_cascade_to_a_table_of_a_role_with_fewer_rights_is_refused(upstream: Connection, role: str) -> None:
     upstream.execute("select pgmq.create('orders')")
     upstream.execute("create table public.theirs (id bigint references pgmq.a_orders on delete cascade)")
-    owned_by = sql.SQL("alter table public.theirs owner to {}")
-    upstream.execute(owned_by.format(sql.Identifier(role)))
+    upstream.execute(f"alter table public.theirs owner to {role}".encode())
     with pytest.raises(AdoptionRefusedError, match="foreign key theirs_id_fkey of"):
         adopt(upstream)
-    upstream.execute(owned_by.format(sql.SQL("current_user")))
+    upstream.execute("alter table public.theirs owner to current_user")
     adopt(upstream)
 
 
@@ -199,13 +178,13 @@ def test_cascade_to_a_table_of_a_role_with_fewer_rights_is_refused(upstream: Ses
     ],
 )
 def test_nobody_s_function_runs_with_the_rights_of_the_schema_s_owner(
-    upstream: Session, role: str, change: str
+    upstream: Connection, role: str, change: str
 ) -> None:
     upstream.execute("select pgmq.create('orders')")
     upstream.execute(
         "create function public.theirs(bigint) returns bigint language sql immutable as 'select $1 + 1'"
     )
-    upstream.execute(sql.SQL("alter function public.theirs(bigint) owner to {}").format(sql.Identifier(role)))
+    upstream.execute(f"alter function public.theirs(bigint) owner to {role}".encode())
     upstream.execute(f"alter table pgmq.a_orders {change}".encode())
     with pytest.raises(AdoptionRefusedError, match="theirs"):
         adopt(upstream)

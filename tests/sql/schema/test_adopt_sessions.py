@@ -5,9 +5,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-from tests.sql.schema.upstream import Session, fill, messages, one, relations
+from tests.sql.queue import Connection, one
+from tests.sql.schema.upstream import fill, messages, relations
 
 from spanmq import schema
 from spanmq.errors import (
@@ -22,7 +21,7 @@ from spanmq.schema.adopt import AdoptReport, adopt
 from spanmq.testing import wait_until_waiting
 
 
-def test_nothing_to_adopt_is_said(session: Session) -> None:
+def test_nothing_to_adopt_is_said(session: Connection) -> None:
     with pytest.raises(SchemaMissingError, match="holds nothing"):
         adopt(session)
     schema.install(session)
@@ -31,7 +30,7 @@ def test_nothing_to_adopt_is_said(session: Session) -> None:
     assert schema.verify(session) == []
 
 
-def test_adoption_joins_the_callers_transaction(upstream: Session) -> None:
+def test_adoption_joins_the_callers_transaction(upstream: Connection) -> None:
     fill(upstream, "orders")
     before, tables = messages(upstream, "orders"), relations(upstream)
     with upstream.transaction(force_rollback=True):
@@ -67,7 +66,7 @@ class Adopting(threading.Thread):
 
 
 def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
-    upstream: Session, upstream_database: str
+    upstream: Connection, upstream_database: str
 ) -> None:
     # The delete has a queue of its own: who reads beside it skips the rows that it holds, and finds none.
     for queue in ("aaa", "aab", "bbb"):
@@ -113,7 +112,7 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
 
 
 def test_second_adoption_and_an_installation_meet_the_first(
-    upstream: Session, upstream_database: str
+    upstream: Connection, upstream_database: str
 ) -> None:
     fill(upstream, "orders")
     before = messages(upstream, "orders")
@@ -133,7 +132,7 @@ def test_second_adoption_and_an_installation_meet_the_first(
     assert schema.verify(upstream) == []
 
 
-def test_tables_in_use_end_the_adoption_in_time(upstream: Session, upstream_database: str) -> None:
+def test_tables_in_use_end_the_adoption_in_time(upstream: Connection, upstream_database: str) -> None:
     fill(upstream, "orders")
     before, tables = messages(upstream, "orders"), relations(upstream)
     with psycopg.connect(upstream_database) as user:
@@ -144,7 +143,7 @@ def test_tables_in_use_end_the_adoption_in_time(upstream: Session, upstream_data
     assert (messages(upstream, "orders"), relations(upstream)) == (before, tables)
 
 
-def test_dry_run_waits_for_nobody_and_changes_nothing(upstream: Session, upstream_database: str) -> None:
+def test_dry_run_waits_for_nobody_and_changes_nothing(upstream: Connection, upstream_database: str) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders', 9)")
     before, tables = messages(upstream, "orders"), relations(upstream)
@@ -161,20 +160,12 @@ def test_dry_run_waits_for_nobody_and_changes_nothing(upstream: Session, upstrea
     assert not done.is_dry_run
 
 
-def test_database_of_an_application_role_goes_over_by_its_owner(
-    session: Session, empty_database: str, role: str
-) -> None:
+def test_database_of_an_application_role_goes_over_by_its_owner(owner: Connection) -> None:
     pgmq = pytest.importorskip("pgmq")
-    session.execute(
-        sql.SQL("grant create on database {} to {}").format(
-            sql.Identifier(session.info.dbname), sql.Identifier(role)
-        )
-    )
-    with psycopg.connect(make_conninfo(empty_database, user=role), autocommit=True) as owner:
-        owner.execute(pgmq.get_embedded_install_sql())
-        fill(owner, "orders")
-        before = messages(owner, "orders")
-        adopt(owner)
-        assert messages(owner, "orders") == before
-        assert schema.verify(owner) == []
-        assert one(owner, "select pgmq.send('orders', '{}')") == 61
+    owner.execute(pgmq.get_embedded_install_sql())
+    fill(owner, "orders")
+    before = messages(owner, "orders")
+    adopt(owner)
+    assert messages(owner, "orders") == before
+    assert schema.verify(owner) == []
+    assert one(owner, "select pgmq.send('orders', '{}')") == 61

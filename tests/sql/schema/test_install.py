@@ -1,14 +1,18 @@
 """Install, upgrade, and what they refuse: on a small schema and on the real one."""
 
 import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql as composing
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
+from tests.cli.program import wait_until
+from tests.sql.queue import Connection, column, one
+from tests.sql.schema.conftest import session_of, snapshot
 
 from spanmq import schema
 from spanmq.errors import (
@@ -23,31 +27,15 @@ from spanmq.errors import (
     ServerTooOldError,
     UpstreamPgmqError,
 )
-from spanmq.schema.release import Release, load_release, manager
+from spanmq.schema.release import Release, load_release
 
-Session = psycopg.Connection[Any]
-
-
-def one(session: Session, query: str) -> Any:
-    row = session.execute(query.encode()).fetchone()
-    assert row is not None
-    return row[0]
-
-
-def allow_create(session: Session, role: str) -> None:
-    names = composing.Identifier(session.info.dbname), composing.Identifier(role)
-    session.execute(composing.SQL("grant create on database {} to {}").format(*names))
-
-
-def snapshot(session: Session) -> set[tuple[str, str, str]]:
-    rows = schema.manager.query(session, manager("snapshot"))
-    return {(row["kind"], row["name"], row["checksum"]) for row in rows}
+SCHEMAS = ("pgmq", "spanmq", "spanmq_call", "spanmq_core")
 
 
 # Installing.
 
 
-def test_install_makes_everything_and_records_it(session: Session, older: Release) -> None:
+def test_install_makes_everything_and_records_it(session: Connection, older: Release) -> None:
     assert schema.state(session).holding is schema.Holding.NOTHING
     done = schema.install(session, release=older)
     assert done == schema.Installed("0.1.0", ("0001_core.sql",), functions_applied=True)
@@ -60,7 +48,7 @@ def test_install_makes_everything_and_records_it(session: Session, older: Releas
     assert schema.verify(session, release=older) == []
 
 
-def test_second_install_touches_nothing(session: Session, older: Release) -> None:
+def test_second_install_touches_nothing(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
     touched = "select max(xmin::text::bigint) from pg_proc"
     before = one(session, touched)
@@ -69,74 +57,51 @@ def test_second_install_touches_nothing(session: Session, older: Release) -> Non
     assert one(session, "select count(*) from spanmq_core.release") == 1
 
 
-@pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.SERIALIZABLE])
-def test_twenty_installs_at_once_make_one_schema(
-    empty_database: str, older: Release, isolation: psycopg.IsolationLevel | None
-) -> None:
-    release = older
-    start = threading.Barrier(20)
-    done: list[schema.Installed | Exception] = []
-
-    def run() -> None:
-        with psycopg.connect(empty_database) as mine:
-            mine.isolation_level = isolation
-            start.wait()
-            try:
-                done.append(schema.install(mine, release=release))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
-                done.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    nothing = schema.Installed("0.1.0", (), functions_applied=False)
-    assert done.count(schema.Installed("0.1.0", ("0001_core.sql",), functions_applied=True)) == 1
-    assert done.count(nothing) == 19
-    with psycopg.connect(empty_database) as opened:
-        assert schema.verify(opened, release=release) == []
-
-
-def test_twenty_upgrades_at_once_all_succeed(empty_database: str, older: Release, newer: Release) -> None:
-    with psycopg.connect(empty_database) as opened:
-        schema.install(opened, release=older)
-    release = newer
-    start = threading.Barrier(20)
-    done: list[tuple[str, ...] | Exception] = []
-
-    def run() -> None:
-        with psycopg.connect(empty_database) as mine:
-            start.wait()
-            try:
-                done.append(schema.upgrade(mine, release=release).migrations)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
-                done.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done.count(("0002_orders.sql",)) == 1
-    assert done.count(()) == 19
-
-
-def test_install_joins_the_callers_transaction(session: Session, older: Release) -> None:
+def test_install_joins_the_callers_transaction(session: Connection, older: Release) -> None:
     with session.transaction(force_rollback=True):
         schema.install(session, release=older)
         assert one(session, "select spanmq.version()") == "0.1.0"
     assert schema.state(session).holding is schema.Holding.NOTHING
 
 
-def test_settings_of_the_callers_transaction_are_put_back(
-    session: Session, empty_database: str, older: Release, role: str
+def side_by_side_20(dsn: str, act: Callable[[Connection], schema.Installed]) -> Counter[tuple[Any, ...]]:
+    """Do it in twenty sessions at once; return how often each outcome came."""
+    start = threading.Barrier(20)
+
+    def run() -> tuple[Any, ...]:
+        with psycopg.connect(dsn) as mine:
+            start.wait()
+            done = act(mine)
+        return done.migrations, done.functions_applied
+
+    with ThreadPoolExecutor(20) as threads:
+        return Counter(each.result() for each in [threads.submit(run) for _ in range(20)])
+
+
+@pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.SERIALIZABLE])
+def test_twenty_installs_and_upgrades_at_once_make_one_schema(
+    empty_database: str, older: Release, newer: Release, isolation: psycopg.IsolationLevel | None
 ) -> None:
-    allow_create(session, role)
-    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
-        schema.install(owner, release=older)
-    settings = "select array[current_setting('search_path'), current_setting('role'), "
-    settings += "current_setting('check_function_bodies'), current_setting('client_min_messages')]"
+    def install(mine: Connection) -> schema.Installed:
+        mine.isolation_level = isolation
+        return schema.install(mine, release=older)
+
+    def upgrade(mine: Connection) -> schema.Installed:
+        return schema.upgrade(mine, release=newer)
+
+    first, rest = ("0001_core.sql",), ((), False)
+    assert side_by_side_20(empty_database, install) == {(first, True): 1, rest: 19}
+    assert side_by_side_20(empty_database, upgrade) == {(("0002_orders.sql",), True): 1, ((), True): 19}
+    with psycopg.connect(empty_database) as opened:
+        assert schema.verify(opened, release=newer) == []
+
+
+def test_settings_of_the_callers_transaction_are_put_back(
+    session: Connection, owner: Connection, older: Release
+) -> None:
+    schema.install(owner, release=older)
+    names = "search_path, role, check_function_bodies, client_min_messages"
+    settings = f"select array(select current_setting(name) from unnest('{{{names}}}'::text[]) name)"
     session.execute("set search_path = 'public'")
     with session.transaction():
         before = one(session, settings)
@@ -146,6 +111,24 @@ def test_settings_of_the_callers_transaction_are_put_back(
         assert one(session, settings) == before
 
 
+def test_upgrade_adds_what_is_new_keeps_live_functions_and_ends_as_a_fresh_install(
+    session: Connection, older: Release, newer: Release, role: str
+) -> None:
+    schema.install(session, release=older)
+    session.execute(f"grant execute on function pgmq.create(text) to {role}".encode())
+    identity = "select array[oid::text, proacl::text] from pg_proc where proname = 'create'"
+    before = one(session, identity)
+    done = schema.install(session, release=newer)
+    assert done == schema.Installed("0.2.0", ("0002_orders.sql",), functions_applied=True)
+    assert one(session, identity) == before
+    assert one(session, "select spanmq.version()") == "0.2.0"
+    assert schema.verify(session, release=newer) == []
+    upgraded = snapshot(session)
+    schema.uninstall(session, force=True, release=newer)
+    schema.install(session, release=newer)
+    assert snapshot(session) == upgraded
+
+
 def test_install_works_on_any_kind_of_connection(empty_database: str, older: Release) -> None:
     with psycopg.connect(empty_database, row_factory=dict_row, prepare_threshold=0) as odd:
         schema.install(odd, release=older)
@@ -153,7 +136,7 @@ def test_install_works_on_any_kind_of_connection(empty_database: str, older: Rel
         assert schema.state(opened, release=older).holding is schema.Holding.INSTALLED
 
 
-def test_failure_in_the_middle_changes_nothing_and_says_where(session: Session, folder: Path) -> None:
+def test_failure_in_the_middle_changes_nothing_and_says_where(session: Connection, folder: Path) -> None:
     (folder / "functions/zz.sql").write_text("create function spanmq.bad() returns x language sql as '';")
     with pytest.raises(ServerError) as caught:
         schema.install(session, release=load_release(folder))
@@ -164,36 +147,7 @@ def test_failure_in_the_middle_changes_nothing_and_says_where(session: Session, 
 # Upgrading.
 
 
-def test_upgrade_adds_what_is_new_and_keeps_live_functions(
-    session: Session, older: Release, newer: Release, role: str
-) -> None:
-    schema.install(session, release=older)
-    grant = composing.SQL("grant execute on function pgmq.create(text) to {}")
-    session.execute(grant.format(composing.Identifier(role)))
-    identity = "select array[oid::text, proacl::text] from pg_proc where proname = 'create'"
-    before = one(session, identity)
-    done = schema.upgrade(session, release=newer)
-    assert done == schema.Installed("0.2.0", ("0002_orders.sql",), functions_applied=True)
-    assert one(session, identity) == before
-    assert one(session, "select spanmq.version()") == "0.2.0"
-    assert schema.verify(session, release=newer) == []
-
-
-def test_upgrade_ends_where_a_fresh_install_does(session: Session, older: Release, newer: Release) -> None:
-    schema.install(session, release=older)
-    schema.upgrade(session, release=newer)
-    upgraded = snapshot(session)
-    schema.uninstall(session, force=True, release=newer)
-    schema.install(session, release=newer)
-    assert snapshot(session) == upgraded
-
-
-def test_install_upgrades_an_older_schema(session: Session, older: Release, newer: Release) -> None:
-    schema.install(session, release=older)
-    assert schema.install(session, release=newer).migrations == ("0002_orders.sql",)
-
-
-def test_upgrade_repairs_functions(session: Session, older: Release) -> None:
+def test_upgrade_repairs_functions(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
     session.execute("drop function spanmq.made(text)")
     assert schema.install(session, release=older).functions_applied is False
@@ -201,30 +155,27 @@ def test_upgrade_repairs_functions(session: Session, older: Release) -> None:
     assert schema.verify(session, release=older) == []
 
 
-def test_upgrade_of_nothing_is_refused(session: Session, older: Release) -> None:
+def test_upgrade_of_nothing_is_refused(session: Connection, older: Release) -> None:
     with pytest.raises(SchemaMissingError, match="not installed"):
         schema.upgrade(session, release=older)
 
 
 def test_superuser_who_upgrades_leaves_the_owner(
-    session: Session, empty_database: str, older: Release, folder: Path, role: str
+    session: Connection, owner: Connection, older: Release, folder: Path, role: str
 ) -> None:
-    allow_create(session, role)
-    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
-        schema.install(owner, release=older)
+    schema.install(owner, release=older)
     (folder / "tables/0002_more.sql").write_text("create table spanmq.more (id int);")
     release = load_release(folder, version="0.2.0")
     schema.upgrade(session, release=release)
-    owners = "select array_agg(distinct relowner::regrole::text) from pg_class "
-    owners += "where relnamespace = 'spanmq_core'::regnamespace"
-    assert one(session, owners) == [role]
+    owners = "select distinct relowner::regrole::text from pg_class where relnamespace = 'spanmq_core'::regnamespace"
+    assert column(session, owners) == [role]
     assert schema.verify(session, release=release) == []
 
 
 # What is refused.
 
 
-def test_newer_schema_is_refused(session: Session, older: Release, newer: Release) -> None:
+def test_newer_schema_is_refused(session: Connection, older: Release, newer: Release) -> None:
     schema.install(session, release=newer)
     for act in (schema.install, schema.upgrade, schema.uninstall):
         with pytest.raises(SchemaNewerError, match=r"of spanmq 0\.2\.0, this is 0\.1\.0") as caught:
@@ -234,13 +185,13 @@ def test_newer_schema_is_refused(session: Session, older: Release, newer: Releas
     assert one(session, "select spanmq.version()") == "0.2.0"
 
 
-def test_newer_version_without_migrations_is_refused(session: Session, folder: Path) -> None:
+def test_newer_version_without_migrations_is_refused(session: Connection, folder: Path) -> None:
     schema.install(session, release=load_release(folder, version="0.10.0"))
     with pytest.raises(SchemaNewerError):
         schema.install(session, release=load_release(folder, version="0.9.0"))
 
 
-def test_edited_migration_is_refused(session: Session, older: Release, folder: Path) -> None:
+def test_edited_migration_is_refused(session: Connection, older: Release, folder: Path) -> None:
     schema.install(session, release=older)
     with (folder / "tables/0001_core.sql").open("a") as file:
         file.write("-- edited")
@@ -251,7 +202,7 @@ def test_edited_migration_is_refused(session: Session, older: Release, folder: P
     assert problems == [("0001_core.sql", "changed")]
 
 
-def test_upstream_tables_are_refused(session: Session, older: Release) -> None:
+def test_upstream_tables_are_refused(session: Connection, older: Release) -> None:
     session.execute("create schema pgmq")
     session.execute("create table pgmq.meta (queue_name varchar)")
     assert schema.state(session).holding is schema.Holding.UPSTREAM_SQL_ONLY
@@ -262,7 +213,7 @@ def test_upstream_tables_are_refused(session: Session, older: Release) -> None:
     assert one(session, "select count(*) from pgmq.meta") == 0
 
 
-def test_upstream_extension_is_refused(session: Session, older: Release) -> None:
+def test_upstream_extension_is_refused(session: Connection, older: Release) -> None:
     # The catalogs of a database of our own: a row is all that there is to see of an extension.
     session.execute("set allow_system_table_mods = on")
     session.execute(
@@ -291,49 +242,42 @@ def test_read_only_session_is_refused(empty_database: str, older: Release) -> No
     ],
 )
 def test_server_that_can_not_be_installed_on_is_refused(
-    session: Session, older: Release, facts: dict[str, Any], expected: type[Exception]
+    session: Connection, older: Release, facts: dict[str, Any], expected: type[Exception]
 ) -> None:
-    release = older
-    row = schema.manager.query(session, schema.manager.STATE_QUERY)[0]
-    assert schema.manager.plan(schema.manager.read_state(row, [], [], release), release, reapply=False) != []
+    manager = schema.manager
+    row = manager.query(session, manager.STATE_QUERY)[0]
+    assert manager.plan(manager.read_state(row, [], [], older), older, reapply=False) != []
     with pytest.raises(expected):
-        schema.manager.plan(schema.manager.read_state(row | facts, [], [], release), release, reapply=False)
+        manager.plan(manager.read_state(row | facts, [], [], older), older, reapply=False)
 
 
 def test_role_without_create_privilege_is_refused(empty_database: str, older: Release, role: str) -> None:
     with (
-        psycopg.connect(make_conninfo(empty_database, user=role)) as poor,
+        session_of(empty_database, role) as poor,
         pytest.raises(MissingPrivilegeError, match="may not create schemas"),
     ):
         schema.install(poor, release=older)
 
 
 def test_schemas_made_by_an_administrator_are_enough(
-    session: Session, empty_database: str, older: Release, role: str
+    session: Connection, empty_database: str, older: Release, role: str
 ) -> None:
-    for name in ("pgmq", "spanmq", "spanmq_call", "spanmq_core"):
-        names = composing.Identifier(name), composing.Identifier(role)
-        session.execute(
-            composing.SQL("create schema {0}; grant usage, create on schema {0} to {1}").format(*names)
-        )
-    with psycopg.connect(make_conninfo(empty_database, user=role)) as owner:
+    for name in SCHEMAS:
+        session.execute(f"create schema {name}; grant usage, create on schema {name} to {role}".encode())
+    with session_of(empty_database, role) as owner:
         schema.install(owner, release=older)
         assert schema.verify(owner, release=older) == []
 
 
 def test_role_that_is_not_the_owner_can_not_upgrade(
-    session: Session, empty_database: str, older: Release, role: str
+    session: Connection, empty_database: str, older: Release, role: str
 ) -> None:
     schema.install(session, release=older)
     session.execute(
-        composing.SQL(
-            "grant usage on schema spanmq_core to {0}; grant select on all tables in schema spanmq_core to {0}"
-        ).format(composing.Identifier(role))
+        f"grant usage on schema spanmq_core to {role};"
+        f" grant select on all tables in schema spanmq_core to {role}".encode()
     )
-    with (
-        psycopg.connect(make_conninfo(empty_database, user=role)) as other,
-        pytest.raises(MissingPrivilegeError),
-    ):
+    with session_of(empty_database, role) as other, pytest.raises(MissingPrivilegeError):
         schema.upgrade(other, release=older)
     assert schema.verify(session, release=older) == []
 
@@ -349,82 +293,71 @@ def test_open_transaction_with_a_snapshot_is_refused(empty_database: str, older:
 # The real one.
 
 
-def test_real_schema_installs_verifies_and_goes(session: Session) -> None:
-    release = load_release()
-    assert schema.install(session, release=release).functions_applied
-    assert schema.verify(session, release=release) == []
-    assert one(session, "select spanmq.version()") == release.version
+def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
+    assert schema.install(session).functions_applied
+    assert schema.verify(session) == []
+    assert one(session, "select spanmq.version()") == load_release().version
     session.execute("select pgmq.create('orders')")
     session.execute("select pgmq.create_unlogged('quick')")
     session.execute("select pgmq.send('orders', '{}')")
-    assert schema.upgrade(session, release=release).functions_applied
-    assert schema.verify(session, release=release) == []
+    assert schema.upgrade(session).functions_applied
+    assert schema.verify(session) == []
     with pytest.raises(DataLossError, match="queue orders with 1 messages"):
-        schema.uninstall(session, release=release)
+        schema.uninstall(session)
     session.execute(
         "select * from spanmq.receive('orders') r, spanmq.reject('orders', r.lease_id, array[r.msg_id])"
     )
     with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
-        schema.uninstall(session, release=release)
+        schema.uninstall(session)
     session.execute("select pgmq.drop_queue('orders')")
-    schema.uninstall(session, release=release)
+    schema.uninstall(session)
     assert schema.state(session).holding is schema.Holding.NOTHING
 
 
-def test_real_schema_needs_no_right_on_the_database(session: Session, empty_database: str, role: str) -> None:
-    release = load_release()
-    names = composing.Identifier(role)
-    for each in ("pgmq", "spanmq", "spanmq_call", "spanmq_core"):
-        session.execute(
-            composing.SQL("create schema {} authorization {}").format(composing.Identifier(each), names)
-        )
-    with psycopg.connect(make_conninfo(empty_database, user=role), autocommit=True) as owner:
-        schema.install(owner, release=release)
-        assert schema.verify(owner, release=release) == []
-        owner.execute("select pgmq.create('orders')")
+def test_real_schema_needs_no_right_on_the_database(
+    session: Connection, empty_database: str, role: str
+) -> None:
+    for each in SCHEMAS:
+        session.execute(f"create schema {each} authorization {role}".encode())
+    with session_of(empty_database, role) as owner:
+        schema.install(owner)
+        assert schema.verify(owner) == []
+        assert one(owner, "select pgmq.create('orders')") == ""
         assert one(owner, "select pgmq.send('orders', '{}')") == 1
-        assert schema.upgrade(owner, release=release).functions_applied
+        assert schema.upgrade(owner).functions_applied
 
 
-def test_real_script_makes_the_real_schema(session: Session) -> None:
-    release = load_release()
-    session.execute(schema.sql(release=release).encode())
-    assert schema.verify(session, release=release) == []
-    assert schema.install(session, release=release).functions_applied is False
+def test_real_script_makes_the_real_schema(session: Connection) -> None:
+    session.execute(schema.sql().encode())
+    assert schema.verify(session) == []
+    assert schema.install(session).functions_applied is False
 
 
-def test_real_upgrade_under_load_gives_no_errors(empty_database: str, session: Session) -> None:
-    release = load_release()
-    schema.install(session, release=release)
+def test_real_upgrade_under_load_gives_no_errors(empty_database: str, session: Connection) -> None:
+    schema.install(session)
     session.execute("select pgmq.create('busy')")
     stop = threading.Event()
-    failures: list[Exception] = []
     rounds = [0, 0]
 
     def work(which: int) -> None:
         with psycopg.connect(empty_database, autocommit=True) as mine:
             while not stop.is_set():
-                try:
-                    mine.execute("select pgmq.send('busy', '{}')")
-                    mine.execute(
-                        "select pgmq.delete('busy', array(select msg_id from pgmq.read('busy', 30, 5)))"
-                    )
-                except psycopg.Error as error:
-                    failures.append(error)
-                    return
+                mine.execute("select pgmq.send('busy', '{}')")
+                mine.execute("select pgmq.delete('busy', array(select msg_id from pgmq.read('busy', 30, 5)))")
                 rounds[which] += 1
 
-    threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(5):
-            done = list(rounds)
-            schema.upgrade(session, release=release)
-            while not failures and any(now <= before for now, before in zip(rounds, done, strict=True)):
-                stop.wait(0.01)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(2) as threads:
+        workers = [threads.submit(work, which) for which in range(2)]
+        try:
+            for _ in range(5):
+                done = list(rounds)
+                schema.upgrade(session)
+                wait_until(
+                    lambda done=done: (
+                        any(each.done() for each in workers)  # type: ignore[misc]
+                        or all(now > before for now, before in zip(rounds, done, strict=True))
+                    )
+                )
+        finally:
+            stop.set()
+    assert [each.result() for each in workers] == [None, None]

@@ -1,17 +1,14 @@
 """The owner of the schemas, a role without any attribute or membership."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from psycopg import Connection
 from tests.cli.program import wait_until
-from tests.sql.queue import one, rows
+from tests.sql.queue import Connection, one, rows
 
 from spanmq import schema
 
 
-def truncated(owner: Connection[Any], calls: int = 20) -> bool:
+def truncated(owner: Connection, calls: int = 20) -> bool:
     """Whether maintain() truncates a segment within some calls; every one notes what the next may rely on."""
     return any(
         row[0] == "truncated segment"
@@ -26,7 +23,7 @@ def truncated(owner: Connection[Any], calls: int = 20) -> bool:
     ids=["a snapshot", "an open transaction"],
 )
 def test_segments_go_when_others_have_ended_of_whom_the_owner_may_see_nothing(
-    session: Connection[Any], empty_database: str, role: str, begin: str, seen: int
+    session: Connection, empty_database: str, role: str, begin: str, seen: int
 ) -> None:
     session.execute(f"grant create on database {session.info.dbname} to {role}".encode())
     with psycopg.connect(empty_database, user=role, autocommit=True) as owner:

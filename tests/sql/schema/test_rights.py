@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from psycopg import Connection
-from tests.sql.queue import one, rows, sqlstate_of
+from tests.sql.queue import Connection, one, rows, sqlstate_of
 
 from spanmq import schema
 
 
 @pytest.fixture
-def owner(connection: Connection[Any]) -> Connection[Any]:
+def owner(connection: Connection) -> Connection:
     """A session with queues `jobs` and `others`, and grants on them to roles and to public."""
     connection.execute("create role spanmq_test_kept; create role spanmq_test_gone")
     connection.execute("select pgmq.create('jobs'), pgmq.create('others')")
@@ -29,7 +28,7 @@ def owner(connection: Connection[Any]) -> Connection[Any]:
     return connection
 
 
-def privileges(session: Connection[Any]) -> list[Any]:
+def privileges(session: Connection) -> list[Any]:
     return rows(
         session,
         "select p.oid::regprocedure::text, a.grantee::regrole::text from pg_proc p cross join aclexplode(proacl) a"
@@ -37,7 +36,7 @@ def privileges(session: Connection[Any]) -> list[Any]:
     )
 
 
-def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection[Any]) -> None:
+def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection) -> None:
     grants, before = rows(owner, "select * from spanmq.list_grants()"), privileges(owner)
     number = one(owner, "select queue_id from spanmq_core.queue where name = 'jobs'")
     # As if the version before had not had them.
@@ -49,7 +48,7 @@ def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection[
 
 
 def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(
-    owner: Connection[Any],
+    owner: Connection,
 ) -> None:
     """What `pg_restore --no-privileges` makes has the privileges of new objects: EXECUTE for everybody."""
     owner.execute(

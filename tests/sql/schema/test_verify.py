@@ -2,31 +2,21 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql as composing
+from tests.sql.queue import Connection, one
+from tests.sql.schema.conftest import snapshot
 
 from spanmq import schema
 from spanmq.errors import DataLossError, SchemaMissingError
-from spanmq.schema.release import Release, load_release, manager
-
-Session = psycopg.Connection[Any]
-
-
-def one(session: Session, query: str) -> Any:
-    row = session.execute(query.encode()).fetchone()
-    assert row is not None
-    return row[0]
-
-
-def snapshot(session: Session) -> set[tuple[str, str, str]]:
-    rows = schema.manager.query(session, manager("snapshot"))
-    return {(row["kind"], row["name"], row["checksum"]) for row in rows}
-
+from spanmq.schema.release import Release, load_release
 
 # Verifying.
+
+
+def found(session: Connection, release: Release) -> list[tuple[str, str, str]]:
+    return [(each.kind, each.name, each.problem) for each in schema.verify(session, release=release)]
 
 
 MADE = ("function", "spanmq.made(queue_name text)")
@@ -66,15 +56,14 @@ create trigger keep before insert on spanmq.item execute function pg_temp.keep()
     ],
 )
 def test_verify_finds(
-    session: Session, older: Release, damage: str, what: tuple[str, str], problem: str
+    session: Connection, older: Release, damage: str, what: tuple[str, str], problem: str
 ) -> None:
     schema.install(session, release=older)
     session.execute(damage.encode())
-    found = schema.verify(session, release=older)
-    assert [(each.kind, each.name, each.problem) for each in found] == [(*what, problem)]
+    assert found(session, older) == [(*what, problem)]
 
 
-def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str) -> None:
+def test_verify_finds_a_wrong_owner(session: Connection, older: Release, role: str) -> None:
     schema.install(session, release=older)
     session.execute("create table spanmq_core.log_1_1 (id int)")
     for what in (
@@ -83,50 +72,38 @@ def test_verify_finds_a_wrong_owner(session: Session, older: Release, role: str)
         "table spanmq_core.log_1_1",
         "type pgmq.message_record",
     ):
-        session.execute(
-            composing.SQL("alter {} owner to {}").format(composing.SQL(what), composing.Identifier(role))
-        )
-    found = schema.verify(session, release=older)
-    assert [(each.name, each.problem) for each in found] == [
-        ("spanmq.made(queue_name text)", "owner"),
-        ("spanmq_core.log_1_1", "owner"),
-        ("spanmq.item", "owner"),
-        ("pgmq.message_record", "owner"),
+        session.execute(f"alter {what} owner to {role}".encode())
+    assert found(session, older) == [
+        ("function", "spanmq.made(queue_name text)", "owner"),
+        ("relation", "spanmq_core.log_1_1", "owner"),
+        ("table", "spanmq.item", "owner"),
+        ("type", "pgmq.message_record", "owner"),
     ]
 
 
-def test_verify_finds_an_index_whose_build_failed(session: Session, older: Release) -> None:
+def test_verify_finds_an_index_whose_build_failed(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
     session.execute("create table spanmq_core.log_1_1 (id int)")
     session.execute("insert into spanmq_core.log_1_1 values (1), (1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
         session.execute("create unique index concurrently log_1_1_id on spanmq_core.log_1_1 (id)")
-    found = schema.verify(session, release=older)
-    assert [(each.kind, each.name, each.problem) for each in found] == [
-        ("index", "spanmq_core.log_1_1_id", "invalid")
-    ]
+    assert found(session, older) == [("index", "spanmq_core.log_1_1_id", "invalid")]
 
 
-def test_verify_of_another_version_says_so(session: Session, older: Release, newer: Release) -> None:
+def test_verify_of_another_version_or_of_nothing_says_so(
+    session: Connection, older: Release, newer: Release
+) -> None:
+    def problems(release: Release) -> list[tuple[str, str]]:
+        return [(kind, problem) for kind, _, problem in found(session, release)]
+
+    assert [problem for _, problem in problems(older)] == ["missing"]
     schema.install(session, release=older)
-    found = schema.verify(session, release=newer)
-    assert [(each.kind, each.problem) for each in found] == [
-        ("migration", "missing"),
-        ("functions", "changed"),
-    ]
+    assert problems(newer) == [("migration", "missing"), ("functions", "changed")]
     schema.upgrade(session, release=newer)
-    found = schema.verify(session, release=older)
-    assert [(each.kind, each.problem) for each in found] == [
-        ("migration", "unknown"),
-        ("functions", "changed"),
-    ]
+    assert problems(older) == [("migration", "unknown"), ("functions", "changed")]
 
 
-def test_verify_of_nothing_says_so(session: Session, older: Release) -> None:
-    assert [each.problem for each in schema.verify(session, release=older)] == ["missing"]
-
-
-def test_own_objects_in_our_schemas_are_left_alone(session: Session, older: Release) -> None:
+def test_own_objects_in_our_schemas_are_left_alone(session: Connection, older: Release) -> None:
     session.execute("create schema pgmq")
     own = "create or replace function pgmq.own() returns int language sql as 'select 1'"
     session.execute(own.encode())
@@ -141,7 +118,7 @@ def test_own_objects_in_our_schemas_are_left_alone(session: Session, older: Rele
     assert schema.verify(session, release=older) == []
 
 
-def test_objects_of_queues_are_not_compared(session: Session, older: Release, folder: Path) -> None:
+def test_objects_of_queues_are_not_compared(session: Connection, older: Release, folder: Path) -> None:
     schema.install(session, release=older)
     made = (
         "create view pgmq.q_orders as select 1 as msg_id; create table spanmq_core.log_1_1 (msg_id bigint);"
@@ -154,7 +131,7 @@ def test_objects_of_queues_are_not_compared(session: Session, older: Release, fo
 
 
 def test_verify_changes_nothing_and_works_read_only(
-    session: Session, empty_database: str, older: Release
+    session: Connection, empty_database: str, older: Release
 ) -> None:
     schema.install(session, release=older)
     with psycopg.connect(empty_database, options="-c default_transaction_read_only=on") as reader:
@@ -164,23 +141,22 @@ def test_verify_changes_nothing_and_works_read_only(
 # Printing.
 
 
-def test_script_makes_what_install_makes(session: Session, older: Release) -> None:
+def test_script_makes_what_install_makes(session: Connection, older: Release) -> None:
     session.execute(schema.sql(release=older).encode())
     by_script = snapshot(session)
     ledger = (
-        "select array[(select array_agg(row(name, checksum, version)::text) from spanmq_core.migration), "
+        "select (select array_agg(row(name, checksum, version)::text) from spanmq_core.migration)"
+        " || (select array_agg(row(version, functions_checksum)::text) from spanmq_core.release)"
     )
-    ledger += "(select array_agg(row(version, functions_checksum)::text) from spanmq_core.release)]"
     recorded = one(session, ledger)
     assert schema.verify(session, release=older) == []
     assert schema.install(session, release=older).functions_applied is False
     schema.uninstall(session, release=older)
     schema.install(session, release=older)
-    assert snapshot(session) == by_script
-    assert one(session, ledger) == recorded
+    assert (snapshot(session), one(session, ledger)) == (by_script, recorded)
 
 
-def test_script_runs_in_psql(empty_database: str, session: Session, older: Release) -> None:
+def test_script_runs_in_psql(empty_database: str, session: Connection, older: Release) -> None:
     ran = subprocess.run(
         ["psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database],
         input=schema.sql(release=older),
@@ -192,20 +168,21 @@ def test_script_runs_in_psql(empty_database: str, session: Session, older: Relea
     assert schema.verify(session, release=older) == []
 
 
-def test_script_upgrades_from_a_version(session: Session, older: Release, newer: Release) -> None:
+def test_script_upgrades_from_a_version(session: Connection, older: Release, newer: Release) -> None:
+    def is_for_another_state(script: str) -> None:
+        with pytest.raises(psycopg.Error, match="printed for another state") as caught:
+            session.execute(script.encode())
+        assert caught.value.sqlstate == "MQ006"
+        session.rollback()
+
     schema.install(session, release=older)
-    release = newer
-    with pytest.raises(psycopg.Error, match="printed for another state") as caught:
-        session.execute(schema.sql(release=release).encode())
-    assert caught.value.sqlstate == "MQ006"
-    session.rollback()
-    session.execute(schema.sql("0.1.0", release=release).encode())
-    assert schema.verify(session, release=release) == []
-    with pytest.raises(psycopg.Error, match="printed for another state"):
-        session.execute(schema.sql("0.1.0", release=release).encode())
+    is_for_another_state(schema.sql(release=newer))
+    session.execute(schema.sql("0.1.0", release=newer).encode())
+    assert schema.verify(session, release=newer) == []
+    is_for_another_state(schema.sql("0.1.0", release=newer))
 
 
-def test_script_refuses_upstream(session: Session, older: Release) -> None:
+def test_script_refuses_upstream(session: Connection, older: Release) -> None:
     session.execute("create schema pgmq")
     session.execute("create table pgmq.meta (queue_name varchar)")
     with pytest.raises(psycopg.Error, match="holds PGMQ") as caught:
@@ -214,7 +191,7 @@ def test_script_refuses_upstream(session: Session, older: Release) -> None:
     assert caught.value.diag.message_hint == "Take its queues over with: spanmq schema adopt"
 
 
-def test_script_without_transaction_joins_one(session: Session, older: Release) -> None:
+def test_script_without_transaction_joins_one(session: Connection, older: Release) -> None:
     text = schema.sql(transaction=False, release=older)
     with session.transaction(force_rollback=True):
         session.execute("set local search_path = 'public'")
@@ -227,7 +204,7 @@ def test_script_without_transaction_joins_one(session: Session, older: Release) 
 # Uninstalling.
 
 
-def test_uninstall_drops_everything(session: Session, older: Release) -> None:
+def test_uninstall_drops_everything(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
     session.execute("select pgmq.create('empty')")
     schema.uninstall(session, release=older)
@@ -256,7 +233,7 @@ def test_uninstall_drops_everything(session: Session, older: Release) -> None:
         ),
     ],
 )
-def test_uninstall_refuses_to_lose(session: Session, older: Release, act: str, named: str) -> None:
+def test_uninstall_refuses_to_lose(session: Connection, older: Release, act: str, named: str) -> None:
     schema.install(session, release=older)
     session.execute(act.encode())
     with pytest.raises(DataLossError) as caught:
@@ -267,7 +244,7 @@ def test_uninstall_refuses_to_lose(session: Session, older: Release, act: str, n
     assert schema.state(session).holding is schema.Holding.NOTHING
 
 
-def test_uninstall_of_nothing_says_so(session: Session) -> None:
+def test_uninstall_of_nothing_says_so(session: Connection) -> None:
     with pytest.raises(SchemaMissingError, match="not installed"):
         schema.uninstall(session)
 
@@ -278,7 +255,9 @@ SETTINGS = ("quote_all_identifiers = on", "intervalstyle = iso_8601", "search_pa
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("is_before", [True, False])
-def test_settings_of_the_session_make_no_difference(session: Session, setting: str, is_before: bool) -> None:
+def test_settings_of_the_session_make_no_difference(
+    session: Connection, setting: str, is_before: bool
+) -> None:
     asked = "select current_setting(split_part(%s, ' = ', 1))"
     with session.transaction(force_rollback=True):
         if is_before:

@@ -2,24 +2,13 @@
 
 from typing import Any
 
-import psycopg
 from psycopg import sql
+from tests.sql.queue import Connection, rows
 
-Session = psycopg.Connection[Any]
 COLUMNS = "msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
 
 
-def one(session: Session, query: str, *parameters: Any) -> Any:
-    row = session.execute(query.encode(), parameters or None).fetchone()
-    assert row is not None
-    return row[0]
-
-
-def rows(session: Session, query: str, *parameters: Any) -> list[Any]:
-    return session.execute(query.encode(), parameters or None).fetchall()
-
-
-def messages(session: Session, queue: str) -> list[Any]:
+def messages(session: Connection, queue: str) -> list[Any]:
     """All messages of a queue; one that was sent without a delay and never read has no vt worth comparing."""
     table = sql.Identifier("pgmq", f"q_{queue.lower()}")
     plain = "read_ct = 0 and vt - enqueued_at between '-1 s' and '1 s' and vt <= clock_timestamp()"
@@ -28,7 +17,7 @@ def messages(session: Session, queue: str) -> list[Any]:
     return session.execute(query).fetchall()
 
 
-def relations(session: Session) -> list[Any]:
+def relations(session: Connection) -> list[Any]:
     return rows(
         session,
         "select c.oid, n.nspname, c.relname, c.relkind::text, c.relacl::text from pg_class c "
@@ -36,7 +25,7 @@ def relations(session: Session) -> list[Any]:
     )
 
 
-def fill(session: Session, queue: str) -> None:
+def fill(session: Connection, queue: str) -> None:
     """Put messages in every state into a queue: 44 of 60 stay, 3 of the others are in the archive."""
     session.execute("select pgmq.create(%s)", [queue])
     for number in range(10):
@@ -61,7 +50,7 @@ def fill(session: Session, queue: str) -> None:
     session.execute("select pgmq.delete(%s, array[20, 21, 22, 23, 24, 25]::bigint[])", [queue])
 
 
-def make_partitioned(session: Session) -> None:
+def make_partitioned(session: Connection) -> None:
     """Make what create_partitioned makes; pg_partman, which it needs, is not here."""
     session.execute("""
         select pgmq.create('parts');

@@ -1,5 +1,4 @@
 -- scenario: read_grouped fills from the oldest group
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4', '5', '6']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "c"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}']::jsonb[]);
 select * from pgmq.read_grouped('orders', 100, 4);
 select * from pgmq.read_grouped('orders', 100, 10);
@@ -8,7 +7,6 @@ select * from pgmq.delete('orders', array[1, 3, 6]);
 select * from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: a group in work is left alone until it is settled
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}']::jsonb[]);
 select msg_id from pgmq.read_grouped('orders', 100, 1);
 select msg_id from pgmq.read_grouped('orders', 100, 10);
@@ -19,14 +17,12 @@ select pgmq.archive('orders', 2);
 select msg_id, read_ct from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: read_grouped_rr takes one of each group in turn
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4', '5', '6']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "c"}']::jsonb[]);
 -- in order
 select * from pgmq.read_grouped_rr('orders', 100, 10);
 select * from pgmq.read_grouped_rr('orders', 100, 10);
 
 -- scenario: read_grouped_rr with fewer than there are
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4', '5', '6']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "c"}']::jsonb[]);
 -- in order
 select msg_id from pgmq.read_grouped_rr('orders', 100, 4);
@@ -36,7 +32,6 @@ select pgmq.delete('orders', array[1, 2]);
 select msg_id from pgmq.read_grouped_rr('orders', 100, 4);
 
 -- scenario: read_grouped_rr with fewer than there are groups takes the oldest
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "c"}', '{"x-pgmq-group": "b"}']::jsonb[]);
 -- in order
 select msg_id from pgmq.read_grouped_rr('orders', 100, 2);
@@ -44,7 +39,6 @@ select msg_id from pgmq.read_grouped_rr('orders', 100, 2);
 select msg_id from pgmq.read_grouped_rr('orders', 100, 2);
 
 -- scenario: read_grouped_head takes the first of each group
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4', '5', '6']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "c"}']::jsonb[]);
 select * from pgmq.read_grouped_head('orders', 100, 2);
 select * from pgmq.read_grouped_head('orders', 100, 10);
@@ -53,7 +47,6 @@ select pgmq.delete('orders', 1);
 select * from pgmq.read_grouped_head('orders', 100, 10);
 
 -- scenario: messages without a group are one group
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4', '5']::jsonb[], array[null, '{}', '{"x-pgmq-group": null}', '{"x-pgmq-group": "a"}', '{"other": 1}']::jsonb[]);
 select msg_id from pgmq.read_grouped_head('orders', 100, 10);
 select pgmq.delete('orders', 1);
@@ -61,22 +54,18 @@ select pgmq.delete('orders', 1);
 select msg_id from pgmq.read_grouped_rr('orders', 100, 10);
 
 -- scenario: the empty group is a group of its own
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array['{"x-pgmq-group": ""}', null, '{"x-pgmq-group": ""}']::jsonb[]);
 select msg_id from pgmq.read_grouped_head('orders', 100, 10);
 
 -- scenario: a group that is called as PGMQ calls those without
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2']::jsonb[], array['{"x-pgmq-group": "_default_fifo_group"}', null]::jsonb[]);
 select msg_id from pgmq.read_grouped_head('orders', 100, 10);
 
 -- scenario: groups named by other JSON than text
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": 7}', '{"x-pgmq-group": "7"}', '{"x-pgmq-group": true}', '{"x-pgmq-group": {"a": 1}}']::jsonb[]);
 select msg_id from pgmq.read_grouped_head('orders', 100, 10);
 
 -- scenario: a delayed head holds its group for rr and head
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1', '{"x-pgmq-group": "a"}', 200);
 select * from pgmq.send('orders', '2', '{"x-pgmq-group": "a"}'::jsonb);
 select * from pgmq.send('orders', '3', '{"x-pgmq-group": "b"}'::jsonb);
@@ -87,27 +76,23 @@ select msg_id from pgmq.set_vt('orders', 1, 0);
 select msg_id from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: an ended lease gives the group free from its head
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}']::jsonb[]);
 select msg_id from pgmq.read_grouped('orders', 0, 2);
 select msg_id, read_ct from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: grouped polls
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "c"}']::jsonb[]);
 select * from pgmq.read_grouped_with_poll('orders', 100, 2);
 select * from pgmq.read_grouped_rr_with_poll('orders', 100, 1, 5);
 select * from pgmq.read_grouped_head_with_poll(queue_name => 'orders', vt => 100, qty => 5, max_poll_seconds => 5, poll_interval_ms => 100);
 
 -- scenario: plain reads take no notice of groups
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}']::jsonb[]);
 select msg_id from pgmq.read('orders', 100, 1);
 select msg_id from pgmq.read('orders', 100, 1);
 select msg_id from pgmq.pop('orders');
 
 -- scenario: grouped reads outside READ COMMITTED
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1');
 begin isolation level repeatable read;
 -- differs: whether a group is free can be judged only by a statement begun after its lock was taken
@@ -117,7 +102,6 @@ select msg_id from pgmq.read_grouped('orders', 100, 1);
 rollback;
 
 -- scenario: grouped reads of no quantity
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1');
 -- differs: refused as everywhere
 -- upstream: nothing
@@ -133,7 +117,6 @@ select msg_id from pgmq.read_grouped_rr('orders', 0, null);
 select msg_id from pgmq.read_grouped_rr('orders', 0, -1);
 
 -- scenario: a message that was put back holds its group until it is visible
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}']::jsonb[]);
 select msg_id from pgmq.read_grouped('orders', 100, 1);
 select msg_id from pgmq.set_vt('orders', 1, 200);
@@ -144,7 +127,6 @@ select msg_id from pgmq.set_vt('orders', 1, 0);
 select msg_id, read_ct from pgmq.read_grouped_rr('orders', 100, 10);
 
 -- scenario: plain and grouped reads beside each other
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x-pgmq-group": "a"}', '{"x-pgmq-group": "a"}', '{"x-pgmq-group": "b"}', null]::jsonb[]);
 select msg_id from pgmq.read('orders', 100, 1);
 select msg_id from pgmq.read_grouped('orders', 100, 10);
@@ -152,7 +134,6 @@ select pgmq.delete('orders', 1);
 select msg_id from pgmq.read_grouped('orders', 100, 10);
 
 -- scenario: many groups, and many messages of each
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(0, 599) n), array(select jsonb_build_object('x-pgmq-group', n % 20) from generate_series(0, 599) n));
 -- in order
 select msg_id from pgmq.read_grouped_rr('orders', 100, 30);
@@ -163,7 +144,6 @@ select count(*) from pgmq.delete('orders', array(select msg_id from pgmq.q_order
 select msg_id from pgmq.read_grouped_head('orders', 100, 50);
 
 -- scenario: a group goes on when all of it that was in work is settled, in whatever order
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40]), array_fill('{"x-pgmq-group": "a"}'::jsonb, array[40]));
 select count(*) from pgmq.read_grouped('orders', 1000, 30);
 select pgmq.delete('orders', 30);

@@ -1,5 +1,4 @@
 -- scenario: metrics of one queue
-select pgmq.create('orders');
 select * from pgmq.metrics('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select * from pgmq.send('orders', '4', 100);
@@ -15,7 +14,6 @@ select pgmq.purge_queue('orders');
 select * from pgmq.metrics('orders');
 
 -- scenario: a lease that ended counts as visible
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select msg_id from pgmq.read('orders', 0, 2);
 select pgmq.delete('orders', 1);
@@ -29,7 +27,6 @@ select * from pgmq.send_batch('orders', array['1', '2']::jsonb[]);
 select * from pgmq.metrics_all();
 
 -- scenario: total_messages counts ids, with those that a rollback drew
-select pgmq.create('orders');
 begin;
 select * from pgmq.send_batch('orders', array['1', '2']::jsonb[]);
 rollback;

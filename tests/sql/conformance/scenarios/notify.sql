@@ -1,5 +1,4 @@
 -- scenario: enable, change, list and disable
-select pgmq.create('orders');
 select pgmq.create('invoices');
 select * from pgmq.list_notify_insert_throttles();
 select pgmq.enable_notify_insert('orders');
@@ -19,7 +18,6 @@ select pgmq.drop_queue('orders');
 select * from pgmq.list_notify_insert_throttles();
 
 -- scenario: when a queue last notified can be read
-select pgmq.create('orders');
 select pgmq.enable_notify_insert('orders', 100);
 select pgmq.send('orders', '1');
 select * from pgmq.list_notify_insert_throttles();
@@ -28,7 +26,6 @@ select pgmq.update_notify_insert('orders', 200);
 select * from pgmq.list_notify_insert_throttles();
 
 -- scenario: wrong throttles and queues
-select pgmq.create('orders');
 select pgmq.enable_notify_insert('orders', -1);
 select pgmq.enable_notify_insert('missing');
 select pgmq.enable_notify_insert('bad;name');
@@ -40,7 +37,6 @@ select pgmq.disable_notify_insert('orders');
 select * from pgmq.list_notify_insert_throttles();
 
 -- scenario: no throttle at all
-select pgmq.create('orders');
 -- differs: typed
 -- upstream: error 23502: null value in column "throttle_interval_ms" of relation "notify_insert_throttle" violates not-null constraint
 -- here: error P0001: throttle_interval_ms must be non-negative

@@ -1,5 +1,4 @@
 -- scenario: every form of send
-select pgmq.create('orders');
 select * from pgmq.send('orders', '{"a": 1}');
 select * from pgmq.send(queue_name => 'orders', msg => '{"a": 2}');
 select * from pgmq.send('orders', '{"a": 3}', '{"x": 1}'::jsonb);
@@ -16,7 +15,6 @@ select * from pgmq.q_orders order by msg_id;
 select * from pgmq.read('orders', 100, 20);
 
 -- scenario: every form of send_batch
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['{"a": 1}', '{"a": 2}']::jsonb[]);
 select * from pgmq.send_batch(queue_name => 'orders', msgs => array['{"a": 3}']::jsonb[]);
 select * from pgmq.send_batch('orders', array['{"a": 4}', '{"a": 5}']::jsonb[], array['{"x": 1}', '{"x": 2}']::jsonb[]);
@@ -36,14 +34,12 @@ select * from pgmq.q_orders where msg_id < 17 order by msg_id;
 select * from pgmq.q_orders where msg_id = 17;
 
 -- scenario: functions that return sets also stand in the select list
-select pgmq.create('orders');
 select pgmq.send('orders', '{"a": 1}');
 select pgmq.send_batch('orders', array['{"a": 2}', '{"a": 3}']::jsonb[]);
 select pgmq.delete('orders', array[1, 2]);
 select array(select pgmq.send_batch('orders', array['4', '5']::jsonb[]));
 
 -- scenario: bodies of every kind of JSON
-select pgmq.create('orders');
 select * from pgmq.send('orders', 'null');
 select * from pgmq.send('orders', 'true');
 select * from pgmq.send('orders', '-1.50');
@@ -55,7 +51,6 @@ select * from pgmq.send('orders', 'not json');
 select msg_id, message, message is null as is_null, message::text as text from pgmq.read('orders', 100, 10);
 
 -- scenario: wrong batches
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', null);
 select * from pgmq.send_batch('orders', '{}'::jsonb[]);
 select * from pgmq.send_batch('orders', array['1', '2']::jsonb[], array['{}']::jsonb[]);
@@ -67,13 +62,11 @@ select * from pgmq.send_batch('orders', null, now());
 select * from pgmq.q_orders;
 
 -- scenario: an untyped third argument is ambiguous
-select pgmq.create('orders');
 select pgmq.send('orders', '{}', '{"a": 1}');
 select pgmq.send('orders', '{}', '10');
 select pgmq.send_batch('orders', array['{}']::jsonb[], '{}');
 
 -- scenario: null and negative delays
-select pgmq.create('orders');
 -- differs: typed, and checked before anything is drawn
 -- upstream: error 23502: null value in column "vt" of relation "q_orders" violates not-null constraint
 -- here: error MQ002: delay cannot be NULL
@@ -96,7 +89,6 @@ select pgmq.send_batch('orders', array['{}']::jsonb[], -1);
 select pgmq.send('orders', '{}', 'infinity'::timestamptz);
 
 -- scenario: a rollback leaves a gap and nothing else
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1');
 begin;
 select * from pgmq.send('orders', '2');
@@ -106,14 +98,12 @@ select * from pgmq.send('orders', '3');
 select * from pgmq.read('orders', 100, 10);
 
 -- scenario: large batches and bodies
-select pgmq.create('orders');
 select count(*), min(id), max(id) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 1000) n)) id;
 select count(*) from pgmq.send('orders', to_jsonb(repeat('x', 1000000)));
 select count(*), min(msg_id), max(msg_id), sum(message::text::int) from pgmq.read('orders', 100, 1000);
 select msg_id, length(message #>> '{}') from pgmq.read('orders', 100, 1000);
 
 -- scenario: a message sent in this transaction can be read, settled and sent again in it
-select pgmq.create('orders');
 begin;
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select * from pgmq.read('orders', 100, 2);

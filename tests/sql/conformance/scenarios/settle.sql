@@ -1,5 +1,4 @@
 -- scenario: delete one message
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select * from pgmq.read('orders', 100, 1);
 select * from pgmq.delete('orders', 1);
@@ -16,7 +15,6 @@ select * from pgmq.set_vt('orders', 9223372036854775807, 5);
 select msg_id from pgmq.q_orders;
 
 -- scenario: delete many messages
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 10) n));
 select msg_id from pgmq.read('orders', 100, 5);
 select * from pgmq.delete('orders', array[1, 2]);
@@ -31,7 +29,6 @@ select * from pgmq.delete('orders', array[9223372036854775806, 92233720368547758
 select msg_id from pgmq.q_orders;
 
 -- scenario: archive one message
-select pgmq.create('orders');
 select * from pgmq.send('orders', '{"a": 1}', '{"x": 1}'::jsonb);
 select * from pgmq.send('orders', '{"a": 2}', 200);
 select * from pgmq.send('orders', '{"a": 3}');
@@ -46,7 +43,6 @@ select * from pgmq.q_orders;
 select * from pgmq.a_orders;
 
 -- scenario: archive many messages
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 10) n));
 select msg_id from pgmq.read('orders', 100, 2);
 select msg_id from pgmq.read('orders', 200, 2);
@@ -59,7 +55,6 @@ select * from pgmq.a_orders;
 select msg_id from pgmq.q_orders;
 
 -- scenario: messages that left a lease and came back
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 12) n));
 select msg_id from pgmq.read('orders', 100, 6);
 select msg_id from pgmq.set_vt('orders', 2, 200);
@@ -75,7 +70,6 @@ select * from pgmq.delete('orders', array[8, 10, 11, 12]);
 select * from pgmq.q_orders;
 
 -- scenario: every form of set_vt
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[], array['{"x": 1}', null, null, null]::jsonb[]);
 select * from pgmq.read('orders', 100, 1);
 select * from pgmq.set_vt('orders', 1, 200);
@@ -93,7 +87,6 @@ select * from pgmq.q_orders;
 select * from pgmq.read('orders', 100, 10);
 
 -- scenario: set_vt of now or before shows a message again
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[], 100);
 select * from pgmq.read('orders', 100, 10);
 select * from pgmq.set_vt('orders', 1, 0);
@@ -102,7 +95,6 @@ select * from pgmq.set_vt('orders', 3, '2020-01-01 00:00:00+00'::timestamptz);
 select * from pgmq.read('orders', 100, 10);
 
 -- scenario: set_vt of no time
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1');
 -- differs: typed
 -- upstream: error 23502: null value in column "vt" of relation "q_orders" violates not-null constraint
@@ -114,7 +106,6 @@ select pgmq.set_vt('orders', 1, null::int);
 select pgmq.set_vt('orders', 1, null::timestamptz);
 
 -- scenario: messages that were archived or deleted are gone for every call
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select * from pgmq.archive('orders', 1);
 select * from pgmq.delete('orders', 2);
@@ -124,7 +115,6 @@ select * from pgmq.archive('orders', array[1, 2, 3]);
 select * from pgmq.delete('orders', array[1, 2, 3]);
 
 -- scenario: settling in a transaction that rolls back
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3', '4']::jsonb[]);
 select msg_id from pgmq.read('orders', 100, 4);
 begin;
@@ -137,7 +127,6 @@ select msg_id, read_ct, vt from pgmq.q_orders;
 select msg_id from pgmq.a_orders;
 
 -- scenario: batches across the blocks and segments of the log
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 20000) n));
 select count(*), min(msg_id), max(msg_id), sum(message::text::int) from pgmq.read('orders', 100, 300);
 select count(*), min(id), max(id) from pgmq.delete('orders', array(select n::bigint from generate_series(200, 600) n)) id;
@@ -151,7 +140,6 @@ select queue_length, queue_visible_length, total_messages from pgmq.metrics('ord
 select pgmq.purge_queue('orders');
 
 -- scenario: ids as far apart as numbers go
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 9) n));
 select * from pgmq.delete('orders', array[-9223372036854775808, 9223372036854775807]);
 select * from pgmq.archive('orders', array[-9223372036854775808, 9223372036854775807]);
@@ -164,7 +152,6 @@ select * from pgmq.delete('orders', array[-5, 5]);
 select msg_id from pgmq.q_orders;
 
 -- scenario: plans are made for parallel workers
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array(select to_jsonb(n) from generate_series(1, 9) n));
 set debug_parallel_query = on;
 select * from pgmq.delete('orders', array[-5, 0, 1000000000000]);
@@ -172,7 +159,6 @@ select * from pgmq.delete('orders', array[1, 2, 3]);
 select msg_id from pgmq.q_orders;
 
 -- scenario: an archive that was dropped is made again, and goes with its queue or not
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 drop table pgmq.a_orders;
 select pgmq.archive('orders', 1);
@@ -186,7 +172,6 @@ select pgmq.drop_queue('orders');
 select * from pgmq.list_queues();
 
 -- scenario: an archive that was renamed is kept, and another of its name goes on
-select pgmq.create('orders');
 select count(*) from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select pgmq.archive('orders', 1);
 alter table pgmq.a_orders rename to a_2026;
@@ -199,7 +184,6 @@ select msg_id from pgmq.a_2026;
 drop table pgmq.a_2026;
 
 -- scenario: queues whose names differ by _old
-select pgmq.create('orders');
 select pgmq.create('orders_old');
 select pgmq.send('orders_old', '1');
 select pgmq.archive('orders_old', 1);

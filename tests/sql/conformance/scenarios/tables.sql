@@ -1,5 +1,4 @@
 -- scenario: a queue is read by SQL
-select pgmq.create('orders');
 select * from pgmq.q_orders;
 select * from pgmq.send_batch('orders', array['{"a": 1}', '{"a": 2}', '{"a": 3}']::jsonb[], array['{"x": 1}', null, '{}']::jsonb[]);
 select * from pgmq.read('orders', 100, 1);
@@ -14,7 +13,6 @@ select message from pgmq.q_orders order by enqueued_at desc, msg_id desc limit 2
 select max(msg_id), min(msg_id), sum(read_ct) from pgmq.q_orders;
 
 -- scenario: vt is updated by SQL
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select msg_id from pgmq.read('orders', 100, 2);
 update pgmq.q_orders set vt = now() + interval '300 seconds' where msg_id = 1;
@@ -27,7 +25,6 @@ update pgmq.q_orders set vt = clock_timestamp() - interval '1 second';
 select msg_id, read_ct from pgmq.read('orders', 100, 10);
 
 -- scenario: messages are deleted by SQL
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 delete from pgmq.q_orders where msg_id = 2 returning *;
 delete from pgmq.q_orders where msg_id = 2 returning *;
@@ -36,7 +33,6 @@ delete from pgmq.q_orders returning msg_id;
 select * from pgmq.read('orders', 100, 10);
 
 -- scenario: an archive is read, changed and pruned by SQL
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['{"a": 1}', '{"a": 2}', '{"a": 3}']::jsonb[]);
 select * from pgmq.archive('orders', array[1, 2, 3]);
 select * from pgmq.a_orders;
@@ -48,13 +44,11 @@ insert into pgmq.a_orders (msg_id, vt, message) values (7, '2100-01-01 00:00:00+
 insert into pgmq.a_orders (msg_id, vt, message) values (7, '2100-01-01 00:00:00+00', '7');
 
 -- scenario: the sequence of a queue is read by SQL
-select pgmq.create('orders');
 select is_called from pgmq.q_orders_msg_id_seq;
 select * from pgmq.send_batch('orders', array['1', '2', '3']::jsonb[]);
 select last_value, is_called from pgmq.q_orders_msg_id_seq;
 
 -- scenario: a queue is joined, and its tables are found in the catalogue
-select pgmq.create('orders');
 select * from pgmq.send_batch('orders', array['{"a": 1}', '{"a": 2}']::jsonb[]);
 select pgmq.archive('orders', 1);
 select q.msg_id, m.queue_name from pgmq.q_orders q, pgmq.meta m;
@@ -64,7 +58,6 @@ select column_name, ordinal_position, data_type from information_schema.columns 
 select column_name, ordinal_position, data_type, is_nullable from information_schema.columns where table_schema = 'pgmq' and table_name = 'a_orders';
 
 -- scenario: what a view can't do
-select pgmq.create('orders');
 select * from pgmq.send('orders', '1');
 -- differs: a message is written once
 -- upstream: nothing
@@ -80,7 +73,6 @@ insert into pgmq.q_orders (vt, message) values (now(), '3');
 truncate pgmq.q_orders;
 
 -- scenario: the tables of queues and throttles are views, which only the functions change
-select pgmq.create('orders');
 select pgmq.enable_notify_insert('orders', 100);
 -- differs: the row is the queue itself
 -- upstream: nothing

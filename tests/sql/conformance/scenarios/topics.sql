@@ -20,7 +20,6 @@ select pgmq.unbind_topic('#', 'missing');
 select pattern, queue_name from pgmq.list_topic_bindings();
 
 -- scenario: compiled patterns
-select pgmq.create('orders');
 select pgmq.bind_topic('a.b', 'orders');
 select pgmq.bind_topic('a.*', 'orders');
 select pgmq.bind_topic('#.z', 'orders');
@@ -29,7 +28,6 @@ select pgmq.bind_topic('*', 'orders');
 select pattern, compiled_regex from pgmq.topic_bindings;
 
 -- scenario: what patterns match
-select pgmq.create('orders');
 select pgmq.bind_topic('logs.#', 'orders');
 select pgmq.bind_topic('*.b', 'orders');
 select pgmq.bind_topic('#.c', 'orders');
@@ -80,7 +78,6 @@ select * from pgmq.q_first;
 select * from pgmq.q_second;
 
 -- scenario: wrong messages, delays and batches
-select pgmq.create('orders');
 select pgmq.bind_topic('#', 'orders');
 select pgmq.send_topic('a', null);
 select pgmq.send_topic('a', '1', -1);
@@ -131,7 +128,6 @@ select pgmq.validate_topic_pattern('a.#*');
 select pgmq.validate_topic_pattern('a%b');
 
 -- scenario: wrong bindings
-select pgmq.create('orders');
 select pgmq.bind_topic('a..b', 'orders');
 select pgmq.bind_topic(null, 'orders');
 select pgmq.bind_topic('a', null);
@@ -145,7 +141,6 @@ select pgmq.unbind_topic('a b', 'orders');
 select * from pgmq.topic_bindings;
 
 -- scenario: bindings go with their queue
-select pgmq.create('orders');
 select pgmq.bind_topic('a', 'orders');
 select pgmq.drop_queue('orders');
 select * from pgmq.topic_bindings;
@@ -166,7 +161,6 @@ select * from pgmq.test_routing('a');
 select * from pgmq.list_topic_bindings();
 
 -- scenario: no delay at all
-select pgmq.create('orders');
 select pgmq.bind_topic('#', 'orders');
 -- differs: typed
 -- upstream: error 23502: null value in column "vt" of relation "q_orders" violates not-null constraint

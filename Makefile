@@ -77,8 +77,8 @@ test-sql: setup
 lint: setup
 	$(RUN) -m ruff check $(SOURCES)
 	$(RUN) -m ruff format --check $(SOURCES)
-	$(RUN) -m mypy $(CHECKED)
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true
+	$(RUN) -m mypy $(CHECKED)
 	$(RUN) tools/check_docs.py --quiet
 	$(RUN) tools/check_english.py --count
 	$(VENV)/bin/zensical build --strict --clean >/dev/null || { $(VENV)/bin/zensical build --strict --clean; exit 1; }

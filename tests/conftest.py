@@ -5,8 +5,10 @@ import ipaddress
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -47,6 +49,13 @@ GROUPS = {
 }
 # A copy made before pytest captures what tests write there.
 STDERR = os.dup(2)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the tests of the synchronous client, which are not committed, before any worker looks for tests."""
+    if not hasattr(config, "workerinput"):
+        generator = Path(__file__).parents[1] / "tools/generate_sync.py"
+        subprocess.run([sys.executable, str(generator), "--tests"], check=True)
 
 
 def pytest_report_header() -> list[str]:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -128,6 +129,12 @@ def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Done
     """Wait for its end, and return what it wrote."""
     out, err = process.communicate(stdin, timeout=WAIT_SECONDS)
     return Done(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def end(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM) -> Done:
+    """Send a signal, wait for the end, and return what it wrote."""
+    process.send_signal(number)
+    return finish(process)
 
 
 def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None) -> Done:

@@ -15,16 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/cli.md").read_text("utf-8")
 
 
-def sessions(page: str) -> list[tuple[str, str]]:
-    """Give the commands of the console blocks, each with what it prints."""
-    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
-    return [
-        (command, printed)
-        for block in blocks
-        for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
-    ]
-
-
 @pytest.mark.parametrize("code", [failure.OK, failure.FAILED, failure.USAGE, failure.INTERRUPTED])
 def test_every_exit_code_is_documented(code: int) -> None:
     assert f"\n| {code} | " in PAGE

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.documented import DOCS, programs, run_programs
 
 from spanmq.client import Client
 
-DOCS = Path(__file__).parents[2] / "docs/guides"
-TEXT = (DOCS / "client.md").read_text()
-WORDS = set(re.findall(r"\w+", TEXT))
+WORDS = set(re.findall(r"\w+", (DOCS / "guides/client.md").read_text("utf-8")))
 
 
 def test_programs_run_and_print_what_they_say(
     empty_database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scope: dict[str, object] = {"dsn": empty_database}
-    for number, program in enumerate(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)):
-        exec(compile(program, f"docs/guides/client.md, program {number}", "exec", dont_inherit=True), scope)
+    run_programs("guides/client", {"dsn": empty_database})
     assert capsys.readouterr().out == "{'order': 17} 1\n"
 
 
@@ -36,7 +32,7 @@ def test_every_parameter_of_a_client_is_named() -> None:
 
 
 def test_first_example_of_shards_runs(database: str) -> None:
-    program = re.findall(r"```python\n(.*?)```", (DOCS / "shards.md").read_text("utf-8"), re.DOTALL)[0]
+    program = programs("guides/shards")[0]
     assert "postgresql://localhost/shop" in program
     scope: dict[str, Any] = {}
     exec(program.replace("postgresql://localhost/shop", database), scope)
@@ -45,5 +41,4 @@ def test_first_example_of_shards_runs(database: str) -> None:
 
 
 def test_example_of_subscriptions_runs(database: str) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", (DOCS / "subscriptions.md").read_text("utf-8"), re.DOTALL)
-    exec(program, {"dsn": database})
+    run_programs("guides/subscriptions", {"dsn": database})

@@ -357,6 +357,7 @@ def by_command(dsn: str, misuse: Misuse) -> tuple[int, str] | None:
         return None
     done = CliRunner().invoke(app, list(misuse.command), env={"SPANMQ_DSN": dsn})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.stdout == ""
     return done.exit_code, done.stderr
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import psycopg
 import pytest
 from opentelemetry import trace
+from tests.documented import DOCS, programs, run_programs
 from tests.recorded import FOREIGN, Recorded
 
 from spanmq.client import Client
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/tracing.md").read_text("utf-8")
+PAGE = (DOCS / "guides/tracing.md").read_text("utf-8")
 
 
 def test_programs_run(
@@ -23,16 +21,14 @@ def test_programs_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with psycopg.connect(database) as connection:
-        for statement in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL):
-            connection.execute(statement)
+        for statement in programs("guides/tracing", "sql"):
+            connection.execute(statement.encode())
     [message] = client.receive("orders")
     assert message.headers == {"traceparent": FOREIGN}
     client.ack(message)
     # The program's own provider would be the last one of this process.
     monkeypatch.setattr(trace, "set_tracer_provider", lambda provider: provider.shutdown())
-    scope: dict[str, object] = {"dsn": database}
-    for number, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
-        exec(compile(program, f"docs/guides/tracing.md, program {number}", "exec"), scope)
+    run_programs("guides/tracing", {"dsn": database})
     assert capsys.readouterr().out == "{'order': 17}\n"
     named = {span.name for span in recorded.exporter.get_finished_spans()}
     assert named == {"send orders", "receive orders", "process orders"}

@@ -31,15 +31,6 @@ def test_overview_counts_by_queue_and_category(keeper: Person, many: str) -> Non
     assert "/queue/dead-letters?queue=mail&amp;category=PERMANENT" in text
 
 
-def test_overview_shows_what_the_token_may_look_at(
-    visitor: Person, tokens: dict[tuple[str, str], str]
-) -> None:
-    visitor.sign_in(tokens["look", "orders"])
-    text = visitor.get("/dead-letters").text
-    assert "queue=orders" in text
-    assert "invoices" not in text
-
-
 def test_letters_are_paged(keeper: Person, many: str) -> None:
     first = keeper.get("/queue/dead-letters", queue="mail").text
     assert first.count("/message?queue=mail&amp;id=") == 25

@@ -17,13 +17,6 @@ def test_list_finds_queues_by_a_part_of_their_names(keeper_once: Person) -> None
     assert "No queue is called so" in keeper_once.get("/policies", find="zzz").text
 
 
-def test_list_shows_what_the_token_may_look_at(visitor: Person, tokens: dict[tuple[str, str], str]) -> None:
-    visitor.sign_in(tokens["look", "orders"])
-    text = visitor.get("/policies").text
-    assert "orders" in text
-    assert "invoices" not in text
-
-
 def test_every_setting_has_words(keeper_database: str) -> None:
     [(policy,)] = rows(keeper_database, "select spanmq.get_policy('orders')")
     assert set(policy) == set(WORDS)

@@ -81,10 +81,11 @@ def test_list_and_charts_show_what_the_token_may_look_at(
     visitor: Person, tokens: dict[tuple[str, str], str]
 ) -> None:
     visitor.sign_in(tokens["look", "orders"])
-    page = visitor.get("/").text
-    assert "orders" in page
-    assert "invoices" not in page
-    assert "mail" not in page
+    for path in ("/", "/dead-letters", "/policies"):
+        page = visitor.get(path).text
+        assert "queue=orders" in page
+        assert "invoices" not in page
+        assert "mail" not in page
     assert visitor.get("/chart", of="rates", queue="invoices").status_code == 403
     assert visitor.get("/figures", queue="invoices").status_code == 403
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -50,6 +52,11 @@ class Running:
             event_hooks={"response": [check_described] if checked else []},
             **more,
         )
+
+    def dial(self) -> socket.socket:
+        """Open a connection that speaks no HTTP by itself."""
+        place = urlsplit(self.address)
+        return socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS)
 
     def stop(self) -> None:
         """Ask it to end."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -53,11 +52,6 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         wait_until(lambda: "\nspanmq_requests_at_work 1.0" in client.get("/metrics").text)
 
 
-def dial(running: Running) -> socket.socket:
-    place = urlsplit(running.address)
-    return socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS)
-
-
 def statuses(connections: list[socket.socket], count: int) -> list[bytes]:
     """Return the status lines of so many answers, in the order in which they come."""
     left = list(connections)
@@ -86,7 +80,7 @@ def amazon(access_key_id: str) -> str:
 )
 def test_slow_sign_ins_leave_token_holders_their_turn(guarded: Running, secret: str, header: str) -> None:
     with ExitStack() as stack, guarded.client(secret) as innocent:
-        slow = [stack.enter_context(dial(guarded)) for _ in range(6)]
+        slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
         for connection in slow:
             connection.sendall(f"{FORM}{header}Content-Length: 1000\r\n\r\n".encode())
         # As many as no budget holds; the others say nothing more.
@@ -96,7 +90,7 @@ def test_slow_sign_ins_leave_token_holders_their_turn(guarded: Running, secret: 
 
 def test_address_with_slow_sign_ins_leaves_others_their_own(guarded: Running) -> None:
     with ExitStack() as stack, guarded.client() as other:
-        slow = [stack.enter_context(dial(guarded)) for _ in range(3)]
+        slow = [stack.enter_context(guarded.dial()) for _ in range(3)]
         for connection in slow:
             connection.sendall(f"{FORM}X-Forwarded-For: 192.0.2.1\r\nContent-Length: 1000\r\n\r\n".encode())
         statuses(slow, 1)
@@ -112,7 +106,7 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
     with Client(service_database) as client:
         known, other = (client.admin.keys.create(verbs=["look"]) for _ in range(2))
     with ExitStack() as stack, guarded.client(secret) as innocent:
-        slow = [stack.enter_context(dial(guarded)) for _ in range(6)]
+        slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
         for connection in slow:
             connection.sendall(f"{amazon(known.access_key_id)}Content-Length: 1000\r\n\r\n".encode())
         assert all(b" 503 " in line for line in statuses(slow, 2))
@@ -125,7 +119,7 @@ def test_large_body_without_a_token_is_refused_unread(guarded: Running, service_
     with Client(service_database) as client:
         key = client.admin.keys.create(verbs=["look"])
     for head, size in ((FORM, 10_000), (amazon(key.access_key_id), 5 * 1024 * 1024)):
-        with dial(guarded) as connection:
+        with guarded.dial() as connection:
             connection.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
             [line] = statuses([connection], 1)
             assert b" 413 " in line, head

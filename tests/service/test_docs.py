@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import typer
-from tests.cli.test_docs import sessions
-from tests.patience import WAIT_SECONDS
+from tests.documented import DOCS, check_sessions
 from tests.service.running import service, token
 
 from spanmq.cli.app import app
 from spanmq.service import refusal
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/service.md").read_text("utf-8")
+PAGE = (DOCS / "guides/service.md").read_text("utf-8")
 SOURCES = Path(str(refusal.__file__)).parent
 # What somebody must know who sets a service up; the reference of commands has the rest.
 NAMED = {"host", "port", "pool-size", "requests-max", "body-bytes-max", "grace", "without-tokens", "tls-key"}
@@ -25,20 +23,8 @@ NAMED = {"host", "port", "pool-size", "requests-max", "body-bytes-max", "grace",
 def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:
     secret = token(database, "docs")
     with service(database, tmp_path, tokens=True) as running:
-        found = sessions(PAGE)
-        assert len(found) > 4
-        for command, printed in found:
-            done = subprocess.run(
-                ["bash", "-c", command],
-                capture_output=True,
-                text=True,
-                cwd=tmp_path,
-                env={**os.environ, "SERVICE": running.address, "TOKEN": secret, "no_proxy": "*"},
-                timeout=WAIT_SECONDS,
-                check=False,
-            )
-            pattern = ".*".join(map(re.escape, printed.strip().split("…")))
-            assert re.fullmatch(pattern, done.stdout), f"{command}\n{done.stdout}{done.stderr}"
+        more = {"SERVICE": running.address, "TOKEN": secret, "no_proxy": "*"}
+        check_sessions("guides/service", {**os.environ, **more}, tmp_path)
 
 
 def test_every_code_of_the_service_is_on_the_page() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
 from spanmq.request_origin import is_named_here
@@ -38,9 +35,8 @@ def test_foreign_name_is_refused(http: httpx.Client, queue: str, host: str) -> N
 @pytest.mark.parametrize("path", ["/v1/queues", "/"])
 @pytest.mark.parametrize(("host", "status"), [(None, 200), ("localhost", 200), ("evil.example", 421)])
 def test_api_and_pages_have_one_rule(shared: Running, path: str, host: str | None, status: int) -> None:
-    place = urlsplit(shared.address)
     named = "" if host is None else f"Host: {host}\r\n"
-    with socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS) as connection:
+    with shared.dial() as connection:
         # In HTTP 1.0 a request need not say whom it is for; no browser speaks that.
         connection.sendall(f"GET {path} HTTP/1.0\r\n{named}\r\n".encode())
         assert connection.recv(12).endswith(f" {status}".encode())

@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -32,14 +31,6 @@ def hasty(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield started
 
 
-def dial(running: Running) -> socket.socket:
-    place = urlsplit(running.address)
-    connection = socket.create_connection((place.hostname, place.port))
-    # Shorter than what a service waits that has not been told otherwise.
-    connection.settimeout(15)
-    return connection
-
-
 def rest(connection: socket.socket) -> bytes:
     """Read until the service hangs up."""
     pieces = []
@@ -63,7 +54,7 @@ def test_body_over_the_limit_is_refused(strict: Running, chunked: bool) -> None:
 
 
 def test_body_that_is_announced_too_large_is_refused_unread(strict: Running) -> None:
-    with dial(strict) as connection:
+    with strict.dial() as connection:
         connection.sendall(f"{HEAD}Content-Length: 999999999\r\n\r\n".encode())
         assert rest(connection).startswith(b"HTTP/1.1 413 ")
 
@@ -72,7 +63,7 @@ def test_body_that_comes_too_slowly_is_cut_off(hasty: Running) -> None:
     said = b""
     # Whose headers were late already is told nothing: on a busy machine that may be us.
     while not said:
-        with dial(hasty) as connection, suppress(OSError):
+        with hasty.dial() as connection, suppress(OSError):
             connection.sendall(f'{HEAD}Content-Length: 100\r\nConnection: close\r\n\r\n{{"b'.encode())
             said = rest(connection)
     assert b" 408 " in said.split(b"\r\n")[0]
@@ -80,14 +71,14 @@ def test_body_that_comes_too_slowly_is_cut_off(hasty: Running) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nX-A: "])
 def test_headers_that_do_not_come_are_not_waited_for(hasty: Running, said: bytes) -> None:
-    with dial(hasty) as connection:
+    with hasty.dial() as connection:
         with suppress(OSError):  # too late for these
             connection.sendall(said)
         assert rest(connection) == b""
 
 
 def test_headers_that_come_byte_by_byte_gain_no_time(hasty: Running) -> None:
-    with dial(hasty) as connection:
+    with hasty.dial() as connection:
         with suppress(OSError):
             connection.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
         connection.settimeout(0.05)
@@ -104,7 +95,7 @@ def test_headers_that_come_byte_by_byte_gain_no_time(hasty: Running) -> None:
 
 
 def test_headers_without_end_are_cut_off(strict: Running) -> None:
-    with dial(strict) as connection:
+    with strict.dial() as connection:
         with suppress(OSError):
             connection.sendall(b"GET /health/live HTTP/1.1\r\n" + b"X-Long: " + b"x" * 200_000 + b"\r\n\r\n")
         assert not rest(connection).startswith(b"HTTP/1.1 200")
@@ -154,7 +145,7 @@ def test_bad_name_of_a_queue_is_refused_and_forges_no_log(strict: Running, queue
 
 
 def test_what_is_no_http_has_the_one_shape(strict: Running) -> None:
-    with dial(strict) as connection:
+    with strict.dial() as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         head, _, body = rest(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")

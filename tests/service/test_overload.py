@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,21 @@ from tests.service.test_waiting import ON_THE_SERVICE
 LOCK = "lock table spanmq_core.category_rule in access exclusive mode"
 
 
+STUCK = f"select count(*) >= {{}} {ON_THE_SERVICE} and wait_event_type = 'Lock'"
+
+
+@contextmanager
+def stuck(dsn: str, client: httpx.Client, count: int = 1) -> Iterator[None]:
+    """Let so many requests wait for a lock while the block runs; afterwards they are answered."""
+    with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(count) as threads:
+        blocker.execute(LOCK)
+        asked = [threads.submit(client.get, "/v1/category-rules") for _ in range(count)]
+        wait_until(lambda: ask(dsn, STUCK.format(count)))
+        yield
+        blocker.rollback()
+        assert [each.result(WAIT_SECONDS).status_code for each in asked] == [200] * count
+
+
 def error_of(done: httpx.Response) -> tuple[int, str]:
     return done.status_code, done.json()["error"]["code"]
 
@@ -27,22 +43,12 @@ def answers(client: httpx.Client, path: str, status: int) -> Callable[[], bool]:
 
 def test_slow_database_makes_requests_wait_then_refuses_them(orders: str, tmp_path: Path) -> None:
     options = ("--requests-max", 2, "--pool-size", 4)
-    with (
-        service(patient(orders), tmp_path, *options) as running,
-        running.client() as client,
-        psycopg.connect(orders) as blocker,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        blocker.execute(LOCK)
-        asked = [threads.submit(client.get, "/v1/category-rules") for _ in range(2)]
-        stuck = f"select count(*) >= 2 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
-        wait_until(lambda: ask(orders, stuck))
-        done = client.get("/v1/queues")
-        assert error_of(done) == (503, "overloaded")
-        assert int(done.headers["Retry-After"]) > 0
-        assert client.get("/health/live").status_code == 200
-        blocker.rollback()
-        assert [future.result(WAIT_SECONDS).status_code for future in asked] == [200, 200]
+    with service(patient(orders), tmp_path, *options) as running, running.client() as client:
+        with stuck(orders, client, 2):
+            done = client.get("/v1/queues")
+            assert error_of(done) == (503, "overloaded")
+            assert int(done.headers["Retry-After"]) > 0
+            assert client.get("/health/live").status_code == 200
         assert client.get("/v1/queues").status_code == 200
 
 
@@ -64,38 +70,25 @@ def test_token_with_too_many_requests_at_once_leaves_others_their_turn(orders: s
         service(patient(orders), tmp_path, "--requests-per-token-max", 1, tokens=True) as running,
         running.client(secrets[0]) as greedy,
         running.client(secrets[1]) as other,
-        psycopg.connect(orders) as blocker,
-        ThreadPoolExecutor(1) as threads,
     ):
-        blocker.execute(LOCK)
-        stuck = threads.submit(greedy.get, "/v1/category-rules")
-        waits = f"select count(*) >= 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
-        wait_until(lambda: ask(orders, waits))
-        done = greedy.get("/v1/queues")
-        assert error_of(done) == (429, "too_many_requests")
-        assert "Retry-After" in done.headers
-        assert other.get("/v1/queues").status_code == 200
-        blocker.rollback()
-        assert stuck.result(WAIT_SECONDS).status_code == 200
+        with stuck(orders, greedy):
+            done = greedy.get("/v1/queues")
+            assert error_of(done) == (429, "too_many_requests")
+            assert "Retry-After" in done.headers
+            assert other.get("/v1/queues").status_code == 200
         assert greedy.get("/v1/queues").status_code == 200
 
 
-def test_request_for_which_there_is_no_connection_is_told_to_come_back(orders: str, tmp_path: Path) -> None:
-    with (
-        service(patient(orders), tmp_path, "--pool-size", 1, "--pool-timeout", 0.2) as running,
-        running.client() as client,
-        psycopg.connect(orders) as blocker,
-        ThreadPoolExecutor(1) as threads,
-    ):
+def test_without_a_free_connection_the_service_is_ready_and_requests_are_told_to_come_back(
+    orders: str, tmp_path: Path
+) -> None:
+    options = ("--pool-size", 1, "--pool-timeout", 0.2)
+    with service(patient(orders), tmp_path, *options) as running, running.client() as client:
         wait_until(answers(client, "/v1/queues", 200))
-        blocker.execute(LOCK)
-        stuck = threads.submit(client.get, "/v1/category-rules")
-        waits = f"select count(*) >= 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
-        wait_until(lambda: ask(orders, waits))
-        done = client.get("/v1/queues")
-        assert error_of(done) == (503, "connection_failed")
-        assert "all are taken" in done.json()["error"]["message"]
-        assert int(done.headers["Retry-After"]) > 0
-        blocker.rollback()
-        assert stuck.result(WAIT_SECONDS).status_code == 200
+        with stuck(orders, client):
+            done = client.get("/v1/queues")
+            assert error_of(done) == (503, "connection_failed")
+            assert "all are taken" in done.json()["error"]["message"]
+            assert int(done.headers["Retry-After"]) > 0
+            assert client.get("/health/ready").status_code == 200
         wait_until(answers(client, "/v1/queues", 200))

@@ -10,10 +10,8 @@ import pytest
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import patient, service, token
-from tests.service.test_overload import LOCK, error_of
-from tests.service.test_waiting import ON_THE_SERVICE
+from tests.service.test_overload import STUCK
 
-STUCK = f"select count(*) >= 1 {ON_THE_SERVICE} and wait_event_type = 'Lock'"
 SEARCH = "/v1/queues/orders/dead-letters/search"
 
 
@@ -32,7 +30,7 @@ def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
         # A search that takes as long as this is held.
         blocker.execute("lock table spanmq_core.dead_letter, spanmq_core.dead_run in access exclusive mode")
         asked = [threads.submit(searching.post, SEARCH, json={"error": "x"}) for _ in range(4)]
-        wait_until(lambda: ask(orders, STUCK))
+        wait_until(lambda: ask(orders, STUCK.format(1)))
         assert client.get("/v1/queues").status_code == 200
         assert client.get("/health/ready").status_code == 200
         for each in asked:
@@ -59,20 +57,3 @@ def test_pattern_that_would_take_too_much_is_an_error_of_the_pattern(
             done = client.request(method, path, json={"error": pattern, **more})
             assert done.json()["error"]["code"] == "invalid_pattern"
         assert client.request(method, path, json={"error": "x{2}", **more}).status_code == 200
-
-
-def test_service_is_ready_while_all_its_connections_are_taken(orders: str, tmp_path: Path) -> None:
-    with (
-        service(patient(orders), tmp_path, "--pool-size", 1, "--pool-timeout", 0.5) as running,
-        running.client() as client,
-        psycopg.connect(orders) as blocker,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        assert client.get("/v1/queues").status_code == 200
-        blocker.execute(LOCK)
-        stuck = threads.submit(client.get, "/v1/category-rules")
-        wait_until(lambda: ask(orders, STUCK))
-        assert error_of(client.get("/v1/queues")) == (503, "connection_failed")
-        assert client.get("/health/ready").status_code == 200
-        blocker.rollback()
-        assert stuck.result(WAIT_SECONDS).status_code == 200

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -21,8 +19,7 @@ def test_client_that_hung_up_before_its_answer_takes_nothing(orders: str, tmp_pa
     do(orders, "select pgmq.send('orders', '1')")
     with service(patient(orders), tmp_path) as running, psycopg.connect(orders) as other:
         other.execute("lock table spanmq_core.queue in access exclusive mode")
-        place = urlsplit(running.address)
-        with socket.create_connection((place.hostname, place.port)) as connection:
+        with running.dial() as connection:
             connection.sendall(b"POST /v1/queues/orders/pop HTTP/1.1\r\nHost: localhost\r\n\r\n")
             wait_until(lambda: ask(orders, f"{POPPING} and wait_event_type = 'Lock'") == 1)
         with running.client() as client:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -52,10 +50,7 @@ def test_every_route_looks_at_the_token_before_the_body() -> None:
 @pytest.mark.parametrize("kind", ["token", "none"])
 def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, kind: str) -> None:
     secret = token(orders, "looks", verbs="look") if kind == "token" else "spanmq_none"
-    address = urlsplit(guarded.address)
-    with socket.create_connection(
-        (address.hostname or "", address.port or 0), timeout=WAIT_SECONDS
-    ) as connection:
+    with guarded.dial() as connection:
         connection.sendall(
             b"POST /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: 1000\r\nAuthorization: Bearer " + secret.encode() + b"\r\n\r\n"
@@ -67,10 +62,7 @@ def test_body_of_who_may_not_send_is_not_awaited(guarded: Running, orders: str, 
 
 
 def test_body_under_an_unknown_key_is_not_awaited(guarded: Running) -> None:
-    address = urlsplit(guarded.address)
-    with socket.create_connection(
-        (address.hostname or "", address.port or 0), timeout=WAIT_SECONDS
-    ) as connection:
+    with guarded.dial() as connection:
         connection.sendall(
             b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
             b"Content-Length: 1000\r\n\r\n"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -94,10 +92,9 @@ def test_waiter_is_answered_with_nothing_at_its_time(running: Running) -> None:
 
 
 def test_waiter_that_hung_up_gets_nothing(running: Running, orders: str) -> None:
-    place = urlsplit(running.address)
     body = b'{"wait": 600, "lease": 3600}'
     head = f"POST /v1/queues/orders/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection((place.hostname, place.port)) as connection:
+    with running.dial() as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         wait_until(lambda: waiting(running) == 1)
     wait_until(lambda: waiting(running) == 0)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.documented import DOCS, run_programs
 
 import spanmq.tasks
 import spanmq.testing
@@ -15,12 +14,7 @@ from spanmq import Client
 from spanmq.tasks import Tasks
 from spanmq.tasks.task import AllOptions
 
-DOCS = Path(__file__).parents[2] / "docs/guides"
-PAGES = {name: (DOCS / f"{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
-
-
-def programs(name: str) -> str:
-    return "\n".join(re.findall(r"```python\n(.*?)```", PAGES[name], re.DOTALL))
+PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
 
 
 def test_pages_name_everything() -> None:
@@ -36,8 +30,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
             client.queues.create(queue)
         with client.transaction() as transaction:
             transaction.connection.execute("create table placed (number int)")
-        scope: dict[str, Any] = {}
-        exec(compile(programs("tasks"), "docs/guides/tasks.md", "exec"), scope)
+        scope = run_programs("guides/tasks")
         scope["place"](scope["Order"](20, "Bonn"))
         bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
     scope["tasks"].close()
@@ -45,8 +38,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
-    scope: dict[str, Any] = {"__name__": "test_shop"}
-    exec(compile(programs("testing"), "docs/guides/testing.md", "exec"), scope)
+    scope = run_programs("guides/testing", {"__name__": "test_shop"})
     spanmq_tasks(scope["tasks"])
     tests = [run for name, run in scope.items() if name.startswith("test_")]
     for run in tests:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 from typing import get_args
+
+from tests.documented import DOCS, run_programs
 
 import spanmq.worker
 from spanmq.client.dsn import Timeouts
@@ -13,9 +14,8 @@ from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.event import Event
 from spanmq.worker.setting import Settings
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/worker.md").read_text("utf-8")
-EVENTS = (Path(__file__).parents[2] / "docs/reference/events.md").read_text("utf-8")
-WORDS = set(re.findall(r"\w+", PAGE + EVENTS))
+PAGES = [(DOCS / f"{page}.md").read_text("utf-8") for page in ("guides/worker", "reference/events")]
+WORDS = set(re.findall(r"\w+", "".join(PAGES)))
 
 
 def test_every_setting_and_event_is_named() -> None:
@@ -26,8 +26,6 @@ def test_every_setting_and_event_is_named() -> None:
 
 
 def test_programs_run_up_to_the_database() -> None:
-    scope: dict[str, object] = {}
-    for number, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
-        text = program.replace(".run()", "")  # it would work for ever
-        exec(compile(text, f"docs/guides/worker.md, program {number}", "exec"), scope)
+    # It would work for ever.
+    scope = run_programs("guides/worker", change=lambda program: program.replace(".run()", ""))
     assert scope["counts"] == {}

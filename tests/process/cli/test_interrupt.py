@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import PROGRAM, ask, do, environment, finish, spanmq, started, wait_until
+from tests.cli.program import PROGRAM, ask, do, end, environment, finish, spanmq, started, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq.schema.release import LOCK_KEY
@@ -26,6 +26,8 @@ LISTENING = (
     "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     " and query ~* '^listen|await_messages'"
 )
+COUNT = "select count(*) from pgmq.q_orders"
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 
 
@@ -43,33 +45,44 @@ def wait_for_a_blocked_session(dsn: str) -> None:
         wait_until_waiting(connection, ask(dsn, WAITING))
 
 
-def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> None:
-    with started("send", "orders", dsn=orders) as process:
+@contextmanager
+def sending(dsn: str, text: bytes) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program that sends these lines, and could be given more."""
+    with started("send", "orders", dsn=dsn) as process:
         assert process.stdin is not None
-        process.stdin.write(b"1\n2\n3\n")
+        process.stdin.write(text)
         process.stdin.flush()
-        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 3, process)
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
+        yield process
+
+
+def interrupt_where_it_waits(*command: str, dsn: str, number: signal.Signals = signal.SIGINT) -> None:
+    """Interrupt a program that waits for a lock: it says so, and nothing else."""
+    with started(*command, dsn=dsn) as process:
+        wait_for_a_blocked_session(dsn)
+        done = end(process, number)
+    assert (done.code, done.err) == (128 + number, "spanmq: interrupted\n")
+
+
+def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> None:
+    with sending(orders, b"1\n2\n3\n") as process:
+        wait_until(lambda: ask(orders, COUNT) == 3, process)
+        done = end(process, signal.SIGINT)
     # The batch is there before the program has heard of it.
     said = done.err.removeprefix(FINISHING)
     assert (done.code, said) == (130, "spanmq: 3 messages were sent\nspanmq: interrupted\n")
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 3
+    assert ask(orders, COUNT) == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_end_it_as_ctrl_c_does(orders: str, number: signal.Signals) -> None:
-    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"1\n2\n")
-        process.stdin.flush()
+@pytest.mark.parametrize("number", SIGNALS)
+def test_batch_on_its_way_is_finished_and_counted(orders: str, number: signal.Signals) -> None:
+    with senders_blocked(orders) as connection, sending(orders, b"1\n2\n") as process:
         wait_for_a_blocked_session(orders)
         process.send_signal(number)
         connection.rollback()
         done = finish(process)
     said = f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n"
     assert (done.code, done.err) == (128 + number, said)
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+    assert ask(orders, COUNT) == 2
 
 
 def test_closed_terminal_does_not_end_what_nohup_runs(orders: str) -> None:
@@ -80,56 +93,35 @@ def test_closed_terminal_does_not_end_what_nohup_runs(orders: str) -> None:
         assert process.stdin is not None
         process.stdin.write(b"1\n")
         process.stdin.flush()
-        wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 1, process)
+        wait_until(lambda: ask(orders, COUNT) == 1, process)
         process.send_signal(signal.SIGHUP)
         process.communicate(b"2\n", timeout=WAIT_SECONDS)
     assert process.returncode == 0
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
-
-
-def test_batch_on_its_way_is_finished_and_counted(orders: str) -> None:
-    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"1\n2\n")
-        process.stdin.flush()
-        wait_for_a_blocked_session(orders)
-        process.send_signal(signal.SIGINT)
-        connection.rollback()
-        done = finish(process)
-    assert (done.code, done.err) == (130, f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n")
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+    assert ask(orders, COUNT) == 2
 
 
 def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: str) -> None:
-    with senders_blocked(orders) as connection, started("send", "orders", dsn=orders) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"1\n2\n")
-        process.stdin.flush()
+    with senders_blocked(orders) as connection, sending(orders, b"1\n2\n") as process:
         wait_for_a_blocked_session(orders)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.readline().decode() == FINISHING
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
+        done = end(process, signal.SIGINT)
         connection.rollback()
     assert done.code == 130
     assert done.err == (
         "spanmq: 0 messages were sent; one more batch may have been sent\nspanmq: interrupted\n"
     )
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 0
+    assert ask(orders, COUNT) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
     ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     with psycopg.connect(orders) as connection:
         connection.execute("select from spanmq_core.fresh for update")
-        with started("queue purge", "orders", "--yes", dsn=orders) as process:
-            wait_for_a_blocked_session(orders)
-            process.send_signal(number)
-            done = finish(process)
-    assert (done.code, done.err) == (128 + number, "spanmq: interrupted\n")
-    assert ask(orders, "select count(*) from pgmq.q_orders") == 2
+        interrupt_where_it_waits("queue purge", "orders", "--yes", dsn=orders, number=number)
+    assert ask(orders, COUNT) == 2
 
 
 @pytest.mark.parametrize("command", [["schema", "upgrade"], ["schema", "uninstall", "--yes"]])
@@ -139,11 +131,7 @@ def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: 
     with psycopg.connect(orders) as other:
         # Who creates or drops anything waits for this one.
         other.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
-        with started(*command, dsn=orders) as process:
-            wait_for_a_blocked_session(orders)
-            process.send_signal(signal.SIGINT)
-            done = finish(process)
-    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+        interrupt_where_it_waits(*command, dsn=orders)
     assert ask(orders, looks) == before
     assert spanmq("schema verify", dsn=orders).code == 0
 
@@ -151,11 +139,7 @@ def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: 
 def test_interrupted_installation_installs_nothing(empty_database: str) -> None:
     with psycopg.connect(empty_database) as other:
         other.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
-        with started("schema install", dsn=empty_database) as process:
-            wait_for_a_blocked_session(empty_database)
-            process.send_signal(signal.SIGINT)
-            done = finish(process)
-    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+        interrupt_where_it_waits("schema install", dsn=empty_database)
     assert ask(empty_database, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
 
 
@@ -164,11 +148,7 @@ def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> N
     with psycopg.connect(upstream_database) as other:
         # Everything but the archive is locked by then.
         other.execute("select count(*) from pgmq.a_orders")
-        with started("schema adopt", dsn=upstream_database) as process:
-            wait_for_a_blocked_session(upstream_database)
-            process.send_signal(signal.SIGINT)
-            done = finish(process)
-    assert (done.code, done.err) == (130, "spanmq: interrupted\n")
+        interrupt_where_it_waits("schema adopt", dsn=upstream_database)
     assert ask(upstream_database, "select to_regnamespace('spanmq')") is None
     assert ask(upstream_database, "select msg_id from pgmq.read('orders', 30, 1)") == 1
 
@@ -176,8 +156,7 @@ def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> N
 def test_interrupted_wait_takes_nothing(orders: str) -> None:
     with started("receive", "orders", "--wait", 600, dsn=orders) as process:
         wait_until(lambda: ask(orders, LISTENING) == 1, process)
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
+        done = end(process, signal.SIGINT)
     assert (done.code, done.out, done.err) == (130, "", "spanmq: interrupted\n")
 
 
@@ -196,8 +175,7 @@ def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
         with started("maintain", "--every", 600, dsn=orders) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"orders ")
-            process.send_signal(number)
-            done = finish(process)
+            done = end(process, number)
         assert (done.code, done.err) == (code, said)
 
 
@@ -210,8 +188,7 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
             with started(*command, dsn=orders) as process:
                 assert process.stdout is not None
                 assert b"started" in process.stdout.readline()
-                process.send_signal(number)
-                done = finish(process)
+                done = end(process, number)
             assert (done.code, "interrupted" in done.err) == (code, code == 130), command
 
 
@@ -226,14 +203,12 @@ def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
         assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
         do(orders, healthy, "select pgmq.create('more')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
-        process.send_signal(signal.SIGTERM)
-        assert finish(process).code == 0
+        assert end(process).code == 0
 
 
 def test_top_goes_on_until_it_is_interrupted(orders: str) -> None:
     with started("top", "--json", dsn=orders) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["queue"] == "orders"
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
+        done = end(process, signal.SIGINT)
     assert (done.code, done.err) == (0, "")

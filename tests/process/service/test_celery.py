@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.program import ask, wait_until
@@ -56,36 +57,53 @@ if __name__ == "__main__":
 """
 
 
+HANGING = "import orders_tasks; orders_tasks.hang.delay(1)"
+
+
+class Celery:
+    """The tasks in a folder, and programs that run there."""
+
+    def __init__(self, folder: Path, address: str, key: dict[str, str], tasks: str) -> None:
+        self.folder = folder
+        (folder / "orders_tasks.py").write_text(tasks)
+        host = address.removeprefix("http://")
+        broker = f"sqs://{key['access_key_id']}:{key['secret_access_key']}@{host}"
+        self._environment = {**os.environ, "BROKER": broker, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
+
+    def run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "celery.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *arguments], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+
+    def work_until(self, condition: Callable[[], bool]) -> None:
+        """Have a worker work, and kill it."""
+        worker = self.run("-m", "celery", "-A", "orders_tasks", "worker", "--pool", "solo", "-l", "WARNING")
+        try:
+            wait_until(condition)
+        finally:
+            worker.kill()
+            worker.wait()
+
+    def lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "celery.log").read_text()
+
+
 def test_tasks_of_celery_are_done_and_gone(
     keyed: Running, key: dict[str, str], service_database: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "orders_tasks.py").write_text(TASKS)
-    host = keyed.address.removeprefix("http://")
-    broker = f"sqs://{key['access_key_id']}:{key['secret_access_key']}@{host}"
-    environment = {**os.environ, "BROKER": broker, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
-
-    def run(*arguments: str) -> subprocess.Popen[bytes]:
-        with (tmp_path / "celery.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, *arguments], cwd=tmp_path, env=environment, stdout=log, stderr=log
-            )
-
-    assert run("orders_tasks.py").wait(WAIT_SECONDS) == 0, (tmp_path / "celery.log").read_text()
-    assert ask(service_database, "select queue_length from pgmq.metrics('celery-orders')") == 20
-    worker = run("-m", "celery", "-A", "orders_tasks", "worker", "--pool", "solo", "-l", "WARNING")
-    try:
-        wait_until(
-            lambda: ask(service_database, "select queue_length from pgmq.metrics('celery-orders')") == 0
-        )
-    finally:
-        worker.kill()
-        worker.wait()
-    done = [int(line) for line in (tmp_path / "done.txt").read_text().split()]
+    celery = Celery(tmp_path, keyed.address, key, TASKS)
+    length = "select queue_length from pgmq.metrics('celery-orders')"
+    assert celery.run("orders_tasks.py").wait(WAIT_SECONDS) == 0, celery.log
+    assert ask(service_database, length) == 20
+    celery.work_until(lambda: ask(service_database, length) == 0)
     # Each once, and the one that failed once more.
-    assert sorted(done) == sorted([*range(20), 7]), (tmp_path / "celery.log").read_text()
-
-
-HANGING = "import orders_tasks; orders_tasks.hang.delay(1)"
+    assert sorted(map(int, celery.lines("done.txt"))) == sorted([*range(20), 7]), celery.log
 
 
 def test_task_of_a_worker_that_was_killed_is_done_by_the_next_one(
@@ -95,36 +113,10 @@ def test_task_of_a_worker_that_was_killed_is_done_by_the_next_one(
     tasks = TASKS.replace("celery-orders", "celery-killed").replace(
         '"visibility_timeout": 60', '"visibility_timeout": 3'
     )
-    (tmp_path / "orders_tasks.py").write_text(tasks)
-    host = keyed.address.removeprefix("http://")
-    broker = f"sqs://{key['access_key_id']}:{key['secret_access_key']}@{host}"
-    environment = {**os.environ, "BROKER": broker, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
-    log = tmp_path / "celery.log"
-
-    def run(*arguments: str) -> subprocess.Popen[bytes]:
-        with log.open("ab") as file:
-            return subprocess.Popen(
-                [sys.executable, *arguments], cwd=tmp_path, env=environment, stdout=file, stderr=file
-            )
-
-    def lines(name: str) -> list[str]:
-        path = tmp_path / name
-        return path.read_text().split() if path.exists() else []
-
-    assert run("-c", HANGING).wait(WAIT_SECONDS) == 0, log.read_text()
-    arguments = ("-m", "celery", "-A", "orders_tasks", "worker", "--pool", "solo", "-l", "WARNING")
-    first = run(*arguments)
-    try:
-        wait_until(lambda: lines("started.txt") == ["1"])
-    finally:
-        first.kill()
-        first.wait()
+    celery = Celery(tmp_path, keyed.address, key, tasks)
     length = "select queue_length from pgmq.metrics('celery-killed')"
+    assert celery.run("-c", HANGING).wait(WAIT_SECONDS) == 0, celery.log
+    celery.work_until(lambda: celery.lines("started.txt") == ["1"])
     assert ask(service_database, length) == 1
-    second = run(*arguments)
-    try:
-        wait_until(lambda: ask(service_database, length) == 0)
-    finally:
-        second.kill()
-        second.wait()
-    assert (lines("started.txt"), lines("done.txt")) == (["1", "1"], ["1"]), log.read_text()
+    celery.work_until(lambda: ask(service_database, length) == 0)
+    assert (celery.lines("started.txt"), celery.lines("done.txt")) == (["1", "1"], ["1"]), celery.log

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -13,17 +12,10 @@ from tests.cli.program import do, wait_until
 from tests.cli.test_log_lines import LINE
 from tests.patience import WAIT_SECONDS
 from tests.service.running import service, service_process
+from tests.service.test_overload import answers, error_of
 from tests.service.test_waiting import WAIT_MAX, waiters
 
 from spanmq import embedded, schema
-
-
-def error_of(done: httpx.Response) -> tuple[int, str]:
-    return done.status_code, done.json()["error"]["code"]
-
-
-def answers(client: httpx.Client, path: str, status: int) -> Callable[[], bool]:
-    return lambda: client.get(path).status_code == status
 
 
 def test_service_outlives_restarts_of_its_database(tmp_path: Path) -> None:

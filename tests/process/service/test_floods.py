@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tests.cli.program import do
 from tests.service.running import Running
-from tests.service.test_limits import dial
 
 HEAD = "POST /v1/queues/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def test_slow_clients_keep_nobody_waiting(shared: Running, service_database: str) -> None:
     do(service_database, "select pgmq.create('orders')")
-    slow = [dial(shared) for _ in range(100)]
+    slow = [shared.dial() for _ in range(100)]
     try:
         for connection in slow:
             connection.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())

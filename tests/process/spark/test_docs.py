@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.documented import run_programs
 
 from spanmq.client import Client
 
@@ -33,12 +34,7 @@ def test_programs_of_the_page_run(
         "dsn": database,
         "frame": spark.createDataFrame([(7, "b")], "amount int, customer string"),
     }
-    programs = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "spark.md").read_text("utf-8"), re.DOTALL
-    )
-    for number, program in enumerate(programs):
-        placed = program.replace("…", str(tmp_path))
-        exec(compile(placed, f"docs/guides/spark.md, program {number}", "exec"), scope)
+    run_programs("guides/spark", scope, lambda program: program.replace("…", str(tmp_path)))
     assert re.search(r"\|\s+a\|\s+3\.0\|", capsys.readouterr().out)
     lake = spark.read.parquet(str(tmp_path / "orders")).select("body").collect()
     assert sorted(json.loads(row.body) for row in lake) == list(range(5))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.program import finish, started, wait_until
+from tests.cli.program import end, finish, started, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
@@ -62,8 +62,7 @@ def test_worker_handles_messages_until_it_is_terminated(client: Client, database
     client.queues.set_policy("orders", backoff_base=600, jitter=False)
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json", "--name", "w1") as process:
         settled = events(process, "message_settled", 2)
-        process.send_signal(signal.SIGTERM)
-        done = finish(process)
+        done = end(process)
     assert {event["outcome"] for event in settled} == {"acked", "retrying"}
     assert done.code == 0
     assert "worker_started worker=w1 queues=orders" in done.err
@@ -102,8 +101,7 @@ def test_worker_gives_back_after_the_grace(client: Client, database: str, folder
     client.send("orders", 1)
     with worker(folder, database, "jobs:slow", "-q", "orders", "--grace", "0.1") as process:
         wait_until((folder / "begun").exists, process)
-        process.send_signal(signal.SIGTERM)
-        assert finish(process).code == 0
+        assert end(process).code == 0
     assert [message.attempt for message in client.receive("orders")] == [1]
 
 
@@ -118,5 +116,4 @@ def test_command_serves_metrics_on_this_machine(client: Client, database: str, f
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(found[1], timeout=WAIT_SECONDS) as answer:
             assert "spanmq_worker_messages_held" in answer.read().decode()
-        process.send_signal(signal.SIGTERM)
-        assert finish(process).code == 0
+        assert end(process).code == 0

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cli.program import finish, wait_until
+from tests.cli.program import end, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker.test_command import worker
 
@@ -26,8 +26,7 @@ def test_worker_goes_on_though_nobody_reads_its_events(client: Client, database:
     sent = client.send_batch("orders", range(LINES_MAX))
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json") as process:
         wait_until(lambda: not client.queues.metrics("orders").length, process)
-        process.send_signal(signal.SIGTERM)
-        done = finish(process)
+        done = end(process)
     assert done.code == 0
     assert "events_dropped" in done.err
     events = [json.loads(line) for line in done.out.splitlines()]
@@ -63,8 +62,7 @@ def test_worker_goes_on_though_nobody_reads_its_log(client: Client, database: st
     client.send_batch("orders", range(LINES_MAX))
     with worker(folder, database, "jobs:ship", "-q", "orders", "--log-level", "debug") as process:
         wait_until(lambda: not client.queues.metrics("orders").length, process)
-        process.send_signal(signal.SIGTERM)
-        done = finish(process)
+        done = end(process)
     assert done.code == 0
     lines = done.err.splitlines()
     assert sum(int(line.rpartition("=")[2]) for line in lines if " log_dropped " in line) > 0

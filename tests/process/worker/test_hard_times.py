@@ -12,7 +12,7 @@ import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker import audit
-from tests.process.worker.test_kill import LEASE_SECONDS, process, wait_until_empty
+from tests.process.worker.processes import LEASE_SECONDS, die, end_well, process, work_off
 from tests.worker.running import working
 
 from spanmq import Client, Message
@@ -44,8 +44,7 @@ def test_worker_that_slept_through_its_lease_settles_nothing(
             end.set()
             [settled] = record.wait(MessageSettled)
         assert (settled.message_id, settled.outcome, settled.attempt) == (message_id, "acked", attempt + 1)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == 0
+        end_well(worker)
     assert audit.read(log).acked == set()
     assert client.queues.metrics("orders").length == 0
 
@@ -62,13 +61,10 @@ def test_nothing_is_lost_when_a_worker_is_killed_as_it_extends_or_ends(
         wait_until(lambda: worker.poll() is not None or bool(audit.read(log).stories))
         if seam != "lease_extended":
             worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
+        die(worker)
     # Something to do for the next one in any case: before its first message it may not listen to signals.
     sent.append(client.send("orders", 30))
-    with process(database, log, "--lease", LEASE_SECONDS) as worker:
-        wait_until_empty(client, worker)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == 0
+    work_off(client, database, log)
     found = audit.read(log)
     assert found.seams == [seam]
     assert {number for number, story in found.stories.items() if story.is_handled} == set(sent)
@@ -107,13 +103,12 @@ def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str
         try:
             for _ in range(20):
                 sent += client.send_batch("orders", range(250))
-            wait_until_empty(client, worker)
+            wait_until(lambda: not client.queues.metrics("orders").length, worker)
         finally:
             stop.set()
             for keeper in keepers:
                 keeper.join(WAIT_SECONDS)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == 0
+        end_well(worker)
     assert problems == []
     assert kept
     found = audit.read(log)

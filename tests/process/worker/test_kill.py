@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -16,29 +11,13 @@ import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker import audit
+from tests.process.worker.processes import LEASE_SECONDS, end_well, kill_at, process, work_off
 
 from spanmq import Client
 
-PROGRAM = Path(__file__).with_name("program.py")
 # `make soak-worker` kills fifty times.
 KILLS = int(os.environ.get("SPANMQ_TEST_KILLS", "5"))
 SEAMS = ("messages_received", "handler", "message_handled", "settling_started", "message_settled")
-LEASE_SECONDS = 0.5
-
-
-@contextmanager
-def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
-    root = Path(__file__).parents[3]
-    started = subprocess.Popen([sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)], cwd=root)
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.wait()
-
-
-def wait_until_empty(client: Client, worker: subprocess.Popen[bytes]) -> None:
-    wait_until(lambda: not client.queues.metrics("orders").length, worker)
 
 
 def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, tmp_path: Path) -> None:
@@ -47,13 +26,8 @@ def test_nothing_is_lost_when_workers_are_killed(client: Client, database: str, 
     wanted = [SEAMS[number % len(SEAMS)] for number in range(KILLS)]
     sent = client.send_batch("orders", range(100 * KILLS))
     for seam in wanted:
-        options = ("--lease", LEASE_SECONDS, "--work-ms", 10, "--seam", seam, "--count", chosen.randint(1, 3))
-        with process(database, log, *options) as worker:
-            assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
-    with process(database, log, "--lease", LEASE_SECONDS) as worker:
-        wait_until_empty(client, worker)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == 0
+        kill_at(seam, chosen.randint(1, 3), database, log, "--work-ms", 10)
+    work_off(client, database, log)
     found = audit.read(log)
     assert found.seams == wanted
     assert audit.faults(found, sent, lease=LEASE_SECONDS) == []
@@ -68,11 +42,8 @@ def test_what_a_handler_writes_with_the_ack_is_there_once_whatever_is_killed(
         connection.execute("create table shipped (number int)")
         sent = client.send_batch("orders", range(200))
         for count, seam in zip((15, 10, 2), wanted, strict=True):
-            options = ("--table", "--lease", LEASE_SECONDS, "--seam", seam, "--count", count)
-            with process(database, log, *options) as worker:
-                assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
-        with process(database, log, "--table", "--lease", LEASE_SECONDS) as worker:
-            wait_until_empty(client, worker)
+            kill_at(seam, count, database, log, "--table")
+        work_off(client, database, log, "--table")
         found = connection.execute("select number from shipped order by number").fetchall()
     assert audit.read(log).seams == wanted
     assert [number for (number,) in found] == sent
@@ -91,8 +62,7 @@ def test_clock_of_the_worker_does_not_matter(
         wait_until(lambda: audit.read(log).extensions >= 4, worker)
         end.touch()
         wait_until(lambda: len(audit.read(log).acked) == 4, worker)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(WAIT_SECONDS) == 0
+        end_well(worker)
     stories = audit.read(log).stories
     assert sorted(stories) == sent
     assert {len(story.deliveries) for story in stories.values()} == {1}

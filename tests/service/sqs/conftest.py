@@ -9,6 +9,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 from tests.cli.program import records
 from tests.service.running import Running, service
 
@@ -25,6 +26,17 @@ def client_of(address: str, key: dict[str, str]) -> Any:
         aws_secret_access_key=key["secret_access_key"],
         config=Config(retries={"max_attempts": 0}, connect_timeout=60, read_timeout=60, proxies={}),
     )
+
+
+def refused(call: Callable[..., Any], **values: Any) -> str:
+    with pytest.raises(ClientError) as raised:
+        call(**values)
+    return str(raised.value.response["Error"]["Code"])
+
+
+def arn_of(sqs: Any, url: str) -> str:
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    return str(shown["Attributes"]["QueueArn"])
 
 
 @pytest.fixture(scope="session")

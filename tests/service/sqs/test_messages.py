@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from tests.patience import WAIT_SECONDS
+from tests.service.sqs.conftest import Make, arn_of, refused
 
-Make = Callable[..., Any]
 ATTRIBUTES: dict[str, Any] = {
     "kind": {"DataType": "String", "StringValue": "größer"},
     "count": {"DataType": "Number", "StringValue": "12.5"},
@@ -22,12 +20,6 @@ ATTRIBUTES: dict[str, Any] = {
 def bodies(sqs: Any, url: str, quantity: int = 10, **more: Any) -> list[str]:
     found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=quantity, **more)
     return [message["Body"] for message in found.get("Messages", [])]
-
-
-def refused(call: Callable[..., Any], **values: Any) -> str:
-    with pytest.raises(ClientError) as raised:
-        call(**values)
-    return str(raised.value.response["Error"]["Code"])
 
 
 def test_a_message_comes_as_it_was_sent_and_is_gone_when_it_is_deleted(sqs: Any, make: Make) -> None:
@@ -169,7 +161,7 @@ def test_content_based_deduplication_goes_by_the_body(sqs: Any, make: Make) -> N
 
 def test_a_message_received_too_often_goes_to_the_dead_letters_and_back(sqs: Any, make: Make) -> None:
     dead = make("dead")
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    arn = arn_of(sqs, dead)
     url = make(RedrivePolicy=f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": "2"}}')
     sent = sqs.send_message(QueueUrl=url, MessageBody="poison", MessageAttributes=ATTRIBUTES)
     for _ in range(2):

@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.cli.program import ask, do, records, wait_until
 from tests.service.running import Running
-from tests.service.sqs.conftest import Make, client_of
-from tests.service.sqs.test_queues import attributes, refused
+from tests.service.sqs.conftest import Make, client_of, refused
+from tests.service.sqs.test_queues import attributes
 from tests.service.sqs.test_signature import query, signed, texts
 
 LONG = "a-name-of-eighty-characters-" + "x" * 52

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from tests.cli.program import ask, do
 from tests.service.running import Running, service
-from tests.service.sqs.conftest import Make, client_of
+from tests.service.sqs.conftest import Make, arn_of, client_of
 from tests.service.sqs.test_signature import query, texts
 
 ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
@@ -95,7 +95,7 @@ def test_message_does_not_pass_for_another(sqs: Any, make: Make, service_databas
 
 def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, service_database: str) -> None:
     dead, odd = make("dead"), make("odd")
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    arn = arn_of(sqs, dead)
     url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2}))
     name = odd.rpartition("/")[2]
     wrong = {
@@ -119,7 +119,7 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     sqs: Any, make: Make, service_database: str, fault: str
 ) -> None:
     dead = make("dead")
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    arn = arn_of(sqs, dead)
     url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
     name = url.rpartition("/")[2]
     sqs.send_message(QueueUrl=url, MessageBody="spent")

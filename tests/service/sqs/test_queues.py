@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from tests.cli.program import ask, do
+from tests.service.sqs.conftest import Make, refused
 
 from spanmq.service.sqs import shape
 from spanmq.service.sqs.endpoint import ACTIONS
-
-Make = Callable[..., Any]
-
-
-def refused(call: Callable[..., Any], **values: Any) -> str:
-    with pytest.raises(ClientError) as raised:
-        call(**values)
-    return str(raised.value.response["Error"]["Code"])
 
 
 def attributes(sqs: Any, url: str) -> dict[str, str]:

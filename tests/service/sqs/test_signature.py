@@ -47,52 +47,6 @@ def texts(root: ElementTree.Element, name: str) -> list[str | None]:
     return [each.text for each in root.iter(f"{XML}{name}")]
 
 
-def test_the_older_protocol_does_the_same(keyed: Running, key: dict[str, str], sqs: Any) -> None:
-    def ask(action: str, **fields: str) -> ElementTree.Element:
-        return query(keyed.address, key, action, **fields)
-
-    attributes = {"Attribute.1.Name": "VisibilityTimeout", "Attribute.1.Value": "60"}
-    tags = {"Tag.1.Key": "team", "Tag.1.Value": "blue"}
-    [url] = texts(ask("CreateQueue", QueueName="older", **attributes, **tags), "QueueUrl")
-    assert url is not None
-    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "blue"}
-    attribute = {
-        "MessageAttribute.1.Name": "kind",
-        "MessageAttribute.1.Value.DataType": "String",
-        "MessageAttribute.1.Value.StringValue": "<&>",
-    }
-    [sent] = texts(ask("SendMessage", QueueUrl=url, MessageBody="a & <b>", **attribute), "MessageId")
-    entries = {
-        "SendMessageBatchRequestEntry.1.Id": "one",
-        "SendMessageBatchRequestEntry.1.MessageBody": "second",
-        "SendMessageBatchRequestEntry.2.Id": "two",
-        "SendMessageBatchRequestEntry.2.MessageBody": "\x01",
-    }
-    answer = ask("SendMessageBatch", QueueUrl=url, **entries)
-    assert texts(answer, "Code") == ["InvalidMessageContents"]
-    found = ask(
-        "ReceiveMessage",
-        QueueUrl=url,
-        MaxNumberOfMessages="10",
-        **{"AttributeName.1": "All", "MessageAttributeName.1": "All"},
-    )
-    assert texts(found, "Body") == ["a & <b>", "second"]
-    assert texts(found, "MessageId")[0] == sent
-    assert texts(found, "StringValue") == ["<&>"]
-    handles = texts(found, "ReceiptHandle")
-    ask("DeleteMessage", QueueUrl=url, ReceiptHandle=str(handles[0]))
-    shown = ask("GetQueueAttributes", QueueUrl=url, **{"AttributeName.1": "All"})
-    pairs = dict(zip(texts(shown, "Name"), texts(shown, "Value"), strict=True))
-    assert pairs["ApproximateNumberOfMessagesNotVisible"] == "1"
-    assert texts(ask("ListQueues", QueueNamePrefix="older"), "QueueUrl") == [url]
-    missing = ask("GetQueueUrl", QueueName="none")
-    assert texts(missing, "Code") == ["AWS.SimpleQueueService.NonExistentQueue"]
-    assert texts(ask("Odd"), "Code") == ["InvalidAction"]
-    assert texts(ask("ListQueues", Odd="1"), "Code") == ["InvalidParameterValue"]
-    ask("DeleteQueue", QueueUrl=url)
-    assert texts(ask("ListQueues", QueueNamePrefix="older"), "QueueUrl") == []
-
-
 def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, str]) -> None:
     body = "Action=ListQueues&Version=2012-11-05"
     assert signed(keyed.address, key, body).status_code == 200

@@ -1,0 +1,126 @@
+"""The transactional outbox through other software: what is sent stands and falls with its transaction."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client.sessions_async import IN_AUTOCOMMIT, SESSIONS, AsyncOpener
+
+from spanmq import errors
+from spanmq.client import AsyncClient
+from spanmq.codec.body import RawJson
+
+sessions = pytest.mark.parametrize("opener", SESSIONS)
+
+
+async def length(client: AsyncClient) -> int:
+    return (await client.queues.metrics("orders")).length
+
+
+@sessions
+async def test_every_kind_of_call_works_on_a_session(
+    database: str, opener: AsyncOpener, client: AsyncClient
+) -> None:
+    async with opener(database) as session:
+        outbox = AsyncClient(connection=session)
+        await outbox.queues.create("events", unlogged=True)
+        assert {queue.name for queue in await outbox.queues.list()} == {"orders", "events"}
+        body = {"text": 'it\'s 100% : :name \\ "é" {} $1', "list": [1, 2.5, None]}
+        assert await outbox.send("orders", body, headers={"h": ":x"}, group="g", delay=0) == 1
+        more = await outbox.send_batch("orders", [b"\0\xff", "text"], headers=[None, {"a": "%s"}])
+        assert more == [2, 3]
+        first, second, third = await outbox.receive("orders", 5, slots=1)
+        assert (first.body, first.headers, first.group) == (body, {"h": ":x", "x-pgmq-group": "g"}, "g")
+        assert (second.body, third.body, third.headers) == (b"\0\xff", "text", {"a": "%s"})
+        assert first.leased_until > first.enqueued_at
+        assert first.lease_id is not None
+        assert {settled.outcome for settled in await outbox.ack([first, second])} == {"acked"}
+        assert await outbox.delete("orders", [3, 99]) == [3]
+        assert await outbox.delete("orders", [3]) == []
+        assert await length(outbox) == 0
+        assert await outbox.receive("orders") == []
+        assert await outbox.receive("orders", wait=0.02) == []
+        assert await outbox.admin.flavour() == "spanmq"
+        assert outbox.connection is session
+
+
+@sessions
+async def test_session_sends_when_it_commits(database: str, opener: AsyncOpener, client: AsyncClient) -> None:
+    async def send(*, fail: bool) -> None:
+        async with opener(database) as session:
+            outbox = AsyncClient(connection=session)
+            await outbox.send("orders", 1)
+            await outbox.send_batch("orders", range(1_500))
+            assert await length(client) == 0
+            if fail:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await send(fail=True)
+    assert await length(client) == 0
+    await send(fail=False)
+    assert await length(client) == 1_501
+
+
+@sessions
+async def test_failed_transaction_of_a_session_says_so_at_every_call(
+    database: str, opener: AsyncOpener, client: AsyncClient
+) -> None:
+    async def swallow() -> None:
+        async with opener(database) as session:
+            outbox = AsyncClient(connection=session)
+            with pytest.raises(errors.QueueNotFoundError):
+                await outbox.send("nothing", 1)
+            with pytest.raises(errors.TransactionAbortedError):
+                await outbox.send("orders", 1)
+            with pytest.raises(errors.TransactionAbortedError):  # which looks first for what is installed
+                await outbox.receive("orders")
+            with pytest.raises(errors.TransactionAbortedError):
+                await outbox.admin.flavour()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await swallow()
+
+
+@sessions
+async def test_errors_on_a_session_are_typed(database: str, opener: AsyncOpener, client: AsyncClient) -> None:
+    with pytest.raises(errors.QueueNotFoundError) as caught:
+        async with opener(database) as session:
+            await AsyncClient(connection=session).send("nothing", 1)
+    assert (caught.value.queue, caught.value.sqlstate) == ("nothing", "42P01")
+    with pytest.raises(errors.NotPermittedError, match="begins no transaction"):
+        async with opener(database) as session:
+            await AsyncClient(connection=session).transaction().__aenter__()
+    with pytest.raises(errors.NotPermittedError, match="install"):
+        async with opener(database) as session:
+            await AsyncClient(connection=session).install()
+
+
+@sessions
+async def test_session_on_upstream_names_what_is_missing(upstream_database: str, opener: AsyncOpener) -> None:
+    async with opener(upstream_database) as session:
+        outbox = AsyncClient(connection=session)
+        await outbox.queues.create("orders")
+        with pytest.raises(errors.NotSupportedByUpstreamError):
+            await outbox.receive("orders")
+        await outbox.send("orders", 1)
+        assert [message.body for message in await outbox.read("orders")] == [1]
+
+
+# Only the server notices half of a character, in the second of two calls.
+SPOILT = [*range(1_500), RawJson('"\\ud800"')]
+
+
+@pytest.mark.parametrize("opener", IN_AUTOCOMMIT)
+async def test_batch_in_autocommit_is_sent_whole_or_not_at_all(
+    database: str, opener: AsyncOpener, client: AsyncClient
+) -> None:
+    async with opener(database) as session:
+        outbox = AsyncClient(connection=session)
+        with pytest.raises(errors.InvalidBodyError):
+            await outbox.send_batch("orders", SPOILT)
+        assert await length(client) == 0
+        await outbox.send_batch("orders", range(1_500))
+        assert await length(client) == 1_500
+        first, second = await outbox.receive("orders"), await outbox.receive("orders")
+        assert {settled.outcome for settled in await outbox.ack([*first, *second])} == {"acked"}

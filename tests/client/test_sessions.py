@@ -1,0 +1,160 @@
+"""What is particular to a kind of session: how it begins and ends, and what it says when its connection is lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from django.db import transaction as django_transaction
+from sqlalchemy import text
+from sqlalchemy.orm import sessionmaker
+from tests.client.sessions import django_connection, django_in_autocommit, engine_of, sqlalchemy_session
+from tests.client.sessions_async import asyncpg_connection, connect_asyncpg, sqlalchemy_asyncpg_session
+
+from spanmq import errors
+from spanmq.client import AsyncClient, Client
+
+
+def test_message_and_business_row_commit_together(database: str, client: Client) -> None:
+    with psycopg.connect(database) as owner:
+        owner.execute("create table business (number int primary key)")
+    with sqlalchemy_session(database) as session:
+        session.execute(text("insert into business values (1)"))
+        Client(connection=session).send("orders", 1)
+
+    def fail() -> None:
+        with sqlalchemy_session(database) as session:
+            session.execute(text("insert into business values (2)"))
+            Client(connection=session).send("orders", 2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with psycopg.connect(database) as owner:
+        assert owner.execute("select number from business").fetchall() == [(1,)]
+    assert [message.body for message in client.peek("orders")] == [1]
+
+
+def test_atomic_block_of_django_decides(
+    database: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with django_connection(database) as connection:
+        connection.set_autocommit(True)
+        monkeypatch.setattr(django_transaction, "get_connection", lambda using=None: connection)
+
+        def fail() -> None:
+            with django_transaction.atomic():
+                Client(connection=connection).send("orders", 1)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with django_transaction.atomic():
+            Client(connection=connection).send("orders", 2)
+            assert client.queues.metrics("orders").length == 0
+    assert [message.body for message in client.peek("orders")] == [2]
+
+
+def break_network(connection: Any) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as cable:
+        cable.shutdown(socket.SHUT_RDWR)
+
+
+def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with sqlalchemy_session(database) as session:
+        break_network(session.connection().connection.driver_connection)
+        with pytest.raises(errors.ConnectionLostError, match=r"send\(\)"):
+            Client(connection=session).send("orders", 1)
+        with pytest.raises(errors.TransactionAbortedError, match="hint: Roll back"):
+            Client(connection=session).send("orders", 1)
+        session.rollback()
+    assert client.queues.metrics("orders").length == 0
+
+
+def test_session_that_the_server_has_ended_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with sqlalchemy_session(database) as session, psycopg.connect(database, autocommit=True) as observer:
+        pid = session.execute(text("select pg_backend_pid()")).scalar()
+        observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+        with pytest.raises(errors.ConnectionLostError, match=r"send\(\) on queue 'orders': .* unknown"):
+            Client(connection=session).send("orders", 1)
+        session.rollback()
+
+
+def test_lost_connection_of_django_is_of_unknown_outcome(database: str, client: Client) -> None:
+    with django_connection(database) as connection:
+        connection.ensure_connection()
+        break_network(connection.connection)
+        with pytest.raises(errors.ConnectionLostError, match=r"send\(\)"):
+            Client(connection=connection).send("orders", 1)
+        connection.close()
+        connection.connect()
+    assert client.queues.metrics("orders").length == 0
+
+
+async def test_lost_connection_of_asyncpg_is_of_unknown_outcome(database: str, client: Client) -> None:
+    connection = await connect_asyncpg(database)
+    pid = connection.get_server_pid()
+    with psycopg.connect(database, autocommit=True) as observer:
+        observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+    with pytest.raises(errors.ConnectionLostError):
+        await AsyncClient(connection=connection).send("orders", 1)
+    connection.terminate()
+
+
+async def test_session_of_the_other_world_is_refused(database: str) -> None:
+    async with asyncpg_connection(database) as session:
+        with pytest.raises(errors.InvalidArgumentError, match="AsyncClient"):
+            Client(connection=session)
+    async with sqlalchemy_asyncpg_session(database) as session:
+        with pytest.raises(errors.InvalidArgumentError, match="AsyncClient"):
+            Client(connection=session)
+    with (
+        sqlalchemy_session(database) as session,
+        pytest.raises(errors.InvalidArgumentError, match="a Client"),
+    ):
+        AsyncClient(connection=session)
+    with pytest.raises(errors.InvalidArgumentError, match="no connection"):
+        AsyncClient(connection="postgresql://")
+    async with asyncpg.create_pool(min_size=0, connect=lambda *_, **__: connect_asyncpg(database)) as pool:
+        with pytest.raises(errors.InvalidArgumentError, match="no connection"):
+            AsyncClient(connection=pool)
+
+
+def test_what_makes_sessions_is_no_session(database: str) -> None:
+    with engine_of(database) as engine:
+        for maker in (engine, sessionmaker(engine)):
+            with pytest.raises(errors.InvalidArgumentError, match="no connection that a Client knows"):
+                Client(connection=maker)
+
+
+async def test_closed_connection_of_asyncpg_is_a_typed_error(database: str, client: Client) -> None:
+    connection = await connect_asyncpg(database)
+    await connection.close()
+    closed = AsyncClient(connection=connection)
+    with pytest.raises(errors.ConnectionFailedError, match="closed"):
+        await closed.send("orders", 1)
+    # Ours alone: it looks first what the database holds.
+    with pytest.raises(errors.ConnectionFailedError, match="closed"):
+        await closed.receive("orders")
+
+
+def test_transaction_that_was_begun_by_hand_is_not_committed(database: str, client: Client) -> None:
+    with django_in_autocommit(database) as connection, connection.cursor() as cursor:
+        cursor.execute("begin")
+        Client(connection=connection).send_batch("orders", range(1_500))
+        cursor.execute("rollback")
+    assert client.queues.metrics("orders").length == 0
+
+
+def test_raw_connection_of_sqlalchemy_is_one_of_its_driver(database: str, client: Client) -> None:
+    with engine_of(database) as engine:
+        connection = engine.raw_connection()
+        Client(connection=connection).send_batch("orders", range(1_500))
+        assert client.queues.metrics("orders").length == 0
+        connection.commit()
+        connection.close()
+    assert client.queues.metrics("orders").length == 1_500

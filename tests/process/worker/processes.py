@@ -1,0 +1,54 @@
+"""Workers in processes of their own: one that kills itself, and one that handles what is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.program import wait_until
+from tests.patience import WAIT_SECONDS
+
+from spanmq import Client
+
+PROGRAM = Path(__file__).with_name("program.py")
+LEASE_SECONDS = 0.5
+
+
+@contextmanager
+def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `program.py`; whatever happens, it has ended afterwards."""
+    root = Path(__file__).parents[3]
+    started = subprocess.Popen([sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)], cwd=root)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+def end_well(worker: subprocess.Popen[bytes]) -> None:
+    """Ask a worker to end, and see that it does in good order."""
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(WAIT_SECONDS) == 0
+
+
+def die(worker: subprocess.Popen[bytes]) -> None:
+    """Wait until a worker has killed itself."""
+    assert worker.wait(WAIT_SECONDS) == -signal.SIGKILL
+
+
+def kill_at(seam: str, count: int, dsn: str, log: Path, *options: object) -> None:
+    """Have a worker work until it kills itself at the n-th event of a seam."""
+    with process(dsn, log, "--lease", LEASE_SECONDS, "--seam", seam, "--count", count, *options) as worker:
+        die(worker)
+
+
+def work_off(client: Client, dsn: str, log: Path, *options: object) -> None:
+    """Have a worker handle what is left."""
+    with process(dsn, log, "--lease", LEASE_SECONDS, *options) as worker:
+        wait_until(lambda: not client.queues.metrics("orders").length, worker)
+        end_well(worker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -135,6 +135,16 @@ def test_batch_in_autocommit_is_sent_whole_or_not_at_all(
         assert client.queues.metrics("orders").length == 0
         outbox.send_batch("orders", range(1_500))
         assert client.queues.metrics("orders").length == 1_500
+        with suppress(ZeroDivisionError), outbox.transaction() as within:
+            with within.transaction() as inner:
+                inner.send("orders", "rolled back")
+            raise ZeroDivisionError
+        with pytest.raises(errors.TransactionAbortedError), outbox.transaction() as within:
+            with suppress(errors.QueueNotFoundError):
+                within.send("nothing", 1)
+        with outbox.transaction() as within:
+            within.send("orders", "committed")
+        assert client.queues.metrics("orders").length == 1_501
         first, second = outbox.receive("orders"), outbox.receive("orders")
         assert {settled.outcome for settled in outbox.ack([*first, *second])} == {"acked"}
 

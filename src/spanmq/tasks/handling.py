@@ -144,7 +144,7 @@ class Handling:
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            client, _ = self._tasks.clients.of_async(None, session)
+            client = self._tasks.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
 
@@ -164,7 +164,7 @@ class Handling:
             with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
                 result = task.function(**arguments, session=session)
                 refuse_coroutine(result)
-                self._follow(self._tasks.clients.of(None, session)[0], task, message, result)
+                self._follow(self._tasks.clients.of(session=session), task, message, result)
             return result, True
         result = task.function(**arguments)
         refuse_coroutine(result)

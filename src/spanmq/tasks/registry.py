@@ -221,30 +221,22 @@ class Tasks:
 
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
-        client, is_own = self.clients.of(connection, session)
-        sent = self.send_through(client, calls, is_own=is_own)
-        return [replace(each, tasks=self) for each in sent]
-
-    def send_through(self, client: Client, calls: Iterable[Call], *, is_own: bool = False) -> list[Sent]:
-        """Send calls through a client; `is_own` says that each of its calls is a transaction of its own."""
-        sent: list[Sent] = self.around_sends(partial(send, client, is_own=is_own))([*calls])
-        return sent
+        return self.send_through(self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
-        client, is_own = self.clients.of_async(connection, session)
-        sent = await self.send_through_async(client, calls, is_own=is_own)
-        return [replace(each, tasks=self) for each in sent]
+        return await self.send_through_async(self.clients.of_async(connection, session), calls)
 
-    async def send_through_async(
-        self, client: AsyncClient, calls: Iterable[Call], *, is_own: bool = False
-    ) -> list[Sent]:
+    def send_through(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+        """Send calls through a client."""
+        sent: list[Sent] = self.around_sends(partial(send, self, client))([*calls])
+        return sent
+
+    async def send_through_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
         """Send calls through a client from async code; the twin of `send_through`."""
-        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, client, is_own=is_own))(
-            [*calls]
-        )
+        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, self, client))([*calls])
         return await sending
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
@@ -264,12 +256,12 @@ class Tasks:
 
     def send_batch_through(self, client: Client, batch: BatchCall) -> SentBatch:
         """Send a batch through a client."""
-        sent: SentBatch = self.around_sends(partial(send_batch, client))([*batch.calls, batch.then])
+        sent: SentBatch = self.around_sends(partial(send_batch, self, client))([*batch.calls, batch.then])
         return sent
 
     async def send_batch_through_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
         """Send a batch through a client from async code; the twin of `send_batch_through`."""
-        sent: SentBatch = await self.around_sends(partial(send_batch_async, client))(
+        sent: SentBatch = await self.around_sends(partial(send_batch_async, self, client))(
             [*batch.calls, batch.then]
         )
         return sent

@@ -133,12 +133,12 @@ class BatchCall:
 
     def send(self, **place: Unpack[Place]) -> SentBatch:
         """Send it, all or nothing."""
-        client, _ = self.tasks.clients.of(place.get("connection"), place.get("session"))
+        client = self.tasks.clients.of(**place)
         return self.tasks.send_batch_through(client, self)
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
         """Send it from async code."""
-        client, _ = self.tasks.clients.of_async(place.get("connection"), place.get("session"))
+        client = self.tasks.clients.of_async(**place)
         return await self.tasks.send_batch_through_async(client, self)
 
 

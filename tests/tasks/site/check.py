@@ -77,6 +77,21 @@ def check_transactions() -> None:
     assert shipped() == [2]
 
 
+def check_batches() -> None:
+    batch = tasks.batch([ship.call(4), ship.call(5)], then=ship.call(6))
+    with transaction.atomic():
+        batch.send()
+        transaction.set_rollback(True)
+    assert bodies() == []
+    batch.send()  # in autocommit
+    with transaction.atomic():
+        batch.send()
+    assert drain(tasks) == 6
+    assert shipped() == [2, 4, 4, 5, 5, 6, 6]
+    with connection.cursor() as cursor:
+        cursor.execute("delete from shipped where number > 2")
+
+
 def check_worker() -> None:
     ship.send(3)
     end.send()
@@ -99,7 +114,7 @@ def check_backend() -> None:
 
 
 call_command("migrate", verbosity=0)
-checks = [check_migrations, check_transactions, check_worker]
+checks = [check_migrations, check_transactions, check_batches, check_worker]
 if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -44,9 +45,10 @@ def divide_plain(number: int) -> list[BatchCall]:
 
 
 @pytest.fixture
-def client(client: Client, database: str) -> Client:
+def client(client: Client, database: str) -> Iterator[Client]:
     books.connect(database)
-    return client
+    yield client
+    books.close()
 
 
 async def test_batch_ends_once_with_its_counts(client: Client) -> None:

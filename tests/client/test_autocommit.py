@@ -18,6 +18,7 @@ from tests.client.test_outbox import (
     asynchronously,
     connect_asyncpg,
     django_connection,
+    sessions,
 )
 
 from spanmq import errors
@@ -176,6 +177,26 @@ def test_transaction_that_was_begun_by_hand_is_not_committed(database: str, clie
 
 
 # Out of it.
+
+
+@sessions
+def test_transaction_of_a_client_on_a_session_is_a_savepoint(
+    database: str, opener: Opener, client: Client
+) -> None:
+    with opener(database) as session:
+        outbox = Client(connection=session)
+        for queue in ("orders", "nothing"):
+            outbox.send("orders", "before")
+            with suppress(errors.QueueNotFoundError), outbox.transaction() as within:
+                within.send("orders", queue)
+                with within.transaction() as inner:
+                    inner.send(queue, "inner")
+        with pytest.raises(errors.TransactionAbortedError), outbox.transaction() as within:
+            within.send("orders", "lost")
+            with suppress(errors.QueueNotFoundError):
+                within.send("nothing", 1)
+        assert client.queues.metrics("orders").length == 0
+    assert [message.body for message in client.peek("orders")] == ["before", "orders", "inner", "before"]
 
 
 def test_raw_connection_of_sqlalchemy_is_one_of_its_driver(database: str, client: Client) -> None:

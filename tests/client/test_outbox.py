@@ -11,7 +11,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from typing import Any
 
@@ -337,26 +336,6 @@ def test_atomic_block_of_django_decides(
             Client(connection=connection).send("orders", 2)
             assert client.queues.metrics("orders").length == 0
     assert [message.body for message in client.peek("orders")] == [2]
-
-
-@sessions
-def test_transaction_of_a_client_on_a_session_is_a_savepoint(
-    database: str, opener: Opener, client: Client
-) -> None:
-    with opener(database) as session:
-        outbox = Client(connection=session)
-        for queue in ("orders", "nothing"):
-            outbox.send("orders", "before")
-            with suppress(errors.QueueNotFoundError), outbox.transaction() as within:
-                within.send("orders", queue)
-                with within.transaction() as inner:
-                    inner.send(queue, "inner")
-        with pytest.raises(errors.TransactionAbortedError), outbox.transaction() as within:
-            within.send("orders", "lost")
-            with suppress(errors.QueueNotFoundError):
-                within.send("nothing", 1)
-        assert client.queues.metrics("orders").length == 0
-    assert [message.body for message in client.peek("orders")] == ["before", "orders", "inner", "before"]
 
 
 # Errors are typed there too.

@@ -145,7 +145,10 @@ async def test_many_are_all_or_none_in_autocommit_too(client: Client, database: 
         with pytest.raises(errors.QueueNotFoundError):
             await tasks.send_many_async(calls, connection=driver)
     with psycopg.connect(database, autocommit=True) as connection:
-        for send in (tasks.send_many, lambda calls, **place: tasks.batch(calls, shop.note.call(1)).send(**place)):
+        for send in (
+            tasks.send_many,
+            lambda calls, **place: tasks.batch(calls, shop.note.call(1)).send(**place),
+        ):
             with pytest.raises(errors.QueueNotFoundError):
                 send(calls, connection=connection)
     assert client.queues.metrics("mail").length == 0

@@ -347,10 +347,10 @@ class Tasks:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Have a worker at work while an application runs: `FastAPI(lifespan=tasks.lifespan)`."""
+        """Run a worker while an application runs: `FastAPI(lifespan=tasks.lifespan)`."""
         async with self.running():
             yield
 
     def running(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
-        """Have a worker at work while a block of async code runs."""
+        """Run a worker while a block of async code runs."""
         return running.working(self, settings)

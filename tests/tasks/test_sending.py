@@ -21,6 +21,7 @@ from tests.tasks.shop import Order, tasks
 
 from spanmq import Client, errors
 from spanmq.tasks import GIVEN, Retry, Tasks
+from spanmq.testing import assert_sent, drain
 
 ORDER = Order(number=1, day=date(2026, 1, 2))
 ship: Any = shop.ship
@@ -43,6 +44,8 @@ WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
     (errors.InvalidArgumentError, lambda: mail.using(priority=10).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(group=5).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(colour="red").send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(queue=5).send("a")),
+    (errors.QueueNotFoundError, lambda: mail.using(queue="nowhere").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(delay=1, at=datetime.now(UTC)).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(connection=object()).send("a")),
     (errors.InvalidArgumentError, lambda: tasks.send_many([mail])),
@@ -75,6 +78,11 @@ def test_options_are_those_of_the_message(client: Client) -> None:
     assert (by_name["later"].group, (by_name["later"].headers or {})["tenant"]) == ("a", "x")
     mail.send("second")
     assert [client.receive("mail")[0].body["args"]["to"] for _ in range(2)] == ["first", "second"]
+    elsewhere = mail.using(queue="orders").send("elsewhere")
+    assert [message.message_id for message in assert_sent(mail, to="elsewhere")] == [elsewhere.message_id]
+    assert drain(tasks) == 1
+    with pytest.raises(errors.InvalidArgumentError, match=r"It has delay, at, .*queue"):
+        mail.using(countdown=60).send("a")
 
 
 def test_unique_task_is_sent_once(client: Client) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import atexit
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar, overload
@@ -41,7 +47,7 @@ class Tasks:
     no other; None: the variable SPANMQ_DSN. `session` and `async_session` begin transactions of other
     software for tasks that take a `session`, such as SQLAlchemy's `sessionmaker(engine).begin`. `place`
     returns the connection or session that `send` uses if the caller names none, such as that of the request
-    in progress; `before_plain` is called before each plain function, in its thread. `weights` and
+    in progress; `around_plain` makes the context in which each plain function runs, in its thread. `weights` and
     `limits` are for queues: the share of a worker's slots, and how many messages run at once at most.
     `client` has arguments for the Client that sends outside of a transaction, such as `pooler`.
 
@@ -55,7 +61,7 @@ class Tasks:
         dsn: str | Callable[[], str] | None = None,
         retry: Retry | None = None,
         place: Callable[[], Any] | None = None,
-        before_plain: Callable[[], None] | None = None,
+        around_plain: Callable[[], AbstractContextManager[Any]] = nullcontext,
         session: Callable[[], AbstractContextManager[Any]] | None = None,
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
@@ -72,7 +78,7 @@ class Tasks:
         self.async_session = async_session
         self.weights = dict(weights or {})
         self.limits = dict(limits or {})
-        self.before_plain = before_plain
+        self.around_plain = around_plain
         self.clients = Clients(dsn, place, client or {})
         self.periodic_tasks: list[Periodic] = []
         self.handle_middleware: list[Middleware] = []
@@ -245,12 +251,7 @@ class Tasks:
         It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
         """
         last = then.call() if isinstance(then, Task) else then
-        if (
-            last.delay is not None
-            or last.priority
-            or last.expires_in is not None
-            or last.dedup_id is not None
-        ):
+        if last.priority or (last.delay, last.expires_in, last.dedup_id) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
         return BatchCall(tuple(calls), last, self)
 

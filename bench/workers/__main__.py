@@ -17,7 +17,7 @@ from bench.contestants import PGMQ_DATABASE, UPSTREAM
 from bench.load import Generator, find_pgbench
 from bench.server import serving
 from bench.workers import latency
-from bench.workers.targets import PGMQ, Run, verdicts
+from bench.workers.targets import PGMQ, Run, Times, verdicts
 from spanmq import Client
 
 NAME = "spanmq_bench_worker"
@@ -41,19 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
     options = parser.parse_args(arguments)
     rounds, share = (1, 4) if options.quick else (options.rounds, 1)
-    rates: dict[str, list[float]] = {name: [] for name in (PGMQ, *COUNTS)}
-    processor: dict[str, list[float]] = {name: [] for name in COUNTS}
+    rates: list[float] = []
+    times: dict[str, list[Times]] = {name: [] for name in COUNTS}
     with serving(options.dsn) as dsn:
         for number in range(rounds):
-            rates[PGMQ].append(pgmq_rate(dsn))
-            note(f"round {number + 1}: {PGMQ} {rates[PGMQ][-1]:,.0f} messages/s")
+            rates.append(pgmq_rate(dsn))
+            note(f"round {number + 1}: {PGMQ} {rates[-1]:,.0f} messages/s")
             for name, count in COUNTS.items():
-                seconds, cost = run(dsn, name, count // share)
-                rates[name].append((count // share - 1) / seconds)
-                processor[name].append(cost)
-                note(f"round {number + 1}: {name} {rates[name][-1]:,.0f} messages/s")
-        times = latencies(dsn, LATENCY_COUNT // share)
-    return report(Run(rates, *times), processor)
+                times[name].append(run(dsn, name, count // share))
+                note(f"round {number + 1}: {name} {1000 / times[name][-1].work_ms:,.0f} messages/s")
+        measured = latencies(dsn, LATENCY_COUNT // share)
+    return report(Run(rates, times, *measured))
 
 
 def pgmq_rate(dsn: str) -> float:
@@ -70,15 +68,14 @@ def pgmq_rate(dsn: str) -> float:
         database.drop(dsn, PGMQ_DATABASE)
 
 
-def run(dsn: str, name: str, count: int) -> tuple[float, float]:
-    """Run one contestant in a database and a process of its own; give what it prints."""
+def run(dsn: str, name: str, count: int) -> Times:
+    """Run one contestant in a database and a process of its own; return what it prints."""
     with fresh(dsn) as address:
         command = [sys.executable, "-m", "bench.workers.contestant", name, address, str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name} failed: {done.stderr.strip()[-2000:]}")
-    seconds, cost = done.stdout.split()[-2:]
-    return float(seconds), float(cost)
+    return Times(*map(float, done.stdout.split()[-4:]))
 
 
 def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]:
@@ -115,21 +112,27 @@ class fresh:  # noqa: N801, a context manager that reads as a verb
         database.drop(self._dsn, NAME)
 
 
-def report(run: Run, processor: dict[str, list[float]]) -> int:
-    """Print the tables; give the number of targets that were missed."""
-    print("| worker | messages/s | spanmq is | processor ms/message |\n|---|---:|---:|---:|")
-    for name in run.rates:
-        cost = f"{median(processor[name]):.3f}" if name in processor else ""
-        print(
-            f"| {name} | {run.rate(name):,.0f} | {run.rate('spanmq') / run.rate(name):.2f} times | {cost} |"
-        )
+def report(run: Run) -> int:
+    """Print the tables; return the number of targets that were missed."""
+    print(
+        "| worker | handled a second | spanmq is | round trip, ms | its processor time, ms | send | handle |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name in (PGMQ, *run.times):
+        cells = [f"{run.rate(name):,.0f}", f"{run.rate('spanmq') / run.rate(name):.2f} times"]
+        if times := run.times.get(name):
+            send = median(each.send_processor_ms for each in times)
+            work = median(each.work_processor_ms for each in times)
+            figures = (run.round_trip_ms(name), run.processor_ms(name), send, work)
+            cells += [f"{each:.3f}" for each in figures]
+        print(f"| {' | '.join([name, *cells, *[''] * (6 - len(cells))])} |")
     print("\n| latency | median ms | p99 ms |\n|---|---:|---:|")
-    for name, times in (
+    for what, latencies_ms in (
         ("bare LISTEN/NOTIFY", run.bare_ms),
         ("a row on disk, NOTIFY, an empty query", run.least_ms),
         ("send to handler, idle worker", run.worker_ms),
     ):
-        print(f"| {name} | {median(times):.2f} | {quantiles(times, n=100)[-1]:.2f} |")
+        print(f"| {what} | {median(latencies_ms):.2f} | {quantiles(latencies_ms, n=100)[-1]:.2f} |")
     print("\n| target | reached | | verdict |\n|---|---:|---:|---|")
     judged = verdicts(run)
     for target, reached, verdict in judged:

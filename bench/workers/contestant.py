@@ -1,7 +1,8 @@
 """One worker in a process of its own: `python -m bench.workers.contestant NAME DSN COUNT`.
 
-Fills its own queue, works it off with a handler that does nothing, and prints the seconds from the first
-call of the handler until everything is settled, and the milliseconds of processor time a message.
+Sends its messages, works them off with a handler that does nothing, and prints four numbers, in milliseconds a
+message: time and this process's processor time of the sends, and the same from the first call of the handler
+until everything is settled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bench.bodies import generate
@@ -20,7 +22,7 @@ BATCH = 100
 
 
 class Clock:
-    """Times from the first call of a handler until the worker has settled all and ended.
+    """Times the sends, and from the first call of a handler until the worker has settled all and ended.
 
     `on_last` is called at the last call.
     """
@@ -29,23 +31,42 @@ class Clock:
         self.count = count
         self.calls = 0
         self._numbers = iter(range(1, count + 1))
-        self.began_at = self.processor_seconds = 0.0
+        self.began: _Stopwatch | None = None
+        self.sent_ms = (0.0, 0.0)
         self.on_last: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Time the block that sends."""
+        watch = _Stopwatch()
+        yield
+        self.sent_ms = watch.read_ms(self.count)
 
     def tick(self, _: object) -> None:
         """Note a call."""
-        if not self.began_at:
-            self.began_at, self.processor_seconds = time.perf_counter(), time.process_time()
+        self.began = self.began or _Stopwatch()
         # One step for CPython, so that it is right in threads too.
         number = next(self._numbers)
         if number == self.count:
             self.calls = number
             self.on_last()
 
-    def read(self) -> tuple[float, float]:
-        """Give the seconds, and the milliseconds of processor time a message."""
-        seconds = time.perf_counter() - self.began_at
-        return seconds, (time.process_time() - self.processor_seconds) * 1000 / self.count
+    def read_ms(self) -> tuple[float, ...]:
+        """Return what is printed."""
+        return self.sent_ms + (self.began or _Stopwatch()).read_ms(self.count)
+
+
+class _Stopwatch:
+    """The time, and the processor time of this process, since it was made."""
+
+    def __init__(self) -> None:
+        self._began_at, self._processor_seconds = time.perf_counter(), time.process_time()
+
+    def read_ms(self, count: int) -> tuple[float, float]:
+        """Return both in milliseconds, divided by a count."""
+        seconds = time.perf_counter() - self._began_at
+        processor_seconds = time.process_time() - self._processor_seconds
+        return seconds * 1000 / count, processor_seconds * 1000 / count
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
@@ -62,7 +83,10 @@ async def spanmq_async(dsn: str, clock: Clock, *, threads: bool = False) -> None
         with Client(dsn, maintain_interval=1.0) as client:
             client.install()
             client.queues.create("bench")
-            client.send_batch("bench", bodies(clock.count))
+            # The same message that a task has.
+            messages = [{"task": "handle", "args": {"body": body}} for body in bodies(clock.count)]
+            with clock.sending():
+                client.send_batch("bench", messages)
 
     async def handle(message: Message) -> None:
         clock.tick(message)
@@ -80,9 +104,9 @@ async def spanmq_threads(dsn: str, clock: Clock) -> None:
 
 
 async def spanmq_tasks(dsn: str, clock: Clock, *, threads: bool = False) -> None:
-    """Work with spanmq's tasks: the same bodies, as an argument that is validated."""
+    """Work with spanmq's tasks: the same messages, whose argument is validated at both ends."""
     from spanmq import Client
-    from spanmq.tasks import Tasks
+    from spanmq.tasks import Task, Tasks
 
     tasks = Tasks("bench", dsn=dsn)
 
@@ -92,14 +116,16 @@ async def spanmq_tasks(dsn: str, clock: Clock, *, threads: bool = False) -> None
     async def handle(body: dict[str, Any]) -> None:
         clock.tick(body)
 
-    tasks.task(name="handle")(handle_in_thread if threads else handle)
+    task: Task[[dict[str, Any]], Any] = tasks.task(name="handle")(handle_in_thread if threads else handle)
 
     def fill() -> None:
         with Client(dsn, maintain_interval=1.0) as client:
             client.install()
             client.queues.create("bench")
-            everything = [{"task": "handle", "args": {"body": body}} for body in bodies(clock.count)]
-            client.send_batch("bench", everything)
+        messages = bodies(clock.count)
+        task.call(messages[0])  # imports Pydantic
+        with clock.sending():
+            tasks.send_many(task.call(body) for body in messages)
 
     await asyncio.to_thread(fill)
     worker = tasks.worker()
@@ -125,8 +151,9 @@ async def procrastinate(dsn: str, clock: Clock) -> None:
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         everything: list[dict[str, Any]] = [{"body": body} for body in bodies(clock.count)]
-        for start in range(0, len(everything), 1000):
-            await handle.batch_defer_async(*everything[start : start + 1000])
+        with clock.sending():
+            for start in range(0, len(everything), 1000):
+                await handle.batch_defer_async(*everything[start : start + 1000])
         await app.run_worker_async(
             wait=False, concurrency=CONCURRENCY, install_signal_handlers=False, delete_jobs="successful"
         )
@@ -156,9 +183,10 @@ async def pgqueuer(dsn: str, clock: Clock) -> None:
         clock.tick(job)
 
     payloads: list[bytes | None] = [json.dumps(body).encode() for body in bodies(clock.count)]
-    for start in range(0, clock.count, 1000):
-        chunk = payloads[start : start + 1000]
-        await runner.qm.queries.enqueue(["handle"] * len(chunk), chunk, [0] * len(chunk))
+    with clock.sending():
+        for start in range(0, clock.count, 1000):
+            chunk = payloads[start : start + 1000]
+            await runner.qm.queries.enqueue(["handle"] * len(chunk), chunk, [0] * len(chunk))
     await runner.run(batch_size=BATCH, mode=QueueExecutionMode.drain, max_concurrent_tasks=2 * BATCH)
     await connection.close()
 
@@ -177,15 +205,15 @@ def main() -> int:
     name, dsn, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     clock = Clock(count)
 
-    async def run() -> tuple[float, float]:
+    async def run() -> tuple[float, ...]:
         await CONTESTANTS[name](dsn, clock)
-        return clock.read()
+        return clock.read_ms()
 
-    seconds, cost = asyncio.run(run())
+    figures = asyncio.run(run())
     if clock.calls != count:
         print(f"{name} handled {clock.calls} of {count} messages", file=sys.stderr)
         return 1
-    print(seconds, cost)
+    print(*figures)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -44,9 +45,10 @@ def divide_plain(number: int) -> list[BatchCall]:
 
 
 @pytest.fixture
-def client(client: Client, database: str) -> Client:
+def client(client: Client, database: str) -> Iterator[Client]:
     books.connect(database)
-    return client
+    yield client
+    books.close()
 
 
 async def test_batch_ends_once_with_its_counts(client: Client) -> None:
@@ -54,8 +56,9 @@ async def test_batch_ends_once_with_its_counts(client: Client) -> None:
     async with working(books) as outcomes:
         sent = books.batch(calls, report.call("weekly")).send()
         assert await outcomes.all(4) == ["acked"] * 3 + ["dead"]
-        await books.batch(calls[:2], then=report).send_async()
+        again = await books.batch(calls[:2], then=report).send_async()
         assert await outcomes.all(3) == ["acked"] * 3
+        assert await again.messages[0].wait_async() is None
     assert [each.queue for each in sent.messages] == ["orders", "mail", "orders"]
     assert [each for each in done if isinstance(each, tuple)] == [("weekly", 3, 2, 1), ("daily", 2, 2, 0)]
     ended = client.batches.list()

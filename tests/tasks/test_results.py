@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,10 @@ async def fail(length: int) -> str:
 
 
 @pytest.fixture
-def client(client: Client, database: str) -> Client:
+def client(client: Client, database: str) -> Iterator[Client]:
     sums.connect(database)
-    return client
+    yield client
+    sums.close()
 
 
 async def test_wait_returns_the_result(client: Client) -> None:

@@ -14,12 +14,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from tests.tasks import shop
 from tests.tasks.shop import Order, tasks
 
 from spanmq import Client, errors
 from spanmq.tasks import GIVEN, Retry, Tasks
+from spanmq.testing import assert_sent, drain
 
 ORDER = Order(number=1, day=date(2026, 1, 2))
 ship: Any = shop.ship
@@ -42,6 +44,8 @@ WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
     (errors.InvalidArgumentError, lambda: mail.using(priority=10).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(group=5).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(colour="red").send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(queue=5).send("a")),
+    (errors.QueueNotFoundError, lambda: mail.using(queue="nowhere").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(delay=1, at=datetime.now(UTC)).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(connection=object()).send("a")),
     (errors.InvalidArgumentError, lambda: tasks.send_many([mail])),
@@ -74,6 +78,11 @@ def test_options_are_those_of_the_message(client: Client) -> None:
     assert (by_name["later"].group, (by_name["later"].headers or {})["tenant"]) == ("a", "x")
     mail.send("second")
     assert [client.receive("mail")[0].body["args"]["to"] for _ in range(2)] == ["first", "second"]
+    elsewhere = mail.using(queue="orders").send("elsewhere")
+    assert [message.message_id for message in assert_sent(mail, to="elsewhere")] == [elsewhere.message_id]
+    assert drain(tasks) == 1
+    with pytest.raises(errors.InvalidArgumentError, match=r"It has delay, at, .*queue"):
+        mail.using(countdown=60).send("a")
 
 
 def test_unique_task_is_sent_once(client: Client) -> None:
@@ -102,25 +111,55 @@ async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
 
 
 async def test_send_belongs_to_the_transaction_of_the_caller(client: Client, database: str) -> None:
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
+    url = "postgresql+psycopg://"
+    engine = create_engine(url, creator=lambda: psycopg.connect(database))
+    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+    batch = tasks.batch([shop.note.call(1), shop.mail.call("part")], shop.note.call("end"))
     for commits in (True, False):
         with psycopg.connect(database) as connection:
             shop.mail.using(connection=connection).send("psycopg")
+            batch.send(connection=connection)
             end(connection, commits=commits)
         with Session(engine) as session:
             tasks.send_many([shop.mail.call("sqlalchemy"), shop.count.call(3)], session=session)
+            batch.send(session=session)
             end(session, commits=commits)
         async with await psycopg.AsyncConnection.connect(database) as asynchronous:
             await shop.mail.using(connection=asynchronous).send_async("async")
+            await batch.send_async(connection=asynchronous)
             await end(asynchronous, commits=commits)
+        async with AsyncSession(async_engine) as async_session:
+            await shop.mail.using(session=async_session).send_async("async sqlalchemy")
+            await batch.send_async(session=async_session)
+            await end(async_session, commits=commits)
         async with driver_of(database) as driver:
             transaction = driver.transaction()
             await transaction.start()
             await shop.mail.using(connection=driver).send_async("asyncpg")
+            await batch.send_async(connection=driver)
             await end(transaction, commits=commits)
     engine.dispose()
+    await async_engine.dispose()
     sent = [message.body["args"]["to"] for message in client.peek("mail")]
-    assert sent == ["psycopg", "sqlalchemy", "async", "asyncpg"]
+    first = ["psycopg", "sqlalchemy", "async", "async sqlalchemy", "asyncpg"]
+    assert sent == [to for each in first for to in (each, "part")]
+    assert [batch.unsettled for batch in client.batches.list()] == [2] * len(first)
+
+
+async def test_many_are_all_or_none_in_autocommit_too(client: Client, database: str) -> None:
+    calls = [shop.mail.call("a"), shop.count.call(1)]
+    client.queues.drop("orders")
+    async with driver_of(database) as driver:
+        with pytest.raises(errors.QueueNotFoundError):
+            await tasks.send_many_async(calls, connection=driver)
+    with psycopg.connect(database, autocommit=True) as connection:
+        for send in (
+            tasks.send_many,
+            lambda calls, **place: tasks.batch(calls, shop.note.call(1)).send(**place),
+        ):
+            with pytest.raises(errors.QueueNotFoundError):
+                send(calls, connection=connection)
+    assert client.queues.metrics("mail").length == 0
 
 
 def end(transaction: Any, *, commits: bool) -> Any:

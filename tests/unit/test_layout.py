@@ -122,6 +122,7 @@ CIRCLES = {
     "tasks.handling": "tasks.registry",
     "tasks.running": "tasks.registry",
     "tasks.periodic": "tasks.registry",
+    "tasks.sending": "tasks.registry",
     "tasks.task": "tasks.registry",
 }
 
@@ -137,9 +138,7 @@ SQL_EXEMPT = {
     "client.call.PROBE": "asks what the database holds before it calls any function of it",
     "client._*.listener*": "LISTEN has no function",
     "client._*.connection._LIMIT": "a time limit for one transaction",
-    "client._*.session._BEGIN": "a batch of several calls on a session in autocommit",
-    "client._*.session._COMMIT": "the same",
-    "client._*.session._ROLLBACK": "the same",
+    "client._*.session.*SessionLink": "transactions and savepoints",
     "service.access_changes": "LISTEN has no function",
 }
 

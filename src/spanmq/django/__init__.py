@@ -30,9 +30,19 @@ def django_tasks(name: str, *, using: str = "default", **options: Any) -> Tasks:
         dsn=lambda: dsn_of(using),
         session=atomic,
         place=lambda: connections[using],
-        before_plain=close_old_connections,
+        around_plain=checked_connections,
         **options,
     )
+
+
+@contextmanager
+def checked_connections() -> Iterator[None]:
+    """Close connections that broke or are too old, before and after a task, as Django does for a request."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
 
 
 def dsn_of(using: str = "default") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
+
+# What Pydantic writes for numbers that JSON lacks, as the configuration of a model says.
+MAY_BE_NAN: Final = re.compile(rb"null|NaN|Infinity")
 
 # The classes that a worker passes by the name of the parameter, and their names.
 INJECTED: Final = {
@@ -100,8 +104,9 @@ class Arguments:
             bound = self._callers.bind(*args, **kwargs)
             checked = adapter.validate_python(bound.arguments)
             text = adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="error")
-            # Pydantic writes null for NaN and infinity; this raises for them.
-            json.dumps(adapter.dump_python(checked), allow_nan=False, default=str, skipkeys=True)
+            if MAY_BE_NAN.search(text):
+                # Pydantic writes null for NaN and infinity; this raises for them.
+                json.dumps(adapter.dump_python(checked), allow_nan=False, default=str, skipkeys=True)
             # Not every value comes back as it went.
             adapter.validate_json(text)
         except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:

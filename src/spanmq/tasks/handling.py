@@ -144,7 +144,7 @@ class Handling:
             return result
         async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            client, _ = self._tasks.clients.of_async(None, session)
+            client = self._tasks.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
 
@@ -152,23 +152,22 @@ class Handling:
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
-        if self._tasks.before_plain is not None:
-            self._tasks.before_plain()
-        if "connection" in task.arguments.injected:
-            with delivery.thread_transaction() as client:
-                result = task.function(**arguments, connection=client.connection)
-                refuse_coroutine(result)
-                self._follow(client, task, message, result)
-            return result, True
-        if "session" in task.arguments.injected:
-            with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
-                result = task.function(**arguments, session=session)
-                refuse_coroutine(result)
-                self._follow(self._tasks.clients.of(None, session)[0], task, message, result)
-            return result, True
-        result = task.function(**arguments)
-        refuse_coroutine(result)
-        return result, False
+        with self._tasks.around_plain():
+            if "connection" in task.arguments.injected:
+                with delivery.thread_transaction() as client:
+                    result = task.function(**arguments, connection=client.connection)
+                    refuse_coroutine(result)
+                    self._follow(client, task, message, result)
+                return result, True
+            if "session" in task.arguments.injected:
+                with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
+                    result = task.function(**arguments, session=session)
+                    refuse_coroutine(result)
+                    self._follow(self._tasks.clients.of(session=session), task, message, result)
+                return result, True
+            result = task.function(**arguments)
+            refuse_coroutine(result)
+            return result, False
 
 
 def steps_of(result: object) -> list[Call | BatchCall]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import atexit
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, TypeVar, overload
@@ -41,7 +47,7 @@ class Tasks:
     no other; None: the variable SPANMQ_DSN. `session` and `async_session` begin transactions of other
     software for tasks that take a `session`, such as SQLAlchemy's `sessionmaker(engine).begin`. `place`
     returns the connection or session that `send` uses if the caller names none, such as that of the request
-    in progress; `before_plain` is called before each plain function, in its thread. `weights` and
+    in progress; `around_plain` makes the context in which each plain function runs, in its thread. `weights` and
     `limits` are for queues: the share of a worker's slots, and how many messages run at once at most.
     `client` has arguments for the Client that sends outside of a transaction, such as `pooler`.
 
@@ -55,7 +61,7 @@ class Tasks:
         dsn: str | Callable[[], str] | None = None,
         retry: Retry | None = None,
         place: Callable[[], Any] | None = None,
-        before_plain: Callable[[], None] | None = None,
+        around_plain: Callable[[], AbstractContextManager[Any]] = nullcontext,
         session: Callable[[], AbstractContextManager[Any]] | None = None,
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
@@ -72,7 +78,7 @@ class Tasks:
         self.async_session = async_session
         self.weights = dict(weights or {})
         self.limits = dict(limits or {})
-        self.before_plain = before_plain
+        self.around_plain = around_plain
         self.clients = Clients(dsn, place, client or {})
         self.periodic_tasks: list[Periodic] = []
         self.handle_middleware: list[Middleware] = []
@@ -221,30 +227,22 @@ class Tasks:
 
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
-        client, is_own = self.clients.of(connection, session)
-        sent = self.send_through(client, calls, is_own=is_own)
-        return [replace(each, tasks=self) for each in sent]
-
-    def send_through(self, client: Client, calls: Iterable[Call], *, is_own: bool = False) -> list[Sent]:
-        """Send calls through a client; `is_own` says that each of its calls is a transaction of its own."""
-        sent: list[Sent] = self.around_sends(partial(send, client, is_own=is_own))([*calls])
-        return sent
+        return self.send_through(self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
-        client, is_own = self.clients.of_async(connection, session)
-        sent = await self.send_through_async(client, calls, is_own=is_own)
-        return [replace(each, tasks=self) for each in sent]
+        return await self.send_through_async(self.clients.of_async(connection, session), calls)
 
-    async def send_through_async(
-        self, client: AsyncClient, calls: Iterable[Call], *, is_own: bool = False
-    ) -> list[Sent]:
+    def send_through(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+        """Send calls through a client."""
+        sent: list[Sent] = self.around_sends(partial(send, self, client))([*calls])
+        return sent
+
+    async def send_through_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
         """Send calls through a client from async code; the twin of `send_through`."""
-        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, client, is_own=is_own))(
-            [*calls]
-        )
+        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, self, client))([*calls])
         return await sending
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
@@ -253,23 +251,18 @@ class Tasks:
         It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
         """
         last = then.call() if isinstance(then, Task) else then
-        if (
-            last.delay is not None
-            or last.priority
-            or last.expires_in is not None
-            or last.dedup_id is not None
-        ):
+        if last.priority or (last.delay, last.expires_in, last.dedup_id) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
         return BatchCall(tuple(calls), last, self)
 
     def send_batch_through(self, client: Client, batch: BatchCall) -> SentBatch:
         """Send a batch through a client."""
-        sent: SentBatch = self.around_sends(partial(send_batch, client))([*batch.calls, batch.then])
+        sent: SentBatch = self.around_sends(partial(send_batch, self, client))([*batch.calls, batch.then])
         return sent
 
     async def send_batch_through_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
         """Send a batch through a client from async code; the twin of `send_batch_through`."""
-        sent: SentBatch = await self.around_sends(partial(send_batch_async, client))(
+        sent: SentBatch = await self.around_sends(partial(send_batch_async, self, client))(
             [*batch.calls, batch.then]
         )
         return sent

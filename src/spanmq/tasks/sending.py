@@ -6,7 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
@@ -14,6 +15,9 @@ from spanmq.client.call import Delay, Seconds
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks.task import Call, Sent, SentBatch
+
+if TYPE_CHECKING:
+    from spanmq.tasks.registry import Tasks
 
 DSN_VARIABLE = "SPANMQ_DSN"
 
@@ -72,48 +76,44 @@ def _batch(calls: list[Call]) -> Batch:
     return batch
 
 
-def send(client: Client, calls: Sequence[Call], *, is_own: bool) -> list[Sent]:
-    """Send calls, all or none; `is_own` says that each call of the client is a transaction of its own."""
+def send(tasks: Tasks, client: Client, calls: Sequence[Call]) -> list[Sent]:
+    """Send calls, all or none."""
     divided = batches(calls)
-    if is_own and len(divided) > 1:
-        with client.transaction() as transaction:
-            return send(transaction, calls, is_own=False)
-    sent: dict[int, Sent] = {}
-    for places, batch in divided:
-        message_ids = client.send_batch(**batch)
-        sent.update(zip(places, (Sent(batch["queue"], each) for each in message_ids), strict=True))
-    return [sent[place] for place in range(len(calls))]
+    with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
+        return sent_of(tasks, divided, [within.send_batch(**batch) for _, batch in divided])
 
 
-async def send_async(client: AsyncClient, calls: Sequence[Call], *, is_own: bool) -> list[Sent]:
+async def send_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> list[Sent]:
     """Send calls from async code; the twin of `send`."""
     divided = batches(calls)
-    if is_own and len(divided) > 1:
-        async with client.transaction() as transaction:
-            return await send_async(transaction, calls, is_own=False)
+    async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
+        return sent_of(tasks, divided, [await within.send_batch(**batch) for _, batch in divided])
+
+
+def sent_of(tasks: Tasks, divided: Sequence[tuple[list[int], Batch]], ids: list[list[int]]) -> list[Sent]:
+    """Return what was sent, in the order of the calls."""
     sent: dict[int, Sent] = {}
-    for places, batch in divided:
-        message_ids = await client.send_batch(**batch)
-        sent.update(zip(places, (Sent(batch["queue"], each) for each in message_ids), strict=True))
-    return [sent[place] for place in range(len(calls))]
+    for (places, batch), message_ids in zip(divided, ids, strict=True):
+        sent.update(zip(places, (Sent(batch["queue"], each, tasks) for each in message_ids), strict=True))
+    return [sent[place] for place in sorted(sent)]
 
 
-def send_batch(client: Client, calls: Sequence[Call]) -> SentBatch:
+def send_batch(tasks: Tasks, client: Client, calls: Sequence[Call]) -> SentBatch:
     """Send all calls but the last, which is sent when they are settled."""
     *parts, then = calls
     with client.transaction() as within:
-        sent = send(within, parts, is_own=False)
+        sent = send(tasks, within, parts)
         batch_id = within.batches.create(
             then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 
 
-async def send_batch_async(client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
+async def send_batch_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
     """Send a batch from async code; the twin of `send_batch`."""
     *parts, then = calls
     async with client.transaction() as within:
-        sent = await send_async(within, parts, is_own=False)
+        sent = await send_async(tasks, within, parts)
         batch_id = await within.batches.create(
             then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
         )
@@ -180,21 +180,21 @@ class Clients:
             )
         return self._async_clients[loop]
 
-    def of(self, connection: Any, session: Any) -> tuple[Client, bool]:
-        """Return a client for the caller's transaction, else that of the process; and whether it is ours."""
+    def of(self, connection: Any = None, session: Any = None) -> Client:
+        """Return a client for the caller's transaction, else that of the process."""
         within = given(connection, session)
         if within is None and self._place is not None:
             within = self._place()
         if within is None:
-            return self.client(), True
-        return Client(connection=within, encryption=self.encryption()), False
+            return self.client()
+        return Client(connection=within, encryption=self.encryption())
 
-    def of_async(self, connection: Any, session: Any) -> tuple[AsyncClient, bool]:
-        """Return a client for the caller's transaction, else that of the loop; and whether it is ours."""
+    def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
+        """Return a client for the caller's transaction, else that of the loop."""
         within = given(connection, session)
         if within is None:
-            return self.async_client(), True
-        return AsyncClient(connection=within, encryption=self.encryption()), False
+            return self.async_client()
+        return AsyncClient(connection=within, encryption=self.encryption())
 
     def close(self) -> None:
         """Close the client of this process."""

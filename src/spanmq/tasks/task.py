@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     unique: str
     unique_for: Seconds
     headers: Mapping[str, Any]
+    queue: str
 
 
 class Place(TypedDict, total=False):
@@ -133,12 +134,12 @@ class BatchCall:
 
     def send(self, **place: Unpack[Place]) -> SentBatch:
         """Send it, all or nothing."""
-        client, _ = self.tasks.clients.of(place.get("connection"), place.get("session"))
+        client = self.tasks.clients.of(**place)
         return self.tasks.send_batch_through(client, self)
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
         """Send it from async code."""
-        client, _ = self.tasks.clients.of_async(place.get("connection"), place.get("session"))
+        client = self.tasks.clients.of_async(**place)
         return await self.tasks.send_batch_through_async(client, self)
 
 
@@ -212,14 +213,17 @@ class Task(Generic[P, R]):
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
         """Check arguments and options; `call`, `send` and `using` do."""
         if unknown := options.keys() - Options.__annotations__.keys():
-            raise InvalidArgumentError(f"a task has no option {', '.join(sorted(unknown))}")
+            raise InvalidArgumentError(
+                f"a task has no option {', '.join(sorted(unknown))}",
+                hint=f"It has {', '.join(AllOptions.__annotations__)}.",
+            )
         if "delay" in options and "at" in options:
             raise InvalidArgumentError("a task is sent with a delay or for a moment, not both")
         text = self.arguments.write(args, kwargs)
         unique = options.get("unique") or self._key(text, args, kwargs)
         return Call(
             task=self.name,
-            queue=self.queue,
+            queue=options.get("queue", self.queue),
             body=body_of(self.name, text),
             delay=options.get("delay", options.get("at")),
             group=options.get("group"),

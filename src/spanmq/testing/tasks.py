@@ -92,9 +92,9 @@ async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **
 
 
 def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
-    """Return the messages of a task that wait in its queue, oldest first; those with these arguments."""
+    """Return the messages of a task that wait, the oldest of a queue first; those with these arguments."""
     found = []
-    for message in _peek(task.tasks.clients.client(), task.queue):
+    for message in _peek(task.tasks):
         body = message.body if isinstance(message.body, dict) else {}
         if body.get("task") in (task.name, *task.aliases):
             values = task.arguments.read(body.get("args", {}))
@@ -107,8 +107,8 @@ def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     """Return the messages of a task that wait, with these arguments; raises AssertionError for none."""
     if found := sent(task, **arguments):
         return found
-    bodies = [message.body for message in _peek(task.tasks.clients.client(), task.queue)]
-    raise AssertionError(f"{task} was not sent with {arguments}; in its queue: {bodies}")
+    bodies = [message.body for message in _peek(task.tasks)]
+    raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
 
 
 class Clock:
@@ -129,10 +129,9 @@ class Clock:
         """
         client = self._tasks.clients.client()
         now = datetime.now(UTC)
-        for queue in self._tasks.queues:
-            for message in _peek(client, queue):
-                if message.leased_until > now:
-                    client.set_vt(queue, message.message_id, max(message.leased_until - time, now))
+        for message in _peek(self._tasks):
+            if message.leased_until > now:
+                client.set_vt(message.queue, message.message_id, max(message.leased_until - time, now))
         until = self._now + time
         for name, each in named(self._tasks).items():
             times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
@@ -213,11 +212,13 @@ async def _closing(tasks: Tasks, work: Awaitable[R]) -> R:
         await tasks.close_async()
 
 
-def _peek(client: Client, queue: str) -> Iterator[Message]:
-    after = 0
-    while page := client.peek(queue, PAGE, after=after):
-        yield from page
-        after = page[-1].message_id
+def _peek(tasks: Tasks) -> Iterator[Message]:
+    client = tasks.clients.client()
+    for queue in tasks.queues:
+        after = 0
+        while page := client.peek(queue, PAGE, after=after):
+            yield from page
+            after = page[-1].message_id
 
 
 class _Session:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from tests.client.sessions_async import IN_AUTOCOMMIT, SESSIONS, AsyncOpener
 
@@ -88,9 +90,6 @@ async def test_errors_on_a_session_are_typed(database: str, opener: AsyncOpener,
         async with opener(database) as session:
             await AsyncClient(connection=session).send("nothing", 1)
     assert (caught.value.queue, caught.value.sqlstate) == ("nothing", "42P01")
-    with pytest.raises(errors.NotPermittedError, match="begins no transaction"):
-        async with opener(database) as session:
-            await AsyncClient(connection=session).transaction().__aenter__()
     with pytest.raises(errors.NotPermittedError, match="install"):
         async with opener(database) as session:
             await AsyncClient(connection=session).install()
@@ -105,6 +104,33 @@ async def test_session_on_upstream_names_what_is_missing(upstream_database: str,
             await outbox.receive("orders")
         await outbox.send("orders", 1)
         assert [message.body for message in await outbox.read("orders")] == [1]
+
+
+async def send_and_swallow(outbox: AsyncClient) -> None:
+    async with outbox.transaction() as within:
+        await within.send("orders", "lost")
+        with suppress(errors.QueueNotFoundError):
+            await within.send("nothing", 1)
+
+
+@sessions
+async def test_transaction_of_a_client_on_a_session_is_a_savepoint(
+    database: str, opener: AsyncOpener, client: AsyncClient
+) -> None:
+    async with opener(database) as session:
+        outbox = AsyncClient(connection=session)
+        for queue in ("orders", "nothing"):
+            await outbox.send("orders", "before")
+            with suppress(errors.QueueNotFoundError):
+                async with outbox.transaction() as within:
+                    await within.send("orders", queue)
+                    async with within.transaction() as inner:
+                        await inner.send(queue, "inner")
+        with pytest.raises(errors.TransactionAbortedError):
+            await send_and_swallow(outbox)
+        assert await length(client) == 0
+    sent = [message.body for message in await client.peek("orders")]
+    assert sent == ["before", "orders", "inner", "before"]
 
 
 # Only the server notices half of a character, in the second of two calls.
@@ -122,5 +148,15 @@ async def test_batch_in_autocommit_is_sent_whole_or_not_at_all(
         assert await length(client) == 0
         await outbox.send_batch("orders", range(1_500))
         assert await length(client) == 1_500
+        with suppress(ZeroDivisionError):
+            async with outbox.transaction() as within:
+                async with within.transaction() as inner:
+                    await inner.send("orders", "rolled back")
+                raise ZeroDivisionError
+        with pytest.raises(errors.TransactionAbortedError):
+            await send_and_swallow(outbox)
+        async with outbox.transaction() as within:
+            await within.send("orders", "committed")
+        assert await length(client) == 1_501
         first, second = await outbox.receive("orders"), await outbox.receive("orders")
         assert {settled.outcome for settled in await outbox.ack([*first, *second])} == {"acked"}

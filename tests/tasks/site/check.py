@@ -22,7 +22,31 @@ BACKEND = {
 }
 settings.configure(
     USE_TZ=True,
-    INSTALLED_APPS=["spanmq.django", "shop"],
+    SECRET_KEY="-",
+    ROOT_URLCONF="shop.urls",
+    INSTALLED_APPS=[
+        *(f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")),
+        "spanmq.django",
+        "shop",
+    ],
+    MIDDLEWARE=[
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    TEMPLATES=[
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            },
+        }
+    ],
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.postgresql",
@@ -77,6 +101,21 @@ def check_transactions() -> None:
     assert shipped() == [2]
 
 
+def check_batches() -> None:
+    batch = tasks.batch([ship.call(4), ship.call(5)], then=ship.call(6))
+    with transaction.atomic():
+        batch.send()
+        transaction.set_rollback(True)
+    assert bodies() == []
+    batch.send()  # in autocommit
+    with transaction.atomic():
+        batch.send()
+    assert drain(tasks) == 6
+    assert shipped() == [2, 4, 4, 5, 5, 6, 6]
+    with connection.cursor() as cursor:
+        cursor.execute("delete from shipped where number > 2")
+
+
 def check_worker() -> None:
     ship.send(3)
     end.send()
@@ -98,8 +137,56 @@ def check_backend() -> None:
     assert [(each.status.name, each.id) for each in ended] == [("SUCCESSFUL", result.id)]
 
 
+def check_admin() -> None:
+    from django.contrib.auth.models import User
+    from django.test import Client as Browser
+
+    browser = Browser(headers={"host": "localhost"})
+    browser.force_login(User.objects.create_superuser("ada"))
+    client = Client(connection=connection)
+    client.schedules.create("nightly", "orders", "0 3 * * *", {"kind": "report"})
+    client.send("orders", {"task": "ship", "args": {"number": "first"}})
+    client.reject(client.receive("orders"), "no such number", category="BUSINESS")
+
+    def page(path: str) -> str:
+        response = browser.get(f"/admin/spanmq/{path}")
+        assert response.status_code == 200, (path, response.status_code)
+        return str(response.content.decode())
+
+    assert "1 queue" in page("queue/")
+    assert "In flight:" in page("queue/orders/change/")
+    assert "no such number" in page("deadletter/?q=number&category=BUSINESS&queue=orders&o=-5")
+    assert "no such number" not in page("deadletter/?q=colour")
+    assert "0 3 * * *" in page("schedule/?queue=orders")
+    with connection.cursor() as cursor:
+        cursor.execute("select dead_letter_id from spanmq.dead_letters()")
+        letter = f"deadletter/{cursor.fetchone()[0]}"
+        assert "first" in page(f"{letter}/change/")
+        for path in ("queue/add/", f"{letter}/delete/"):
+            assert browser.get(f"/admin/spanmq/{path}").status_code == 403, path
+        assert browser.post(f"/admin/spanmq/{letter}/change/", {"error": ""}).status_code == 403
+        # Its rows are those that the role of the connection may see.
+        with transaction.atomic():
+            cursor.execute("create role spanmq_visitor")
+            cursor.execute("grant select, update on all tables in schema public to spanmq_visitor")
+            cursor.execute("set local role spanmq_visitor")
+            assert "0 queues" in page("queue/")
+            assert "0 dead letters" in page("deadletter/")
+            cursor.execute("reset role")
+            client.grants.create("spanmq_visitor", "orders", "look")
+            cursor.execute("set local role spanmq_visitor")
+            assert "1 queue" in page("queue/")
+            assert "1 dead letter" in page("deadletter/")
+            transaction.set_rollback(True)
+    client.schedules.delete("nightly")
+    output = StringIO()
+    call_command("dumpdata", "spanmq", all=True, stdout=output)
+    assert output.getvalue().strip() == "[]"
+    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+
+
 call_command("migrate", verbosity=0)
-checks = [check_migrations, check_transactions, check_worker]
+checks = [check_migrations, check_transactions, check_batches, check_worker, check_admin]
 if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:

@@ -30,7 +30,7 @@ from spanmq.client._async.maintenance import AsyncMaintenance
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults, await_settled
 from spanmq.client._async.schedules import AsyncSchedules
-from spanmq.client._async.session import adapt_async
+from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
@@ -120,7 +120,7 @@ class AsyncClient:
                 self._listener = AsyncListener(self._pool_link.dedicated)
                 self._settle_listener = AsyncListener(self._pool_link.dedicated, await_settled)
             self._link = self._pool_link
-        elif isinstance(connection, AsyncConnectionLink):
+        elif isinstance(connection, AsyncConnectionLink | AsyncSessionLink):
             self._link = connection
         elif isinstance(connection, AsyncConnection):
             self._link = AsyncConnectionLink(connection)

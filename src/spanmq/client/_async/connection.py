@@ -47,7 +47,7 @@ class AsyncLink(Protocol):
     async def flavour(self) -> Flavour:
         """Look at what the database holds."""
 
-    def transaction(self) -> AbstractAsyncContextManager[AsyncConnectionLink]:
+    def transaction(self) -> AbstractAsyncContextManager[AsyncLink]:
         """Run calls in one transaction, or under one savepoint of the caller's."""
 
     async def address(self) -> str:

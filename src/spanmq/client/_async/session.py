@@ -1,24 +1,22 @@
 """Calls inside a transaction of another library.
 
-Sent messages become visible when that transaction commits, and never if it does not. Nothing here begins,
-commits or rolls back a transaction, except on a session in autocommit: there a batch of several calls is a
-transaction.
+Sent messages become visible when that transaction commits, and never if it does not. Nothing here begins or
+commits one, except on a session in autocommit, where several calls that belong together are a transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, NoReturn
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, Final
 
 from spanmq.client.call import PROBE, Call, Result, missing
 from spanmq.client.drivers import AsyncDriver, driver_of_async, flavour_of, raise_typed, refused, rows_of
-from spanmq.errors import SpanmqError
 from spanmq.model import Flavour
 
-_BEGIN: Final = "begin"
-_COMMIT: Final = "commit"
-_ROLLBACK: Final = "rollback"
+# Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
+_SAVEPOINTS: Final = count(1)
 
 
 class AsyncSessionLink:
@@ -28,6 +26,7 @@ class AsyncSessionLink:
         self.connection = session
         self._driver = driver
         self._is_spanmq = False
+        self._has_begun = False
 
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
@@ -42,23 +41,10 @@ class AsyncSessionLink:
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
-        try:
-            alone = len(made) > 1 and await self._driver.is_autocommit()
-        except Exception as error:  # noqa: BLE001, every driver has its own
-            raise_typed(error, made[0])
-        if not alone:
-            return [result for call in made for result in await self.run(call)]
-        try:
-            await self._driver.execute(_BEGIN)
-            results = [result for call in made for result in await self.run(call)]
-            await self._driver.execute(_COMMIT)
-        except BaseException as error:
-            with suppress(Exception):  # the first error is the one to tell
-                await self._driver.execute(_ROLLBACK)
-            if isinstance(error, SpanmqError) or not isinstance(error, Exception):
-                raise
-            raise_typed(error)
-        return results
+        if len(made) > 1 and await self._is_autocommit():
+            async with self.transaction():
+                return [result for call in made for result in await self.run(call)]
+        return [result for call in made for result in await self.run(call)]
 
     async def flavour(self) -> Flavour:
         """Look at what the database holds."""
@@ -73,9 +59,41 @@ class AsyncSessionLink:
         self._is_spanmq = found == "spanmq"
         return found
 
-    def transaction(self) -> AbstractAsyncContextManager[NoReturn]:
-        """Refuse: the transaction is the session's."""
-        raise refused("begins no transaction")
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSessionLink]:
+        """Set a savepoint; on a session in autocommit, begin and commit a transaction."""
+        begins = await self._is_autocommit()
+        savepoint = f"savepoint spanmq_{next(_SAVEPOINTS)}"
+        try:
+            if begins:
+                self._has_begun = True
+                await self._execute("begin")
+            await self._execute(savepoint)
+            yield self
+            # In a transaction that has failed this is an error; a commit would be a silent rollback.
+            await self._execute(f"release {savepoint}")
+            if begins:
+                await self._execute("commit")
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to raise
+                await self._driver.execute("rollback" if begins else f"rollback to {savepoint}")
+            raise
+        finally:
+            if begins:
+                self._has_begun = False
+
+    async def _is_autocommit(self) -> bool:
+        try:
+            # After a `begin` some drivers do not know that there is a transaction.
+            return not self._has_begun and await self._driver.is_autocommit()
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
+
+    async def _execute(self, statement: str) -> None:
+        try:
+            await self._driver.execute(statement)
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
 
     async def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""

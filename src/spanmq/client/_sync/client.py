@@ -32,7 +32,7 @@ from spanmq.client._sync.maintenance import Maintenance
 from spanmq.client._sync.queues import Queues
 from spanmq.client._sync.results import Results, await_settled
 from spanmq.client._sync.schedules import Schedules
-from spanmq.client._sync.session import adapt
+from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
@@ -122,7 +122,7 @@ class Client:
                 self._listener = Listener(self._pool_link.dedicated)
                 self._settle_listener = Listener(self._pool_link.dedicated, await_settled)
             self._link = self._pool_link
-        elif isinstance(connection, ConnectionLink):
+        elif isinstance(connection, ConnectionLink | SessionLink):
             self._link = connection
         elif isinstance(connection, Connection):
             self._link = ConnectionLink(connection)

@@ -49,7 +49,7 @@ class Link(Protocol):
     def flavour(self) -> Flavour:
         """Look at what the database holds."""
 
-    def transaction(self) -> AbstractContextManager[ConnectionLink]:
+    def transaction(self) -> AbstractContextManager[Link]:
         """Run calls in one transaction, or under one savepoint of the caller's."""
 
     def address(self) -> str:

@@ -2,25 +2,23 @@
 
 """Calls inside a transaction of another library.
 
-Sent messages become visible when that transaction commits, and never if it does not. Nothing here begins,
-commits or rolls back a transaction, except on a session in autocommit: there a batch of several calls is a
-transaction.
+Sent messages become visible when that transaction commits, and never if it does not. Nothing here begins or
+commits one, except on a session in autocommit, where several calls that belong together are a transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, NoReturn
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Final
 
 from spanmq.client.call import PROBE, Call, Result, missing
 from spanmq.client.drivers import Driver, driver_of, flavour_of, raise_typed, refused, rows_of
-from spanmq.errors import SpanmqError
 from spanmq.model import Flavour
 
-_BEGIN: Final = "begin"
-_COMMIT: Final = "commit"
-_ROLLBACK: Final = "rollback"
+# Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
+_SAVEPOINTS: Final = count(1)
 
 
 class SessionLink:
@@ -30,6 +28,7 @@ class SessionLink:
         self.connection = session
         self._driver = driver
         self._is_spanmq = False
+        self._has_begun = False
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
@@ -44,23 +43,10 @@ class SessionLink:
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
-        try:
-            alone = len(made) > 1 and self._driver.is_autocommit()
-        except Exception as error:  # noqa: BLE001, every driver has its own
-            raise_typed(error, made[0])
-        if not alone:
-            return [result for call in made for result in self.run(call)]
-        try:
-            self._driver.execute(_BEGIN)
-            results = [result for call in made for result in self.run(call)]
-            self._driver.execute(_COMMIT)
-        except BaseException as error:
-            with suppress(Exception):  # the first error is the one to tell
-                self._driver.execute(_ROLLBACK)
-            if isinstance(error, SpanmqError) or not isinstance(error, Exception):
-                raise
-            raise_typed(error)
-        return results
+        if len(made) > 1 and self._is_autocommit():
+            with self.transaction():
+                return [result for call in made for result in self.run(call)]
+        return [result for call in made for result in self.run(call)]
 
     def flavour(self) -> Flavour:
         """Look at what the database holds."""
@@ -75,9 +61,41 @@ class SessionLink:
         self._is_spanmq = found == "spanmq"
         return found
 
-    def transaction(self) -> AbstractContextManager[NoReturn]:
-        """Refuse: the transaction is the session's."""
-        raise refused("begins no transaction")
+    @contextmanager
+    def transaction(self) -> Iterator[SessionLink]:
+        """Set a savepoint; on a session in autocommit, begin and commit a transaction."""
+        begins = self._is_autocommit()
+        savepoint = f"savepoint spanmq_{next(_SAVEPOINTS)}"
+        try:
+            if begins:
+                self._has_begun = True
+                self._execute("begin")
+            self._execute(savepoint)
+            yield self
+            # In a transaction that has failed this is an error; a commit would be a silent rollback.
+            self._execute(f"release {savepoint}")
+            if begins:
+                self._execute("commit")
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to raise
+                self._driver.execute("rollback" if begins else f"rollback to {savepoint}")
+            raise
+        finally:
+            if begins:
+                self._has_begun = False
+
+    def _is_autocommit(self) -> bool:
+        try:
+            # After a `begin` some drivers do not know that there is a transaction.
+            return not self._has_begun and self._driver.is_autocommit()
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
+
+    def _execute(self, statement: str) -> None:
+        try:
+            self._driver.execute(statement)
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
 
     def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""

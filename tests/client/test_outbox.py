@@ -350,11 +350,11 @@ def test_failed_transaction_of_a_session_says_so_at_every_call(
             outbox = Client(connection=session)
             with pytest.raises(errors.QueueNotFoundError):
                 outbox.send("nothing", 1)
-            with pytest.raises(errors.TransactionAbortedError):
+            with pytest.raises(errors.InvalidTransactionError):
                 outbox.send("orders", 1)
-            with pytest.raises(errors.TransactionAbortedError):  # which looks first for what is installed
+            with pytest.raises(errors.InvalidTransactionError):  # which looks first for what is installed
                 outbox.receive("orders")
-            with pytest.raises(errors.TransactionAbortedError):
+            with pytest.raises(errors.InvalidTransactionError):
                 outbox.admin.flavour()
             raise ZeroDivisionError
 
@@ -367,9 +367,9 @@ def test_errors_on_a_session_are_typed(database: str, opener: Opener, client: Cl
     with pytest.raises(errors.QueueNotFoundError) as caught, opener(database) as session:
         Client(connection=session).send("nothing", 1)
     assert (caught.value.queue, caught.value.sqlstate) == ("nothing", "42P01")
-    with pytest.raises(errors.NotPermittedError, match="begins no transaction"), opener(database) as session:
+    with pytest.raises(errors.NotPossibleError, match="begins no transaction"), opener(database) as session:
         Client(connection=session).transaction().__enter__()
-    with pytest.raises(errors.NotPermittedError, match="install"), opener(database) as session:
+    with pytest.raises(errors.NotPossibleError, match="install"), opener(database) as session:
         Client(connection=session).install()
 
 
@@ -410,7 +410,7 @@ def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, clie
         break_network(session.connection().connection.driver_connection)
         with pytest.raises(errors.ConnectionLostError, match=r"send\(\)"):
             Client(connection=session).send("orders", 1)
-        with pytest.raises(errors.TransactionAbortedError, match="hint: Roll back"):
+        with pytest.raises(errors.InvalidTransactionError, match="hint: Roll back"):
             Client(connection=session).send("orders", 1)
         session.rollback()
     assert client.queues.metrics("orders").length == 0

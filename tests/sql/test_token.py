@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from spanmq.client import Client
 from spanmq.client._async.admin import hash_of
-from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     assert not good(client, first)
     third = client.admin.tokens.rotate("shop")
     assert [good(client, secret) for secret in (first, second, third)] == [False, False, True]
-    with pytest.raises(TokenNotFoundError, match="none"):
+    with pytest.raises(NotFoundError, match="none"):
         client.admin.tokens.rotate("none")
 
 

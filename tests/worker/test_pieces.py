@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError
+from spanmq.errors import InvalidArgumentError
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
 from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
@@ -55,7 +55,7 @@ def test_worker_needs_queues_each_once_and_a_handler() -> None:
     for queues in ([], ["orders", "orders"]):
         with pytest.raises(InvalidArgumentError, match="queues"):
             Worker(queues, ignore, dsn="")
-    with pytest.raises(InvalidHandlerError):
+    with pytest.raises(InvalidArgumentError):
         Worker("orders", "ignore", dsn="")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="DSN"):
         Worker("orders", ignore, dsn="no dsn at all")

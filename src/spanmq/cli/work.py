@@ -223,7 +223,7 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
         from spanmq.worker.condition import Condition
         from spanmq.worker.measures import Measures, served
     except ModuleNotFoundError as error:
-        raise errors.NotPermittedError(
+        raise errors.NotPossibleError(
             f"the worker's metrics need {error.name}, which is not installed",
             hint="pip install 'spanmq[metrics]'",
         ) from error

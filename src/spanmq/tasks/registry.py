@@ -15,7 +15,6 @@ from spanmq.client.call import Seconds
 from spanmq.errors import (
     ExtraNotInstalledError,
     InvalidArgumentError,
-    InvalidHandlerError,
     TaskArgumentsError,
     UnknownTaskError,
 )
@@ -127,7 +126,7 @@ class Tasks:
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
         seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
 
-        Raises InvalidHandlerError, or InvalidArgumentError for a name that is taken.
+        Raises InvalidArgumentError, also for a name that is taken.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
@@ -170,8 +169,10 @@ class Tasks:
 
         def register(task: AnyTask) -> AnyTask:
             if not isinstance(task, Task):
-                raise InvalidHandlerError(
-                    "only a task is periodic", hint="Write @tasks.task below @tasks.periodic."
+                raise InvalidArgumentError(
+                    "only a task is periodic",
+                    hint="Write @tasks.task below @tasks.periodic.",
+                    code="invalid_handler",
                 )
             self.periodic_tasks.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
             return task
@@ -181,7 +182,9 @@ class Tasks:
     def on_handle(self, middleware: Middleware) -> Middleware:
         """Register an `async def (message, call_next)` around every task; the first one is the outermost."""
         if not inspect.iscoroutinefunction(middleware):
-            raise InvalidHandlerError(f"{middleware!r} must be an async function (message, call_next)")
+            raise InvalidArgumentError(
+                f"{middleware!r} must be an async function (message, call_next)", code="invalid_handler"
+            )
         self.handle_middleware.append(middleware)
         return middleware
 
@@ -307,7 +310,7 @@ class Tasks:
         return running.worker_of(self, Handling(self), settings)
 
     def check(self) -> None:
-        """Raise InvalidHandlerError for a task whose signature can't be read."""
+        """Raise InvalidArgumentError for a task whose signature can't be read."""
         for task in self._tasks.values():
             task.arguments.check()
 

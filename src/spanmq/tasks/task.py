@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 
 from spanmq.client.call import Delay, Seconds
 from spanmq.codec.body import RawJson
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError, TaskFailedError
+from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.retry import Retry
@@ -162,7 +162,9 @@ class Task(Generic[P, R]):
         store_result: bool | Seconds,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InvalidHandlerError(f"task {name!r} is a generator: nothing would run it")
+            raise InvalidArgumentError(
+                f"task {name!r} is a generator: nothing would run it", code="invalid_handler"
+            )
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
             raise InvalidArgumentError(f"timeout must be seconds, more than 0, or None, got {timeout!r}")
         if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):

@@ -36,7 +36,7 @@ class Worker:
     Reject and docs/guides/worker.md. Of a sharded queue it receives from all shards, those that are added later
     too, or from `shards`. The keyword arguments are the fields of Settings.
 
-    Raises InvalidArgumentError, and InvalidHandlerError for what is no handler.
+    Raises InvalidArgumentError, also for what is not a handler.
     """
 
     def __init__(

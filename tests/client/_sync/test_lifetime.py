@@ -17,7 +17,7 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
 from spanmq.client.concurrency import Event
-from spanmq.errors import NotPermittedError
+from spanmq.errors import NotPossibleError
 
 
 def test_client_of_a_transaction_ends_with_it(client: Client) -> None:
@@ -32,9 +32,9 @@ def test_client_of_a_transaction_ends_with_it(client: Client) -> None:
             lambda: transaction.transaction().__enter__(),
         ]
         for call in calls:
-            with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+            with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
                 call()
-        with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+        with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
             _ = transaction.connection
     assert (client.queues.metrics("orders")).length == 1
 

@@ -80,7 +80,7 @@ def test_what_means_nothing_is_refused(client: Client, options: dict[str, object
 
 
 def test_unknown_schedule_is_said(client: Client) -> None:
-    with pytest.raises(errors.ScheduleNotFoundError):
+    with pytest.raises(errors.NotFoundError):
         client.schedules.pause("nothing")
     assert client.schedules.delete("nothing") is False
 

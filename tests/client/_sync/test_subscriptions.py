@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from spanmq.client import Client
-from spanmq.errors import QueueBusyError, SubscriptionError
+from spanmq.errors import NotPossibleError, QueueBusyError
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_subscription_gets_what_the_queue_gets(client: Client) -> None:
         lambda: client.subscriptions.create("more", "all"),
         lambda: client.queues.drop("orders"),
     ):
-        with pytest.raises(SubscriptionError):
+        with pytest.raises(NotPossibleError):
             refused()
     assert client.queues.drop("all")
     assert [each.subscription for each in client.subscriptions.list()] == ["later"]

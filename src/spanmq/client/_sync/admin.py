@@ -35,7 +35,7 @@ from spanmq.client.call import (
 )
 from spanmq.client.calls import Held
 from spanmq.codec.body import Codec
-from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -152,7 +152,7 @@ class Tokens:
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
         """Replace the secret of a token; the one before is valid for `overlap` seconds more.
 
-        Raises TokenNotFoundError if there is no token of this name.
+        Raises NotFoundError if there is no token of this name.
         """
         secret = _new_secret()
         arguments = (
@@ -161,7 +161,7 @@ class Tokens:
             argument.seconds("overlap", overlap),
         )
         if not self._link.run(Call("rotate_token", arguments, flag, native=True)):
-            raise TokenNotFoundError(f"there is no token {name!r}")
+            raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:

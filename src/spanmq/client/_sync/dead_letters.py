@@ -82,7 +82,7 @@ class DeadLetters:
     ) -> int:
         """Redrive one dead letter, with another body or headers if they are passed; return its id.
 
-        Raises DeadLetterNotFoundError if no dead letter of this id waits.
+        Raises NotFoundError if no dead letter of this id waits.
         """
         encode = self._codec.of(queue).encode
         arguments = (

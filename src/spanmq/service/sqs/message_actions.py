@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from spanmq.errors import (
     InvalidArgumentError,
     MissingPrivilegeError,
-    NotPermittedError,
+    NotPossibleError,
     QueueFullError,
     QueueNotFoundError,
     SpanmqError,
-    SubscriptionError,
 )
 from spanmq.model import Leased, Message
 from spanmq.service import receipt
@@ -59,10 +58,10 @@ HIDDEN_MAX: Final = 43_200
 # Why messages may stay in their queue although they were received too often.
 UNMOVABLE: Final = (
     MissingPrivilegeError,
-    NotPermittedError,
+    NotPossibleError,
     QueueFullError,
     QueueNotFoundError,
-    SubscriptionError,
+    NotPossibleError,
 )
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 

@@ -12,7 +12,7 @@ from spanmq.tasks import periodic
 from spanmq.tasks.handling import Handling
 from spanmq.worker import Worker, log
 from spanmq.worker.event import Event, WorkerStarted
-from spanmq.worker.loop import new_event_loop
+from spanmq.worker.runtime import new_event_loop
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks

@@ -40,7 +40,7 @@ from spanmq.service.sqs.message import (
 from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value
 from spanmq.service.sqs.store import SqsOrigin
-from spanmq.service.tracing import in_own_trace
+from spanmq.service.waiting import in_own_trace
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient

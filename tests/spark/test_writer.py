@@ -104,7 +104,7 @@ def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"create role {name} login".encode())
         try:
-            client.grants.create(name, "orders", "send")
+            client.admin.grants.create(name, "orders", "send")
             asked = read_options({"dsn": make_conninfo(database, user=name), "queue": "ORDERS"})
             assert for_queue(asked).queue == "orders"
         finally:

@@ -71,7 +71,7 @@ def test_without_an_archive_all_else_goes_on(connection: Connection[Any]) -> Non
     assert one(connection, "select pgmq.send('jobs', '2')") == 2
     assert sqlstate_of(connection, "select pgmq.archive('jobs', 2)") == "42P01"
     assert sqlstate_of(connection, "select spanmq.peek_archive('jobs')") == "42P01"
-    for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
+    for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "state('jobs', 1)"):
         connection.execute(f"select {qualified(call)}".encode())
     connection.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
     connection.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
@@ -89,4 +89,4 @@ def test_renamed_archive_is_not_pruned(connection: Connection[Any]) -> None:
     connection.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
     connection.execute("select pgmq.archive('jobs', 3)")
     assert one(connection, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
-    assert one(connection, "select spanmq.status('jobs', 3)") == "completed"
+    assert one(connection, "select spanmq.state('jobs', 3)") == "completed"

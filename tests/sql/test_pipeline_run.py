@@ -59,9 +59,9 @@ def test_run_that_is_not_heard_of_is_lost(client: Client, connection: Connection
 
 def test_pages_go_from_the_newest_on(client: Client) -> None:
     ids = [client.admin.pipeline_runs.begin("export", "orders") for _ in range(5)]
-    first = client.admin.pipeline_runs.list(quantity=2)
+    first = client.admin.pipeline_runs.list(limit=2)
     assert [run.run_id for run in first] == ids[:-3:-1]
-    second = client.admin.pipeline_runs.list("orders", before=first[-1].run_id, quantity=2)
+    second = client.admin.pipeline_runs.list("orders", before=first[-1].run_id, limit=2)
     assert [run.run_id for run in second] == ids[2:0:-1]
 
 
@@ -73,7 +73,7 @@ def test_thousand_runs_of_a_queue_are_kept(client: Client, connection: Connectio
         "select 'export', queue_id, current_user from spanmq_core.queue, generate_series(1, 1005)"
     )
     newest = client.admin.pipeline_runs.begin("export", "orders")
-    kept = client.admin.pipeline_runs.list("orders", quantity=5_000)
+    kept = client.admin.pipeline_runs.list("orders", limit=5_000)
     assert len(kept) == 1_000
     assert kept[0].run_id == newest
     assert client.admin.pipeline_runs.list(before=kept[-1].run_id)[0].run_id == other
@@ -87,7 +87,7 @@ def test_name_that_is_none_is_refused(client: Client, job: str) -> None:
 
 def test_bad_quantity_and_unknown_queue_are_refused(client: Client, connection: Connection[Any]) -> None:
     with pytest.raises(InvalidArgumentError), connection.transaction():
-        client.admin.pipeline_runs.list(quantity=0)
+        client.admin.pipeline_runs.list(limit=0)
     with pytest.raises(QueueNotFoundError), connection.transaction():
         client.admin.pipeline_runs.begin("export", "none")
     with pytest.raises(QueueNotFoundError), connection.transaction():

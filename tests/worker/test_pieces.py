@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -17,7 +18,7 @@ from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
-from spanmq.worker.setting import Settings
+from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
 
 
 def ignore(message: Any) -> None: ...
@@ -59,6 +60,12 @@ def test_worker_needs_queues_each_once_and_a_handler() -> None:
         Worker("orders", "ignore", dsn="")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="DSN"):
         Worker("orders", ignore, dsn="no dsn at all")
+
+
+def test_keyword_arguments_of_a_worker_are_its_settings() -> None:
+    assert get_type_hints(WorkerSettings) == get_type_hints(Settings)
+    parameters = inspect.signature(Worker).parameters.keys() - {"queues", "handler", "settings"}
+    assert WorkerOptions.__annotations__.keys() - WorkerSettings.__annotations__.keys() == parameters
 
 
 def test_defaults_make_sense() -> None:

@@ -23,7 +23,7 @@ UsageError: Final[Any] = typer.BadParameter.__base__
 # Where the error's own hint speaks of SQL or Python, or where there is none.
 HINTS: Final = {
     "dead_letter_not_found": (
-        "spanmq dead-letter list shows the existing ones, spanmq message status the state of a message."
+        "spanmq dead-letter list shows the existing ones, spanmq message state the state of a message."
     ),
     "schedule_not_found": "spanmq schedule list shows the existing ones.",
     "token_not_found": "spanmq token list shows the existing ones.",

@@ -46,7 +46,7 @@ async def tasks(visit: Visit) -> Response:
 async def batches(visit: Visit) -> Response:
     """Show the batches that send into queues that the visitor may look at, the newest first."""
     before = visit.number("before", 0) or None
-    read = await visit.behind.client.batches.list(before=before, quantity=READ)
+    read = await visit.behind.client.batches.list(before=before, limit=READ)
     shown, last = _page(visit, read)
     last_id = last.batch_id if last else None
     return show(visit, "batches.html", before=before, batches=shown, last=last_id)
@@ -64,7 +64,7 @@ async def pipeline_runs_of_queue(visit: Visit) -> Response:
 
 async def _runs(visit: Visit, queue: str | None) -> Response:
     before = visit.number("before", 0) or None
-    read = await visit.behind.client.admin.pipeline_runs.list(queue, before=before, quantity=READ)
+    read = await visit.behind.client.admin.pipeline_runs.list(queue, before=before, limit=READ)
     shown, last = _page(visit, read)
     last_id = last.run_id if last else None
     return show(visit, "pipeline_runs.html", queue=queue, before=before, runs=shown, last=last_id)

@@ -59,7 +59,7 @@ class Patterns:
         async with self._turn(caller):
             for pattern in tried:
                 async with self._limited("the pattern") as client:
-                    await client.dead_letters.list(error=pattern, quantity=0)
+                    await client.dead_letters.list(error=pattern, limit=0)
             yield self._client
 
     @asynccontextmanager

@@ -58,7 +58,7 @@ class Waiting:
         self._client = client
         self._first = first
         self._longest = longest
-        self._ahead = Ahead(client.admin.look_ahead)
+        self._ahead = Ahead(client.inspect.look_ahead)
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
@@ -25,7 +25,7 @@ from spanmq.tasks.periodic import Periodic
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import Clients, send, send_async, send_batch, send_batch_async
 from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
-from spanmq.worker import Worker
+from spanmq.worker import Worker, WorkerOptions
 from spanmq.worker.handler import Handler
 
 Sends = Callable[[list[Call]], Any]
@@ -305,9 +305,9 @@ class Tasks:
 
     # Running.
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
-        return running.worker_of(self, Handling(self), settings)
+        return running.worker_of(self, Handling(self), queues, settings)
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a task whose signature can't be read."""
@@ -352,9 +352,9 @@ class Tasks:
             kind_of=lambda message: getattr(task_of(message), "name", None),
         )
 
-    def run(self, **settings: Any) -> None:
+    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
-        running.run(self, settings)
+        running.run(self, queues, settings)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -362,6 +362,8 @@ class Tasks:
         async with self.running():
             yield
 
-    def running(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
+    def running(
+        self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
+    ) -> AbstractAsyncContextManager[Worker]:
         """Have a worker at work while a block of async code runs."""
-        return running.working(self, settings)
+        return running.working(self, queues, settings)

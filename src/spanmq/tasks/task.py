@@ -65,7 +65,7 @@ class Sent:
         client = self._tasks.clients.client()
         if client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
-        if client.inspect.status(self.queue, self.message_id) == "dead":
+        if client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(client.inspect.failures(self.queue, self.message_id))
         return client.results.get(self.queue, self.message_id).get(self.message_id)
 
@@ -74,7 +74,7 @@ class Sent:
         client = self._tasks.clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
-        if await client.inspect.status(self.queue, self.message_id) == "dead":
+        if await client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(await client.inspect.failures(self.queue, self.message_id))
         return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
 

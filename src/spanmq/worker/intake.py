@@ -214,7 +214,7 @@ class Intake:
         """Ask when something falls due, before the look that would find what does so meanwhile."""
         if not is_asked:
             return Due()
-        [seconds] = await self._session.run(lambda client: client.admin.look_ahead([self.queue]))
+        [seconds] = await self._session.run(lambda client: client.inspect.look_ahead([self.queue]))
         return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from spanmq import tracing
@@ -22,7 +22,7 @@ from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import Handler, look_at
-from spanmq.worker.setting import Settings
+from spanmq.worker.setting import Settings, WorkerSettings
 from spanmq.worker.trace import HandlerTraces
 
 
@@ -47,7 +47,7 @@ class Worker:
         shards: str | Iterable[str] | None = None,
         name: str | None = None,
         observers: Iterable[Observer] = (log.write,),
-        **settings: Any,
+        **settings: Unpack[WorkerSettings],
     ) -> None:
         try:
             self.settings = Settings(**settings)

@@ -218,7 +218,7 @@ async def test_role_without_rights_is_told_which(client: AsyncClient, database: 
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         await call()
-                await client.grants.create(role, "orders", "send")
+                await client.admin.grants.create(role, "orders", "send")
                 with pytest.raises(errors.MissingPrivilegeError, match="receive"):
                     await stranger.receive("orders")
                 with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):

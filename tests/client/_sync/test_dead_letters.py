@@ -62,7 +62,7 @@ def test_filters_arrive(client: Client) -> None:
     assert found(since=now - timedelta(hours=1), until=now + timedelta(hours=1)) == [one, two]
     assert found(since=now + timedelta(hours=1)) == found(until=now - timedelta(hours=1)) == []
     assert found(payload={"n": 1}) == [two]
-    assert found(quantity=1) == [one]
+    assert found(limit=1) == [one]
     assert found(after=(client.dead_letters.list())[0].dead_letter_id) == [two]
     assert client.dead_letters.count() == [DeadLetterCount("orders", "TRANSIENT", 2)]
     planned = client.dead_letters.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
@@ -77,7 +77,7 @@ def test_filters_arrive(client: Client) -> None:
         two,
     ]
     assert len(client.dead_letters.list("orders", redriven=None)) == 2
-    assert client.dead_letters.discard("orders", redriven=None, quantity=1, dry_run=True) == 1
+    assert client.dead_letters.discard("orders", redriven=None, limit=1, dry_run=True) == 1
     assert client.dead_letters.discard("orders") == 0
     assert client.dead_letters.discard("orders", redriven=True) == 2
 
@@ -112,23 +112,30 @@ def test_what_no_server_could_understand_is_refused_here(client: Client) -> None
 
 
 def test_categories_and_their_rules(client: Client) -> None:
-    assert client.categories.classify("Connection refused") == "DEPENDENCY"
-    client.categories.set_rule("mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders")
+    assert client.dead_letters.categories.classify("Connection refused") == "DEPENDENCY"
+    client.dead_letters.categories.set_rule(
+        "mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders"
+    )
     rule = CategoryRule("mine", "BUSINESS", "boom", "^shop", 7, "orders")
-    assert (client.categories.list_rules("orders"))[0] == rule
-    assert rule not in client.categories.list_rules()
-    assert client.categories.classify("boom", error_class="shop.Error", queue="orders") == "BUSINESS"
-    assert client.categories.drop_rule("mine", queue="orders")
-    assert not client.categories.drop_rule("mine", queue="orders")
-    changed = client.categories.set_policy("BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders")
+    assert (client.dead_letters.categories.list_rules("orders"))[0] == rule
+    assert rule not in client.dead_letters.categories.list_rules()
+    assert (
+        client.dead_letters.categories.classify("boom", error_class="shop.Error", queue="orders")
+        == "BUSINESS"
+    )
+    assert client.dead_letters.categories.drop_rule("mine", queue="orders")
+    assert not client.dead_letters.categories.drop_rule("mine", queue="orders")
+    changed = client.dead_letters.categories.set_policy(
+        "BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders"
+    )
     assert (changed["retries"], changed["backoff_base"]) == (True, 2.5)
-    of_queue = {each.category: each for each in client.categories.list_policies("orders")}
+    of_queue = {each.category: each for each in client.dead_letters.categories.list_policies("orders")}
     assert of_queue["BUSINESS"] == CategoryPolicy("BUSINESS", True, None, 2.5, None, None, "orders")
-    assert not (client.categories.set_policy("BUSINESS", None, queue="orders"))["retries"]
+    assert not (client.dead_letters.categories.set_policy("BUSINESS", None, queue="orders"))["retries"]
     with pytest.raises(InvalidArgumentError):
-        client.categories.set_policy("BUSINESS", {"retries": object()})
+        client.dead_letters.categories.set_policy("BUSINESS", {"retries": object()})
     with pytest.raises(InvalidArgumentError):
-        client.categories.set_rule("bad", "BUSINESS", error="[")
+        client.dead_letters.categories.set_rule("bad", "BUSINESS", error="[")
 
 
 def test_dead_letters_come_back_over_a_session_of_ones_own(client: Client, database: str) -> None:

@@ -27,7 +27,7 @@ def test_messages_are_given_back_given_up_and_released(client: Client) -> None:
     ]
     assert client.reject([second], "bad", **reason) == [Settled(ids[1], "dead")]
     assert client.release([third, fourth]) == [Settled(each, "released") for each in ids[2:]]
-    assert [client.inspect.status("orders", each) for each in ids] == [
+    assert [client.inspect.state("orders", each) for each in ids] == [
         "failed",
         "dead",
         "pending",
@@ -92,7 +92,7 @@ def test_bad_arguments(client: Client) -> None:
     with pytest.raises(InvalidArgumentError):
         client.extend("orders", 5, 0)
     with pytest.raises(QueueNotFoundError):
-        client.inspect.status("nothing", 1)
+        client.inspect.state("nothing", 1)
 
 
 def test_upstream_has_none_of_it(upstream: Client) -> None:

@@ -218,7 +218,7 @@ def test_role_without_rights_is_told_which(client: Client, database: str) -> Non
                 for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
                     with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
                         call()
-                client.grants.create(role, "orders", "send")
+                client.admin.grants.create(role, "orders", "send")
                 with pytest.raises(errors.MissingPrivilegeError, match="receive"):
                     stranger.receive("orders")
                 with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):

@@ -1,4 +1,4 @@
-"""Categories of failures: `client.categories`."""
+"""Categories of failures: `client.dead_letters.categories`."""
 
 from __future__ import annotations
 

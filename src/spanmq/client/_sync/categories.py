@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/categories.py by tools/generate_sync.py: change that file.
 
-"""Categories of failures: `client.categories`."""
+"""Categories of failures: `client.dead_letters.categories`."""
 
 from __future__ import annotations
 

@@ -120,23 +120,22 @@ def errors_page() -> Iterator[str]:
     yield (
         "All are in `spanmq.errors` and are kinds of `SpanmqError`, which keeps the server's `sqlstate`, `detail` and\n"
         "`hint`, the `queue` and the `function` of the call, and the driver's exception as `__cause__`. *Code* is the\n"
-        "name of the error in the answers of the [service](../guides/service.md#errors) and with `--json`.\n"
+        "`code` of the error, also in the answers of the [service](../guides/service.md#errors) and with `--json`.\n"
     )
-    states: dict[type, list[str]] = {}
-    for state, kind in errors._CLASS_OF_SQLSTATE.items():
-        states.setdefault(kind, []).append(state)
-    for state, _, kind in errors._CLASS_OF_WORD:
-        if state not in states.setdefault(kind, []):
-            states[kind].append(state)
-    states[errors.ServerExhaustedError] = ["53…"]
-    states[errors.ConnectionLostError] = ["08…", "57P…"]
+    states: dict[str, set[str]] = {"server_exhausted": {"53…"}, "connection_lost": {"08…", "57P…"}}
+    found = [(state, *each) for state, each in errors._OF_SQLSTATE.items()]
+    found += [(state, kind, code) for state, _, kind, code in errors._OF_TEXT]
+    for state, kind, code in found:
+        states.setdefault(code or errors.code_of(kind), set()).add(state)
     yield "| error | SQLSTATE | code | meaning |\n|---|---|---|---|"
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, errors.SpanmqError):
             base = kind.__mro__[1].__name__ if kind.__mro__[1] not in (errors.SpanmqError, Exception) else ""
             meaning = summary(kind) + (f" A kind of `{base}`." if base else "")
-            shown = ", ".join(sorted(states.get(kind, []), key=lambda state: (state[:2] != "MQ", state)))
-            yield f"| `{kind.__name__}` | {shown} | `{errors.code_of(kind)}` | {meaning} |"
+            others = {code: escape(said) + "." for code, said in vars(kind).get("codes", {}).items()}
+            for code, said in ({errors.code_of(kind): meaning} | others).items():
+                shown = ", ".join(sorted(states.get(code, ()), key=lambda state: (state[:2] != "MQ", state)))
+                yield f"| `{kind.__name__}` | {shown} | `{code}` | {said[0].upper() + said[1:]} |"
 
 
 def events_page() -> Iterator[str]:

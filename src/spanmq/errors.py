@@ -1,21 +1,24 @@
 """Every error that spanmq raises, and what the server's SQLSTATEs become.
 
-A class per thing that a caller can act on. The server's own text is kept, its hint follows on a line of its
-own, and the driver's exception stays reachable as `__cause__`.
+A class for each way in which a caller handles an error; `code` says which error it is. The server's own text
+is kept, its hint follows on a line of its own, and the driver's exception is reachable as `__cause__`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import ClassVar, Final
 
 
 class SpanmqError(Exception):
     """The base of all of them.
 
-    `queue` and `function` are what the call was about, `sqlstate`, `detail` and `hint` what the server said;
-    each is None where it does not apply.
+    `code` is the name of the error in JSON: the name of the class in lower case, or one of `codes`. `queue` and
+    `function` are what the call was about, `sqlstate`, `detail` and `hint` what the server said; each is None
+    where it does not apply.
     """
+
+    codes: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
@@ -26,8 +29,10 @@ class SpanmqError(Exception):
         sqlstate: str | None = None,
         queue: str | None = None,
         function: str | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.code = code or code_of(type(self))
         self.message = message
         self.hint = hint
         self.detail = detail
@@ -49,27 +54,15 @@ class SpanmqError(Exception):
 
 
 class InvalidArgumentError(SpanmqError, ValueError):
-    """A quantity, delay, lease, header or list that no call can mean; nothing was changed."""
+    """A value that is not valid; nothing was changed."""
 
-
-class InvalidSettingError(InvalidArgumentError):
-    """A setting of a policy that does not exist, or whose value is out of range; nothing was changed."""
-
-
-class InvalidQueueNameError(InvalidArgumentError):
-    """A name that PGMQ's rules refuse, or that is empty or over-long; `queue` is the name."""
-
-
-class InvalidTopicError(InvalidArgumentError):
-    """A topic pattern or routing key outside the rules."""
-
-
-class DeadLetterNotFoundError(SpanmqError):
-    """No pending dead letter has this id: it was redriven or purged, or never existed."""
-
-
-class SubscriptionError(SpanmqError):
-    """Not possible for a subscription, or for a queue that has some; nothing was changed."""
+    codes: ClassVar[dict[str, str]] = {
+        "invalid_queue_name": "a name that PGMQ's rules refuse, or that is empty or too long: `queue`",
+        "invalid_setting": "a setting of a policy, or of Django's, that does not exist or is out of range",
+        "invalid_topic": "a topic pattern or routing key outside the rules",
+        "invalid_pattern": "not a regular expression, or one that takes the server too long or too much memory",
+        "invalid_handler": "a worker's handler that can't be imported or called, or takes other arguments",
+    }
 
 
 class QueueBusyError(SpanmqError):
@@ -82,10 +75,6 @@ class QueueFullError(SpanmqError):
 
 class DedupIdReusedError(SpanmqError):
     """The dedup_id stands for something that was sent with another fingerprint; nothing was sent."""
-
-
-class InvalidPatternError(InvalidArgumentError):
-    """A pattern that is not a regular expression, or that takes the server too long or too much memory."""
 
 
 class InvalidBodyError(InvalidArgumentError):
@@ -108,10 +97,6 @@ class TaskFailedError(SpanmqError):
     """The message of a task that was waited for is a dead letter."""
 
 
-class InvalidHandlerError(InvalidArgumentError):
-    """A worker's handler that can't be imported, or called, or takes other arguments."""
-
-
 class TaskArgumentsError(InvalidArgumentError):
     """Arguments that do not fit a task's signature: nothing was sent, or the message is a dead letter."""
 
@@ -120,16 +105,30 @@ class UnknownTaskError(SpanmqError):
     """A message names a task that this worker does not have; another version of the program may."""
 
 
-class QueueNotFoundError(SpanmqError):
-    """No queue of this name; `queue` is the name."""
+class NotFoundError(SpanmqError):
+    """What was named does not exist."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "dead_letter_not_found": "the dead letter was redriven or purged, or never existed",
+        "schedule_not_found": "no schedule has this name",
+        "token_not_found": "no token has this name",
+    }
 
 
-class ScheduleNotFoundError(SpanmqError):
-    """No schedule of this name."""
+class QueueNotFoundError(NotFoundError):
+    """No queue has this name; `queue` is the name."""
 
 
-class TokenNotFoundError(SpanmqError):
-    """No token of this name."""
+class NotPossibleError(SpanmqError):
+    """Not possible here or in the present state, which must be changed first; nothing was changed."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "subscription": "a subscription, or a queue that has some, can't do this",
+        "write_closed": "a bulk write was abandoned before it was published",
+        "upstream_pgmq": "the database holds upstream PGMQ, where spanmq was to be installed",
+        "adoption_refused": "PGMQ can't be taken over; `detail` names every obstacle",
+        "service_not_available": "the address of the HTTP service is in use, or can't be listened on",
+    }
 
 
 class ExtraNotInstalledError(SpanmqError):
@@ -140,10 +139,6 @@ class ExtraNotInstalledError(SpanmqError):
     ) -> None:
         super().__init__(message, hint=hint or f"pip install 'spanmq[{extra}]'", **about)
         self.extra = extra
-
-
-class NotPermittedError(SpanmqError):
-    """Not supported in this place, for example a write to a view that can't honour it."""
 
 
 # The state of the database.
@@ -172,7 +167,17 @@ class NotSupportedByUpstreamError(SpanmqError):
 
 
 class SchemaVersionError(SpanmqError):
-    """The schema in the database is too old or too new for what was asked."""
+    """The schema in the database, or the server, is of another version than this needs; nothing was changed."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "schema_newer": "the database was installed by a newer version of spanmq",
+        "schema_changed": "a migration was edited after it was applied",
+        "server_too_old": "the server is older than the oldest version that spanmq runs on",
+    }
+
+
+class DataLossError(SpanmqError):
+    """Uninstalling would drop messages or something of your own; `detail` names them."""
 
 
 class MissingPrivilegeError(SpanmqError):
@@ -194,24 +199,21 @@ class TransactionConflictError(SpanmqError):
     """A serialization failure or a deadlock: nothing was changed, the whole transaction may run again."""
 
 
-class TransactionAbortedError(SpanmqError):
-    """The transaction had already failed; roll it back (or to a savepoint) first."""
+class InvalidTransactionError(SpanmqError):
+    """The caller's transaction can't be used: end it first."""
 
-
-class IsolationLevelError(SpanmqError):
-    """The call needs READ COMMITTED."""
-
-
-class WriteClosedError(SpanmqError):
-    """A bulk write was abandoned before it was published; nothing of it was sent."""
-
-
-class ReceiverSupersededError(SpanmqError):
-    """The receiver of this stream was released, adopted, or opened by another driver."""
+    codes: ClassVar[dict[str, str]] = {
+        "transaction_aborted": "it has failed already; roll it back, or to a savepoint",
+        "isolation_level": "the call needs READ COMMITTED",
+    }
 
 
 class ReceiverInUseError(SpanmqError):
     """A receiver's label is bound to another checkpoint."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "receiver_superseded": "the receiver was released, adopted, or opened by another driver"
+    }
 
 
 class MessagesLostError(SpanmqError):
@@ -243,6 +245,30 @@ class ServerError(SpanmqError):
     """Any other error of the server; `sqlstate` and `__cause__` say which."""
 
 
+# What runs on the queue.
+
+
+class HandlerStuckError(SpanmqError):
+    """More handlers overran and don't end than the worker has slots: the worker ends, to be restarted."""
+
+
+class PipelineError(SpanmqError):
+    """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
+
+
+class EmbeddedError(SpanmqError):
+    """There is no embedded server; nothing was changed."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "embedded_not_available": "PostgreSQL's wheel is not installed, has no such version, or does not run here",
+        "embedded_folder": "the folder can't be written or entered, or belongs to another user",
+        "embedded_folder_in_use": "a server that spanmq did not start runs on this folder's data",
+        "embedded_version": "the folder holds another major version's data",
+        "embedded_disk_full": "the server's files can't be written",
+        "embedded_start": "it did not start, or was not ready in time; the message ends with its output",
+    }
+
+
 def code_of(kind: type[SpanmqError]) -> str:
     """Return the code of a class in JSON, its name in lower case: queue_not_found."""
     if kind is SpanmqError:
@@ -250,67 +276,73 @@ def code_of(kind: type[SpanmqError]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).lower()
 
 
-_CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
-    "MQ001": InvalidQueueNameError,
-    "MQ002": InvalidArgumentError,
-    "MQ003": IsolationLevelError,
-    "MQ004": NotPermittedError,
-    "MQ005": InvalidTopicError,
-    "MQ006": SchemaVersionError,
-    "MQ007": ScheduleNotFoundError,
-    "MQ008": InvalidSettingError,
-    "MQ021": DeadLetterNotFoundError,
-    "MQ020": InvalidPatternError,
-    "MQ050": WriteClosedError,
-    "MQ051": ReceiverSupersededError,
-    "MQ052": ReceiverInUseError,
-    "MQ053": MessagesLostError,
-    "MQ030": ShardsChangedError,
-    "MQ060": SubscriptionError,
-    "MQ061": QueueBusyError,
-    "MQ062": QueueFullError,
-    "MQ063": DedupIdReusedError,
-    "22003": InvalidArgumentError,  # numeric_value_out_of_range
-    "22008": InvalidArgumentError,  # datetime_field_overflow
-    "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause
-    "22007": InvalidArgumentError,  # invalid_datetime_format
-    "22P02": InvalidArgumentError,  # invalid_text_representation
-    "22P05": InvalidBodyError,  # untranslatable_character: \u0000 in a JSON string
-    "22021": InvalidArgumentError,  # character_not_in_repertoire
-    "22015": InvalidArgumentError,  # interval_field_overflow
-    "22023": InvalidArgumentError,  # invalid_parameter_value
-    "25006": ServerReadOnlyError,
-    "25P02": TransactionAbortedError,
-    "3F000": SchemaMissingError,  # invalid_schema_name
-    "40001": TransactionConflictError,
-    "40P01": TransactionConflictError,
-    "42501": MissingPrivilegeError,
-    "55P03": StatementCancelledError,  # lock_not_available: lock_timeout
-    "57014": StatementCancelledError,  # query_canceled: statement_timeout too
+# The class and the code.
+_OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
+    "MQ001": (InvalidArgumentError, "invalid_queue_name"),
+    "MQ002": (InvalidArgumentError, None),
+    "MQ003": (InvalidTransactionError, "isolation_level"),
+    "MQ004": (NotPossibleError, None),
+    "MQ005": (InvalidArgumentError, "invalid_topic"),
+    "MQ006": (SchemaVersionError, None),
+    "MQ007": (NotFoundError, "schedule_not_found"),
+    "MQ008": (InvalidArgumentError, "invalid_setting"),
+    "MQ020": (InvalidArgumentError, "invalid_pattern"),
+    "MQ021": (NotFoundError, "dead_letter_not_found"),
+    "MQ030": (ShardsChangedError, None),
+    "MQ050": (NotPossibleError, "write_closed"),
+    "MQ051": (ReceiverInUseError, "receiver_superseded"),
+    "MQ052": (ReceiverInUseError, None),
+    "MQ053": (MessagesLostError, None),
+    "MQ060": (NotPossibleError, "subscription"),
+    "MQ061": (QueueBusyError, None),
+    "MQ062": (QueueFullError, None),
+    "MQ063": (DedupIdReusedError, None),
+    "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
+    "22007": (InvalidArgumentError, None),  # invalid_datetime_format
+    "22008": (InvalidArgumentError, None),  # datetime_field_overflow
+    "22015": (InvalidArgumentError, None),  # interval_field_overflow
+    "2201W": (InvalidArgumentError, None),  # invalid_row_count_in_limit_clause
+    "22021": (InvalidArgumentError, None),  # character_not_in_repertoire
+    "22023": (InvalidArgumentError, None),  # invalid_parameter_value
+    "22P02": (InvalidArgumentError, None),  # invalid_text_representation
+    "22P05": (InvalidBodyError, None),  # untranslatable_character: \u0000 in a JSON string
+    "25006": (ServerReadOnlyError, None),
+    "25P02": (InvalidTransactionError, "transaction_aborted"),
+    "3F000": (SchemaMissingError, None),  # invalid_schema_name
+    "40001": (TransactionConflictError, None),
+    "40P01": (TransactionConflictError, None),
+    "42501": (MissingPrivilegeError, None),
+    "55P03": (StatementCancelledError, None),  # lock_not_available: lock_timeout
+    "57014": (StatementCancelledError, None),  # query_canceled: statement_timeout too
 }
 
 # Where one SQLSTATE stands for several things. Type and relation names are the same in every language that
 # the server may speak; its sentences are not.
-_CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
-    ("22P02", r"\bjson\b", InvalidBodyError),
-    ("54001", r"", InvalidBodyError),  # the stack: of what we pass, only JSON nests
-    ("54000", r"\bjsonb\b", BodyTooLargeError),  # "total size of jsonb array elements exceeds …"
-    ("XX000", r"\balloc request size\b", BodyTooLargeError),  # over 1 GB of memory for one value
-    ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»«]*)', QueueNotFoundError),
-    ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError),
+_OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
+    ("22P02", r"\bjson\b", InvalidBodyError, None),
+    ("54001", r"", InvalidBodyError, None),  # the stack: of what we pass, only JSON nests
+    ("54000", r"\bjsonb\b", BodyTooLargeError, None),  # "total size of jsonb array elements exceeds …"
+    ("XX000", r"\balloc request size\b", BodyTooLargeError, None),  # over 1 GB of memory for one value
+    ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»«]*)', QueueNotFoundError, None),
+    ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
     # Upstream raises everything of its own as P0001.
-    ("P0001", r"^queue name (is too long|contains invalid)", InvalidQueueNameError),
-    ("P0001", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError),
-    ("P0001", r'^Queue ".*" does not have notify_insert enabled', InvalidArgumentError),
-    ("P0001", r"^(routing_key|pattern)\b", InvalidTopicError),
-    ("P0001", r"^(msgs?|headers|delay|queue_name|throttle_interval_ms|premake)\b", InvalidArgumentError),
+    ("P0001", r"^queue name (is too long|contains invalid)", InvalidArgumentError, "invalid_queue_name"),
+    ("P0001", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
+    ("P0001", r'^Queue ".*" does not have notify_insert enabled', InvalidArgumentError, None),
+    ("P0001", r"^(routing_key|pattern)\b", InvalidArgumentError, "invalid_topic"),
+    (
+        "P0001",
+        r"^(msgs?|headers|delay|queue_name|throttle_interval_ms|premake)\b",
+        InvalidArgumentError,
+        None,
+    ),
 )
 
-_HINTS: Final[dict[type[SpanmqError], str]] = {
-    SchemaMissingError: "spanmq schema install, or client.install(), puts the schema into this database.",
-    TransactionConflictError: "Roll the transaction back and run it again.",
-    TransactionAbortedError: "Roll back, then repeat what you need.",
-    ServerReadOnlyError: "Connect to the primary (target_session_attrs=read-write in the DSN).",
+_HINTS: Final[dict[str, str]] = {
+    "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
+    "transaction_conflict": "Roll the transaction back and run it again.",
+    "transaction_aborted": "Roll back, then repeat what you need.",
+    "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
 }
 
 
@@ -324,22 +356,23 @@ def from_server(
     function: str | None = None,
 ) -> SpanmqError:
     """Return the typed error for an error of the server."""
-    kind = _CLASS_OF_SQLSTATE.get(sqlstate, ServerError)
+    kind, code = _OF_SQLSTATE.get(sqlstate, (ServerError, None))
     if sqlstate.startswith("53"):
         kind = ServerExhaustedError
     elif sqlstate.startswith(("08", "57P")):  # connection exceptions; shutdown and crash of the server
         kind = ConnectionLostError
-    for state, pattern, candidate in _CLASS_OF_WORD:
+    for state, pattern, its_kind, its_code in _OF_TEXT:
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
-            kind, queue = candidate, queue or match.groupdict().get("queue")
+            kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
             break
     return kind(
         message,
-        hint=hint or _HINTS.get(kind),
+        hint=hint or _HINTS.get(code or code_of(kind)),
         detail=detail,
         sqlstate=sqlstate,
         queue=queue,
         function=function,
+        code=code,
     )
 
 
@@ -398,82 +431,3 @@ def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
 def _text(holder: object, name: str) -> str | None:
     value = getattr(holder, name, None)
     return value if isinstance(value, str) and value else None
-
-
-# The worker.
-
-
-class HandlerStuckError(SpanmqError):
-    """More handlers overran and don't end than the worker has slots: the worker ends, to be restarted."""
-
-
-# The embedded server.
-
-
-class EmbeddedError(SpanmqError):
-    """The base of what `spanmq.embedded` raises when it has no server to give; nothing was changed."""
-
-
-class EmbeddedNotAvailableError(EmbeddedError):
-    """PostgreSQL's wheel is not installed, has no such version, or does not run on this machine."""
-
-
-class EmbeddedFolderError(EmbeddedError):
-    """The folder can't be written or entered, or belongs to another user; the message names the path."""
-
-
-class EmbeddedFolderInUseError(EmbeddedError):
-    """A PostgreSQL server that spanmq did not start runs on this folder's data."""
-
-
-class EmbeddedVersionError(EmbeddedError):
-    """The folder holds another major version's data."""
-
-
-class EmbeddedDiskFullError(EmbeddedError):
-    """The disk is full: the server's files cannot be written."""
-
-
-class EmbeddedStartError(EmbeddedError):
-    """The server did not start, or did not get ready in time; the message ends with what it said."""
-
-
-# The pipeline on Spark.
-
-
-class PipelineError(SpanmqError):
-    """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
-
-
-# The HTTP service.
-
-
-class ServiceNotAvailableError(SpanmqError):
-    """The HTTP service can't run: its address is in use, or can't be listened on."""
-
-
-# The schema manager and the take-over of PGMQ.
-
-
-class ServerTooOldError(SpanmqError):
-    """The server is older than the oldest version that spanmq runs on."""
-
-
-class SchemaNewerError(SchemaVersionError):
-    """The database was installed by a newer version of spanmq; nothing was changed."""
-
-
-class SchemaChangedError(SchemaVersionError):
-    """A migration in the database is not the one of this version: it was edited after it was applied."""
-
-
-class UpstreamPgmqError(SpanmqError):
-    """The database holds upstream PGMQ, in whose place spanmq would stand; nothing was changed."""
-
-
-class DataLossError(SpanmqError):
-    """Uninstalling would drop messages or something of your own; `detail` names them."""
-
-
-class AdoptionRefusedError(SpanmqError):
-    """PGMQ can't be taken over as it is here, or was already; `detail` names every obstacle."""

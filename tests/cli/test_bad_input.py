@@ -44,7 +44,7 @@ FAILURES = {
     "schema of a later version": ("schema sql --from 99.0", "schema newer: there is no way", "newer"),
     "schema of no version": ("schema sql --from x", "invalid argument: not a version: 'x'", "0.1.0"),
     "no such schedule": ("schedule pause nope", "schedule not found: ", "spanmq schedule list"),
-    "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message status"),
+    "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message state"),
     "no such token": ("token rotate nope", "token not found: ", "spanmq token list"),
 }
 

@@ -21,7 +21,7 @@ def test_received_messages_are_given_back_through_pipes(filled: str) -> None:
         {"message_id": 2, "outcome": "retrying"},
     ]
     assert records("nack", stdin=received, dsn=filled)[0]["outcome"] == "stale"
-    assert records("message status", "orders", 1, dsn=filled) == [{"message_id": 1, "status": "failed"}]
+    assert records("message state", "orders", 1, dsn=filled) == [{"message_id": 1, "state": "failed"}]
     (failure,) = records("message failures", "orders", 1, dsn=filled)
     assert (failure["attempt"], failure["error"], failure["worker"]) == (1, "refused", "w1")
     received = spanmq("receive", "orders", "-n", 1, "--json", dsn=filled).out
@@ -54,7 +54,7 @@ def test_bad_words_are_refused(filled: str) -> None:
     done = spanmq("nack", "orders", lease_id, 1, "--category", "BAD", dsn=filled)
     assert (done.code, "there is no category" in done.err) == (1, True)
     assert spanmq("message extend", "orders", lease_id, "--", -5, dsn=filled).code != 0
-    assert records("message status", "orders", 1, dsn=filled)[0]["status"] == "processing"
+    assert records("message state", "orders", 1, dsn=filled)[0]["state"] == "processing"
 
 
 def test_pause_and_resume(filled: str) -> None:

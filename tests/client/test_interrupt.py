@@ -69,7 +69,7 @@ with Client(sys.argv[1], pool_size=1, timeouts=None) as client:
             call(client, name.strip(), held)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        print(client.inspect.status("orders", 1), flush=True)
+        print(client.inspect.state("orders", 1), flush=True)
 """
 
 
@@ -167,7 +167,7 @@ async def each_call_is_ended(dsn: str, end: Callable[[asyncio.Task[Any]], Awaita
                 await end(task)
                 assert ask(dsn, BLOCKED) == 0
                 assert state(blocker) == before, name
-            assert await client.inspect.status("orders", 1) == "processing"
+            assert await client.inspect.state("orders", 1) == "processing"
             assert ask(dsn, "select count(*) from business") == 0
 
 

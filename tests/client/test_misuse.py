@@ -43,7 +43,7 @@ class Misuse:
     is_usage: bool = False
 
 
-def named(name: str, error: type[errors.SpanmqError] = errors.InvalidQueueNameError) -> Misuse:
+def named(name: str, error: type[errors.SpanmqError] = errors.InvalidArgumentError) -> Misuse:
     return Misuse(
         error,
         f"select pgmq.create({sql.Literal(name).as_string(None)})",
@@ -231,13 +231,13 @@ MISUSES = {
         ("message", "delete", "orders", str(2**64)),
     ),
     "bad pattern": Misuse(
-        errors.InvalidTopicError,
+        errors.InvalidArgumentError,
         "select pgmq.bind_topic('a..b', 'orders')",
         lambda client: client.topics.bind("a..b", "orders"),
         ("topic", "bind", "a..b", "orders"),
     ),
     "bad routing key": Misuse(
-        errors.InvalidTopicError,
+        errors.InvalidArgumentError,
         "select pgmq.send_topic('a.*', '1')",
         lambda client: client.topics.send("a.*", 1),
         ("topic", "send", "a.*", "1"),
@@ -364,7 +364,8 @@ def by_command(dsn: str, misuse: Misuse) -> tuple[int, str] | None:
 def labels(error: type[errors.SpanmqError]) -> tuple[str, ...]:
     """Return how the command line names such an error, or a kind of it."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, error)]
-    return tuple(f"spanmq: {errors.code_of(kind).replace('_', ' ')}: " for kind in kinds)
+    codes = [code for kind in kinds for code in (errors.code_of(kind), *vars(kind).get("codes", ()))]
+    return tuple(f"spanmq: {code.replace('_', ' ')}: " for code in codes)
 
 
 def check(dsn: str, misuse: Misuse, error: type[errors.SpanmqError]) -> None:

@@ -84,7 +84,7 @@ def test_what_is_no_message_is_not_settled(database: str) -> None:
             for given in wrong:
                 with pytest.raises(InvalidArgumentError, match=r"messages from `receive`(.|\n)*Leased"):
                     settle(given)
-        assert client.inspect.status("orders", 1) == "processing"
+        assert client.inspect.state("orders", 1) == "processing"
 
 
 @pytest.mark.parametrize(

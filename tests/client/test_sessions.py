@@ -69,7 +69,7 @@ def test_lost_connection_of_sqlalchemy_is_of_unknown_outcome(database: str, clie
         break_network(session.connection().connection.driver_connection)
         with pytest.raises(errors.ConnectionLostError, match=r"send\(\)"):
             Client(connection=session).send("orders", 1)
-        with pytest.raises(errors.TransactionAbortedError, match="hint: Roll back"):
+        with pytest.raises(errors.InvalidTransactionError, match="hint: Roll back"):
             Client(connection=session).send("orders", 1)
         session.rollback()
     assert client.queues.metrics("orders").length == 0

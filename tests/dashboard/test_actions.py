@@ -35,7 +35,7 @@ def test_message_is_delivered_now_or_cancelled_unless_a_receiver_holds_it(
         answer = keeper.post(f"/message/{act}?{place}", "/queue/send?queue=orders")
         assert answer.headers["location"] == f"/message?{place}&done={done}"
         assert 'class="notice"' in keeper.get(answer.headers["location"]).text
-    assert rows(filled, f"select spanmq.status('orders', {delayed}), spanmq.status('invoices', {held})") == [
+    assert rows(filled, f"select spanmq.state('orders', {delayed}), spanmq.state('invoices', {held})") == [
         ("unknown", "processing")
     ]
     assert ">Cancel it<" in keeper.get("/message", queue="mail", id=1).text

@@ -130,8 +130,8 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
 
 def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str) -> None:
     query = "/queue/dead-letters/redrive?queue=mail"
-    assert "<strong>7</strong>" in keeper.get(f"{query}&quantity=7").text
-    assert keeper.post(query, quantity="7").status_code == 303
+    assert "<strong>7</strong>" in keeper.get(f"{query}&limit=7").text
+    assert keeper.post(query, limit="7").status_code == 303
     assert rows(many, WAITING) == [(53,)]
 
 
@@ -149,8 +149,8 @@ def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
 @pytest.mark.parametrize(
     "pace",
     [
-        {"quantity": "0"},
-        {"quantity": "10001"},
+        {"limit": "0"},
+        {"limit": "10001"},
         {"rate": "fast"},
         {"rate": "0"},
         {"delay": "-1"},

@@ -119,7 +119,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("POST", "/v1/nack", {"receipts": [held[6]["receipt"]], "requeue": False, "category": "BUSINESS"})
         ask("POST", "/v1/reject", {"receipts": [held[7]["receipt"]]})
         ask("GET", "~/archive")
-        ask("GET", f"~/messages/{held[1]['message_id']}/status")
+        ask("GET", f"~/messages/{held[1]['message_id']}/state")
         ask("GET", f"~/messages/{held[1]['message_id']}/failures")
         dead = held[2]["message_id"], held[6]["message_id"], held[7]["message_id"]
         ask("GET", "/v1/dead-letters")

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.program import do
 
 from spanmq.client import AsyncClient
-from spanmq.client._async.admin import AsyncAdmin
+from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client._async.listener import Due
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
@@ -131,16 +131,16 @@ def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pyt
             await client.send("held", "held")
             [message] = await client.receive("held", lease=NEVER_SECONDS)
             asked, asks = asyncio.Event(), 0
-            look_ahead = AsyncAdmin.look_ahead
+            look_ahead = AsyncInspect.look_ahead
 
-            async def counted(admin: AsyncAdmin, queues: Sequence[str]) -> list[float | None]:
+            async def counted(inspect: AsyncInspect, queues: Sequence[str]) -> list[float | None]:
                 nonlocal asks
                 asks += 1
                 if asks == 3:  # before the first look, after listening began, and meanwhile
                     asked.set()
-                return await look_ahead(admin, queues)
+                return await look_ahead(inspect, queues)
 
-            monkeypatch.setattr(AsyncAdmin, "look_ahead", counted)
+            monkeypatch.setattr(AsyncInspect, "look_ahead", counted)
             lines = Waiting(client, first=NEVER_SECONDS, longest=NEVER_SECONDS)
             waits = asyncio.create_task(found(client, lines, "held", asyncio.Event()))
             await asked.wait()

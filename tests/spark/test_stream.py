@@ -25,7 +25,7 @@ from spanmq.errors import (
     InvalidBodyError,
     MessagesLostError,
     PipelineError,
-    ReceiverSupersededError,
+    ReceiverInUseError,
     SpanmqError,
 )
 from spanmq.model import Finding
@@ -141,7 +141,7 @@ def test_release_by_hand_while_tasks_run_stops_the_stream_and_loses_nothing(
     # What the tasks have written by then the next stream has, too.
     one.sink = release
     assert driver.step() == 10
-    with pytest.raises(ReceiverSupersededError, match="was released by hand"):
+    with pytest.raises(ReceiverInUseError, match="was released by hand"):
         driver.step()
     two.run()
     assert two.bodies == once(range(10))
@@ -187,7 +187,7 @@ def test_second_driver_takes_over_and_the_first_stops(
     shutil.copytree(one.checkpoint, two.checkpoint)
     two.run()
     with pytest.raises(
-        ReceiverSupersededError, match=r"is no longer the receiver.*it was opened by another driver"
+        ReceiverInUseError, match=r"is no longer the receiver.*it was opened by another driver"
     ):
         first.step()
     client.send_batch("orders", range(10, 20))

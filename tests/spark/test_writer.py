@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tests.spark.conftest import Load
 
 from spanmq.client import Client
-from spanmq.errors import InvalidBodyError, PipelineError, WriteClosedError
+from spanmq.errors import InvalidBodyError, NotPossibleError, PipelineError
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.writer import close, for_queue, publish, write_rows
 
@@ -104,7 +104,7 @@ def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"create role {name} login".encode())
         try:
-            client.grants.create(name, "orders", "send")
+            client.admin.grants.create(name, "orders", "send")
             asked = read_options({"dsn": make_conninfo(database, user=name), "queue": "ORDERS"})
             assert for_queue(asked).queue == "orders"
         finally:
@@ -152,6 +152,6 @@ def test_headers_are_objects_and_keep_their_digits(
 def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:
     written = write_rows(options, "write:2", 0, batches())
     close(options, "write:2", 0)
-    with pytest.raises(WriteClosedError):
+    with pytest.raises(NotPossibleError):
         publish(options, "write:2", 0, [written])
     assert client.queues.metrics("orders").length == 0

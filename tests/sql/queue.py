@@ -94,7 +94,7 @@ class Queue:
         self.rows("select pgmq.set_vt('orders', %s::bigint[], 0)", ids)
 
     def statuses(self, ids: list[int]) -> list[str]:
-        return [self.value("select spanmq.status('orders', %s)", each) for each in ids]
+        return [self.value("select spanmq.state('orders', %s)", each) for each in ids]
 
     def left(self) -> list[int]:
         return column(self.connection, "select msg_id from pgmq.q_orders order by msg_id")

@@ -16,7 +16,7 @@ ON_QUEUES = {
         list_category_policies classify list_category_rules dead_letters count_dead_letters
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
         statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
-        list_receivers status list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
+        list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results
     """,
     "receive": """

@@ -68,7 +68,7 @@ def test_without_an_archive_all_else_goes_on(jobs: Connection) -> None:
     assert one(jobs, "select pgmq.send('jobs', '2')") == 2
     assert sqlstate_of(jobs, "select pgmq.archive('jobs', 2)") == "42P01"
     assert sqlstate_of(jobs, "select spanmq.peek_archive('jobs')") == "42P01"
-    for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "status('jobs', 1)"):
+    for call in ("maintain()", "health()", "storage('jobs')", "list_queues()", "state('jobs', 1)"):
         jobs.execute(f"select {qualified(call)}".encode())
     jobs.execute("select spanmq.grant_queue('pg_monitor', 'jobs', 'manage')")
     jobs.execute("select spanmq.revoke_queue('pg_monitor', 'jobs', 'manage')")
@@ -85,4 +85,4 @@ def test_renamed_archive_is_not_pruned(jobs: Connection) -> None:
     jobs.execute("create table pgmq.a_jobs (like pgmq.a_kept including all)")
     jobs.execute("select pgmq.archive('jobs', 3)")
     assert one(jobs, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
-    assert one(jobs, "select spanmq.status('jobs', 3)") == "completed"
+    assert one(jobs, "select spanmq.state('jobs', 3)") == "completed"

@@ -42,4 +42,4 @@ def test_chosen_are_discarded_and_what_was_put_back_stays(dead: Connection) -> N
     assert one(dead, "select spanmq.discard_chosen('jobs', %s)", mine[:3]) == 2
     assert ids(dead, "jobs") == mine[3:]
     assert one(dead, "select count(*) from spanmq.dead_letters('jobs', redriven => true)") == 1
-    assert one(dead, "select spanmq.status('jobs', 2)") == "unknown"
+    assert one(dead, "select spanmq.state('jobs', 2)") == "unknown"

@@ -22,11 +22,11 @@ def test_story_is_told_over_all_deaths(jobs: Connection) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     assert settle(jobs, "nack", error="one", category="UNKNOWN", retry_in=0.0) == "retrying"
     assert settle(jobs, "reject", error="two", category="BUSINESS") == "dead"
-    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "dead"
+    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "dead"
     assert column(jobs, "select msg_id from spanmq.redrive('jobs', delay => 60)") == [id_]
-    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "delayed"
+    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "delayed"
     one(jobs, "select pgmq.set_vt('jobs', %s, 0)", id_)
-    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "pending"
+    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "pending"
     assert settle(jobs, "nack", error="three", category="UNKNOWN", retry_in=0.0) == "retrying"
     story = "select outcome, attempt, error from spanmq.failures('jobs', %s)"
     so_far = [("retrying", 1, "one"), ("dead", 2, "two"), ("retrying", 1, "three")]
@@ -41,14 +41,14 @@ def test_story_is_told_over_all_deaths(jobs: Connection) -> None:
     column(jobs, "select msg_id from spanmq.redrive('jobs', delay => 0)")
     assert jobs.execute("select outcome from spanmq.failures('jobs', %s)", [id_]).fetchall()[-1] == ("dead",)
     assert settle(jobs, "ack") == "acked"
-    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "completed"
+    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "completed"
 
 
 def test_purged_dead_letter_is_unknown(jobs: Connection) -> None:
     id_ = one(jobs, "select pgmq.send('jobs', '1')")
     settle(jobs, "reject", error="no")
     assert one(jobs, "select spanmq.purge_dead_letters('jobs')") == 1
-    assert one(jobs, "select spanmq.status('jobs', %s)", id_) == "unknown"
+    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "unknown"
 
 
 def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection) -> None:

@@ -111,9 +111,9 @@ def test_bulk_read_of_nothing(race: Race) -> None:
 def test_status_is_dead(race: Race) -> None:
     ids = kill(race, 40)
     (other,) = send(race, 1)
-    states = race.main.column("select spanmq.status('jobs', id) from unnest(%s::bigint[]) id", ids)
+    states = race.main.column("select spanmq.state('jobs', id) from unnest(%s::bigint[]) id", ids)
     assert set(states) == {"dead"}
-    assert race.main.value("select spanmq.status('jobs', %s)", other) == "pending"
+    assert race.main.value("select spanmq.state('jobs', %s)", other) == "pending"
 
 
 @pytest.mark.parametrize("qty", [1, 7, 256, 599])

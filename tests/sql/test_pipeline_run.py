@@ -51,9 +51,9 @@ def test_run_that_is_not_heard_of_is_lost(runs: PipelineRuns, connection: Connec
 
 def test_pages_go_from_the_newest_on(runs: PipelineRuns) -> None:
     ids = [runs.begin("export", "orders") for _ in range(5)]
-    first = runs.list(quantity=2)
+    first = runs.list(limit=2)
     assert [run.run_id for run in first] == ids[:-3:-1]
-    second = runs.list("orders", before=first[-1].run_id, quantity=2)
+    second = runs.list("orders", before=first[-1].run_id, limit=2)
     assert [run.run_id for run in second] == ids[2:0:-1]
 
 
@@ -65,7 +65,7 @@ def test_thousand_runs_of_a_queue_are_kept(runs: PipelineRuns, connection: Conne
         "select 'export', queue_id, current_user from spanmq_core.queue, generate_series(1, 1005)"
     )
     newest = runs.begin("export", "orders")
-    kept = runs.list("orders", quantity=5_000)
+    kept = runs.list("orders", limit=5_000)
     assert len(kept) == 1_000
     assert kept[0].run_id == newest
     assert runs.list(before=kept[-1].run_id)[0].run_id == other
@@ -79,7 +79,7 @@ def test_name_that_is_none_is_refused(runs: PipelineRuns, job: str) -> None:
 
 def test_bad_quantity_and_unknown_queue_are_refused(runs: PipelineRuns, connection: Connection) -> None:
     with pytest.raises(InvalidArgumentError), connection.transaction():
-        runs.list(quantity=0)
+        runs.list(limit=0)
     with pytest.raises(QueueNotFoundError), connection.transaction():
         runs.begin("export", "none")
     with pytest.raises(QueueNotFoundError), connection.transaction():

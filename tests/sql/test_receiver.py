@@ -259,10 +259,10 @@ def test_receiver_of_another_queue_is_refused(client: Client, connection: Connec
 
 
 def test_streams_error_classes() -> None:
-    assert isinstance(errors.from_server("MQ051", "x"), errors.ReceiverSupersededError)
+    assert isinstance(errors.from_server("MQ051", "x"), errors.ReceiverInUseError)
     assert isinstance(errors.from_server("MQ052", "x"), errors.ReceiverInUseError)
     assert isinstance(errors.from_server("MQ053", "x"), errors.MessagesLostError)
-    assert isinstance(errors.from_server("MQ050", "x"), errors.WriteClosedError)
+    assert isinstance(errors.from_server("MQ050", "x"), errors.NotPossibleError)
 
 
 def test_unknown_receiver_is_named(client: Client) -> None:

@@ -44,7 +44,7 @@ REFUSED = {
         reject('orders', ?) <- -1, array[1] | 5, array[1], category => 'BAD'
         release('orders', ?, array[1]) <- null
         extend('orders', ?) <- null, 5 | 5, 0 | 5, -1 | 5, null | 5, 'Infinity'
-        status('orders', ?) <- null
+        state('orders', ?) <- null
         failures('orders', ?) <- null
         schedule(?, 'orders', '* * * * *', '1') <- '' | null | repeat('a', 256)
         schedule('a', 'orders', ?, '1') <- null

@@ -32,20 +32,20 @@ def test_a_whole_life_under_a_publication(database: str) -> None:
         client = Client(connection=connection)
         client.queues.create("jobs")
         client.topics.bind("a.*", "jobs")
-        client.categories.set_policy("DEPENDENCY", {"max_attempts": 3}, queue="jobs")
+        client.dead_letters.categories.set_policy("DEPENDENCY", {"max_attempts": 3}, queue="jobs")
         for _ in range(120):
             client.send("jobs", "x")
             (message,) = client.receive("jobs")
             client.nack([message], error="boom", retry_in=0)
             client.reject(client.receive("jobs"), error="no")
         rows_of(connection, "select spanmq_core.fold_dead_letter_counts(queue_id) from spanmq_core.queue")
-        assert client.dead_letters.discard("jobs", quantity=1000) == 120
+        assert client.dead_letters.discard("jobs", limit=1000) == 120
         client.send("jobs", "y")
         client.nack(client.receive("jobs"), error="boom")
         assert client.queues.purge("jobs") == 1
         assert rows_of(connection, "select from spanmq_core.failure where outcome = 'retrying'") == []
         client.topics.unbind("a.*", "jobs")
-        client.categories.set_policy("DEPENDENCY", None, queue="jobs")
+        client.dead_letters.categories.set_policy("DEPENDENCY", None, queue="jobs")
         while client.admin.maintain():
             pass
         assert client.queues.drop("jobs")

@@ -139,8 +139,8 @@ def test_subscription_may_begin_with_what_is_unsettled(any_race: Race) -> None:
     assert read == [(i, 1) for i in left if i != 301]
     expiries = "select name from spanmq_core.expiry e join spanmq_core.queue q using (queue_id) order by 1"
     assert race.main.column(expiries) == ["all_of_it", "jobs"]
-    assert race.main.value("select spanmq.status('lake', 2)") == "unknown"
-    assert race.main.value("select spanmq.status('all_of_it', 301)") == "delayed"
+    assert race.main.value("select spanmq.state('lake', 2)") == "unknown"
+    assert race.main.value("select spanmq.state('all_of_it', 301)") == "delayed"
 
 
 def test_what_it_is_not_for_is_refused(race: Race) -> None:

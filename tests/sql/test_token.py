@@ -8,7 +8,7 @@ from tests.sql.queue import Connection
 from spanmq.client import Client
 from spanmq.client._async.admin import hash_of
 from spanmq.client._sync.admin import Tokens
-from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     assert not good(tokens, first)
     third = tokens.rotate("shop")
     assert [good(tokens, secret) for secret in (first, second, third)] == [False, False, True]
-    with pytest.raises(TokenNotFoundError, match="none"):
+    with pytest.raises(NotFoundError, match="none"):
         tokens.rotate("none")
 
 

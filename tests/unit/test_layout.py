@@ -71,7 +71,7 @@ RULES = {
         not_ours=("schema", *(name for name in UPPER if name != "tasks")),
     ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
-    "worker.loop": Rule(packages=frozenset({"uvloop"}), ours=()),
+    "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},

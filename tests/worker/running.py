@@ -12,7 +12,7 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
-from spanmq.worker.loop import new_event_loop
+from spanmq.worker.runtime import new_event_loop
 
 Kind = TypeVar("Kind")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spanmq.errors import InvalidHandlerError
+from spanmq.errors import InvalidArgumentError
 from spanmq.worker.handler import load, look_at
 
 
@@ -61,7 +61,7 @@ def test_handler_is_seen_for_what_it_is(function: Any, is_async: bool, takes_con
     "function", [three, nothing, keyword, generator, async_generator, Callable, 5, None, "plain"]
 )
 def test_what_is_no_handler_is_refused(function: Any) -> None:
-    with pytest.raises(InvalidHandlerError):
+    with pytest.raises(InvalidArgumentError):
         look_at(function, takes_batches=False)
 
 
@@ -96,5 +96,5 @@ def test_handler_that_can_not_be_had_is_reported_with_the_reason(modules: Path, 
     (modules / "broken_jobs.py").write_text("1 / 0\n")
     (modules / "leaving_jobs.py").write_text("raise SystemExit(3)\n")
     (modules / "plain_jobs.py").write_text("NUMBER = 5\n")
-    with pytest.raises(InvalidHandlerError, match=text):
+    with pytest.raises(InvalidArgumentError, match=text):
         load(path)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError
+from spanmq.errors import InvalidArgumentError
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
 from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
-from spanmq.worker.setting import Settings
+from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
 
 
 def ignore(message: Any) -> None: ...
@@ -55,10 +56,16 @@ def test_worker_needs_queues_each_once_and_a_handler() -> None:
     for queues in ([], ["orders", "orders"]):
         with pytest.raises(InvalidArgumentError, match="queues"):
             Worker(queues, ignore, dsn="")
-    with pytest.raises(InvalidHandlerError):
+    with pytest.raises(InvalidArgumentError):
         Worker("orders", "ignore", dsn="")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="DSN"):
         Worker("orders", ignore, dsn="no dsn at all")
+
+
+def test_keyword_arguments_of_a_worker_are_its_settings() -> None:
+    assert get_type_hints(WorkerSettings) == get_type_hints(Settings)
+    parameters = inspect.signature(Worker).parameters.keys() - {"queues", "handler", "settings"}
+    assert WorkerOptions.__annotations__.keys() - WorkerSettings.__annotations__.keys() == parameters
 
 
 def test_defaults_make_sense() -> None:

@@ -35,7 +35,7 @@ def create(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
     $ spanmq grant create shop orders send
     """
-    client.grants.create(role, queue, verb)
+    client.admin.grants.create(role, queue, verb)
     return Done(f"{role} may {verb}: {queue}", {"role": role, "queue": queue, "verb": verb})
 
 
@@ -45,7 +45,7 @@ def revoke(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
     $ spanmq grant revoke shop orders send
     """
-    is_gone = client.grants.revoke(role, queue, verb)
+    is_gone = client.admin.grants.revoke(role, queue, verb)
     no_longer = f"{role} may no longer {verb}: {queue}"
     sentence = no_longer if is_gone else f"{role} still has part of this right through another grant"
     return Done(sentence, {"role": role, "queue": queue, "verb": verb, "is_gone": is_gone})
@@ -57,7 +57,7 @@ def grant_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
 
     $ spanmq grant all worker receive
     """
-    client.grants.all(role, verb)
+    client.admin.grants.all(role, verb)
     return Done(f"{role} may {verb}: all queues", {"role": role, "queue": None, "verb": verb})
 
 
@@ -67,7 +67,7 @@ def revoke_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
 
     $ spanmq grant revoke-all worker receive
     """
-    client.grants.revoke_all(role, verb)
+    client.admin.grants.revoke_all(role, verb)
     return Done(f"{role} may no longer {verb}: all queues", {"role": role, "queue": None, "verb": verb})
 
 
@@ -77,7 +77,7 @@ def list_grants(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq grant list orders
     """
-    return client.grants.list(queue)
+    return client.admin.grants.list(queue)
 
 
 @token.verb("create")

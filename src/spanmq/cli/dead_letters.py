@@ -52,7 +52,7 @@ def list_dead_letters(
     queue: SomeQueue = None,
     redriven: Redriven = False,
     after: Annotated[int, typer.Option(help="Only dead letters with an id above this one.")] = 0,
-    quantity: Limit = 100,
+    limit: Limit = 100,
     body_bytes_max: BodyBytesMax = None,
     **filters: Unpack[Filters],
 ) -> Any:
@@ -61,7 +61,7 @@ def list_dead_letters(
     $ spanmq dead-letter list orders --error timeout --since 2030-01-31T12:00
     """
     return client.dead_letters.list(
-        queue, redriven=redriven, after=after, quantity=quantity, body_bytes_max=body_bytes_max, **filters
+        queue, redriven=redriven, after=after, limit=limit, body_bytes_max=body_bytes_max, **filters
     )
 
 
@@ -89,7 +89,7 @@ def count(client: "Client", queue: SomeQueue = None) -> Any:
 def redrive(
     client: "Client",
     queue: QueueName,
-    quantity: Limit = 1_000,
+    limit: Limit = 1_000,
     rate: Annotated[float | None, typer.Option(help="How many a second.")] = None,
     delay: Delay = 0.0,
     dry_run: DryRun = False,
@@ -99,9 +99,7 @@ def redrive(
 
     $ spanmq dead-letter redrive orders --category DEPENDENCY --rate 50
     """
-    return client.dead_letters.redrive(
-        queue, quantity=quantity, rate=rate, delay=delay, dry_run=dry_run, **filters
-    )
+    return client.dead_letters.redrive(queue, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters)
 
 
 @dead_letter.verb()
@@ -131,7 +129,7 @@ def discard(
     client: "Client",
     queue: QueueName,
     redriven: Redriven = False,
-    quantity: Limit = 1_000,
+    limit: Limit = 1_000,
     dry_run: DryRun = False,
     yes: Yes = False,
     **filters: Unpack[Filters],
@@ -141,10 +139,8 @@ def discard(
     $ spanmq dead-letter discard orders --category BUSINESS --dry-run
     """
     if not dry_run:
-        confirm(f"Delete up to {quantity} dead letters of {queue}?", yes=yes)
-    purged = client.dead_letters.discard(
-        queue, redriven=redriven, quantity=quantity, dry_run=dry_run, **filters
-    )
+        confirm(f"Delete up to {limit} dead letters of {queue}?", yes=yes)
+    purged = client.dead_letters.discard(queue, redriven=redriven, limit=limit, dry_run=dry_run, **filters)
     return Done(
         f"{purged} dead letters would be deleted" if dry_run else f"deleted {purged} dead letters",
         {"queue": queue, "purged": purged, "dry_run": dry_run},

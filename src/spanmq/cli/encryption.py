@@ -64,7 +64,7 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
         looks: dict[str, Callable[[int], list[Any]]] = {
             "messages": lambda after: opened.peek(queue, PAGE, after=after),
             "archive": lambda after: opened.inspect.archive(queue, PAGE, after=after),
-            "dead letters": lambda after: opened.dead_letters.list(queue, after=after, quantity=PAGE),
+            "dead letters": lambda after: opened.dead_letters.list(queue, after=after, limit=PAGE),
         }
         for where, look in looks.items():
             for key_id, count in sorted(_count(look).items()):

@@ -20,18 +20,18 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 # The class of Typer's errors about arguments, which Typer itself does not export.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
-# Used where the error's own hint is about SQL or Python, or where it has none.
-HINTS: Final[dict[type[errors.SpanmqError], str]] = {
-    errors.DeadLetterNotFoundError: (
-        "spanmq dead-letter list shows the existing ones, spanmq message status the state of a message."
+# Where the error's own hint speaks of SQL or Python, or where there is none.
+HINTS: Final = {
+    "dead_letter_not_found": (
+        "spanmq dead-letter list shows the existing ones, spanmq message state the state of a message."
     ),
-    errors.ScheduleNotFoundError: "spanmq schedule list shows the existing ones.",
-    errors.TokenNotFoundError: "spanmq token list shows the existing ones.",
-    errors.QueueNotFoundError: "spanmq queue list shows the existing ones, spanmq queue create creates one.",
-    errors.ConnectionFailedError: "Look at --dsn or SPANMQ_DSN, and whether the server runs.",
-    errors.TransactionConflictError: "Run it again.",
-    errors.NotSupportedByUpstreamError: "spanmq schema adopt takes PGMQ's queues over.",
-    errors.DataLossError: "spanmq schema uninstall --force drops all that too.",
+    "schedule_not_found": "spanmq schedule list shows the existing ones.",
+    "token_not_found": "spanmq token list shows the existing ones.",
+    "queue_not_found": "spanmq queue list shows the existing ones, spanmq queue create creates one.",
+    "connection_failed": "Look at --dsn or SPANMQ_DSN, and whether the server runs.",
+    "transaction_conflict": "Run it again.",
+    "not_supported_by_upstream": "spanmq schema adopt takes PGMQ's queues over.",
+    "data_loss": "spanmq schema uninstall --force drops all that too.",
 }
 
 
@@ -53,7 +53,7 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 
 def describe(error: errors.SpanmqError) -> str:
     """Return the lines for an error: what it is, details, what to do."""
-    name = errors.code_of(type(error)).replace("_", " ")
+    name = error.code.replace("_", " ")
     lines = [f"spanmq: {name}: {' '.join(error.message.split())}"]
     if error.detail:
         lines += [f"detail: {line}" for line in error.detail.splitlines()]
@@ -65,7 +65,7 @@ def describe(error: errors.SpanmqError) -> str:
 def describe_as_json(error: errors.SpanmqError) -> str:
     """Return an error as the HTTP service does: {"error": {"code": "queue_not_found", …}}."""
     more = {"detail": error.detail, "hint": hint_of(error), "queue": error.queue}
-    return in_json(errors.code_of(type(error)), error.message, **more)
+    return in_json(error.code, error.message, **more)
 
 
 def in_json(code: str, message: str, **more: str | None) -> str:
@@ -76,7 +76,7 @@ def in_json(code: str, message: str, **more: str | None) -> str:
 
 def hint_of(error: errors.SpanmqError) -> str | None:
     """Return what to do, in the words of the command line where it has its own."""
-    return HINTS.get(type(error)) or error.hint
+    return HINTS.get(error.code) or error.hint
 
 
 def wants_json(words: Sequence[str]) -> bool:

@@ -67,12 +67,12 @@ def peek_archive(
 
 
 @message.verb()
-def status(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
+def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
     """Show the state of a message: pending, processing, delayed, failed, dead, completed or unknown.
 
-    $ spanmq message status orders 17
+    $ spanmq message state orders 17
     """
-    return {"message_id": message_id, "status": client.inspect.status(queue, message_id)}
+    return {"message_id": message_id, "state": client.inspect.state(queue, message_id)}
 
 
 @message.verb(empty="it never failed")

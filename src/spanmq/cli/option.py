@@ -155,7 +155,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a recor
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; only show what would be done.")]
 Quantity = Annotated[int, typer.Option("--quantity", "-n", help="Maximum number of messages.")]
-Limit = Annotated[int, typer.Option("--quantity", "-n", help="Maximum number of rows.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows.")]
 After = Annotated[int, typer.Option(help="Only ids above this one.")]
 BodyBytesMax = Annotated[
     int | None,

@@ -427,7 +427,7 @@ def list_runs(
     before: Annotated[
         int | None, typer.Option(help="Only runs with an id below this one.", show_default=False)
     ] = None,
-    quantity: Limit = 100,
+    limit: Limit = 100,
 ) -> Any:
     """List the runs of jobs, the newest first.
 
@@ -435,7 +435,7 @@ def list_runs(
 
     $ spanmq pipeline runs orders
     """
-    return client.admin.pipeline_runs.list(queue, before=before, quantity=quantity)
+    return client.admin.pipeline_runs.list(queue, before=before, limit=limit)
 
 
 @pipeline.verb()

@@ -52,7 +52,7 @@ def classify(
 
     $ spanmq category classify "connection refused" --error-class OSError
     """
-    found = client.categories.classify(error, error_class=error_class, queue=queue)
+    found = client.dead_letters.categories.classify(error, error_class=error_class, queue=queue)
     return Done(found, {"category": found})
 
 
@@ -64,7 +64,7 @@ def list_rules(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq category list-rules orders
     """
-    return client.categories.list_rules(queue)
+    return client.dead_letters.categories.list_rules(queue)
 
 
 @category.verb()
@@ -85,7 +85,9 @@ def set_rule(
 
     $ spanmq category set-rule "out of stock" BUSINESS --error "out of stock" --queue orders
     """
-    client.categories.set_rule(name, category, error=error, error_class=error_class, place=place, queue=queue)
+    client.dead_letters.categories.set_rule(
+        name, category, error=error, error_class=error_class, place=place, queue=queue
+    )
     return Done(f"{name}: {category}", {"name": name, "category": category})
 
 
@@ -95,7 +97,7 @@ def drop_rule(client: "Client", name: RuleName, queue: ForQueue = None) -> Done:
 
     $ spanmq category drop-rule "out of stock" --queue orders
     """
-    dropped = client.categories.drop_rule(name, queue=queue)
+    dropped = client.dead_letters.categories.drop_rule(name, queue=queue)
     sentence = f"dropped {name}" if dropped else f"rule {name} did not exist"
     return Done(sentence, {"name": name, "dropped": dropped})
 
@@ -106,7 +108,7 @@ def list_policies(client: "Client", queue: SomeQueue = None) -> Any:
 
     $ spanmq category list-policies orders
     """
-    return client.categories.list_policies(queue)
+    return client.dead_letters.categories.list_policies(queue)
 
 
 @category.verb("set-policy")
@@ -122,4 +124,6 @@ def set_category_policy(
     """
     if not settings and queue is None:
         raise typer.BadParameter("name settings, or the queue that is to have none of its own")
-    return client.categories.set_policy(category, dict(settings) if settings else None, queue=queue)
+    return client.dead_letters.categories.set_policy(
+        category, dict(settings) if settings else None, queue=queue
+    )

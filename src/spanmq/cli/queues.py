@@ -137,30 +137,30 @@ def sum_statistics(
 
 
 @queue.verb(empty="no groups")
-def groups(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+def groups(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     """List groups and what they wait for, blocked ones first.
 
     $ spanmq queue groups orders
     """
-    return client.inspect.groups(queue, quantity)
+    return client.inspect.groups(queue, limit)
 
 
 @queue.verb(empty="no leases")
-def leases(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+def leases(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     """List what receivers hold, the oldest lease first.
 
     $ spanmq queue leases orders
     """
-    return client.inspect.leases(queue, quantity)
+    return client.inspect.leases(queue, limit)
 
 
 @queue.verb(empty="no segments")
-def segments(client: "Client", queue: QueueName, quantity: Limit = 100) -> Any:
+def segments(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     """List the tables of a queue's log, the newest first.
 
     $ spanmq queue segments orders
     """
-    return client.inspect.segments(queue, quantity)
+    return client.inspect.segments(queue, limit)
 
 
 @queue.verb()

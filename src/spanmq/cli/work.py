@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spanmq.client import ShardedQueue
     from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
+    from spanmq.worker.setting import WorkerOptions
 
 commands = Commands()
 logger = logging.getLogger("spanmq")
@@ -148,22 +149,23 @@ def worker(
             lines = EventLines(sys.stdout.fileno())
             stack.callback(lines.close)
             observers.append(lines)
-        settings: dict[str, Any] = {
+        settings: WorkerOptions = {
             **where,
             "name": name,
             "observers": observers,
             "concurrency": concurrency,
             "batch": batch,
+            "in_batches": in_batches,
             "lease": lease,
             "lease_max": lease_max,
             "handler_timeout": handler_timeout,
             "grace": grace,
             "pooler": pooler,
         }
-        if tasks is not None:
-            tasks.run(queues=queues, **settings)
+        if tasks is not None and isinstance(queues, list):
+            tasks.run(queues, **settings)
         elif function is not None:
-            Worker(queues, function, in_batches=in_batches, **settings).run()
+            Worker(queues, function, **settings).run()
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
@@ -190,8 +192,8 @@ def _tasks_of(found: object) -> Tasks | None:
 @contextmanager
 def _source(
     queues: list[str], shards: str | None, servers: list[str], dsn: str | None
-) -> Iterator[tuple[list[str] | ShardedQueue, dict[str, Any]]]:
-    """Yield what the worker receives from, and its settings."""
+) -> Iterator[tuple[list[str] | ShardedQueue, WorkerOptions]]:
+    """Give what the worker receives from, and where that is."""
     if shards is None:
         if servers:
             raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
@@ -223,7 +225,7 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
         from spanmq.worker.condition import Condition
         from spanmq.worker.measures import Measures, served
     except ModuleNotFoundError as error:
-        raise errors.NotPermittedError(
+        raise errors.NotPossibleError(
             f"the worker's metrics need {error.name}, which is not installed",
             hint="pip install 'spanmq[metrics]'",
         ) from error

@@ -19,7 +19,6 @@ from typing import Any, Final, Generic, LiteralString, TypeVar
 
 from spanmq.errors import (
     InvalidArgumentError,
-    InvalidQueueNameError,
     NotSupportedByUpstreamError,
     SchemaMissingError,
     SchemaVersionError,
@@ -236,11 +235,17 @@ def text(name: str, value: str | None) -> Argument:
 def queue_name(name: str, value: str) -> Argument:
     """Pass the name of a queue; what makes a name valid is the server's to say."""
     if not isinstance(value, str):
-        raise InvalidQueueNameError(f"a queue's name must be a string, got {type(value).__qualname__}")
+        raise InvalidArgumentError(
+            f"a queue's name must be a string, got {type(value).__qualname__}", code="invalid_queue_name"
+        )
     if "\0" in value:
-        raise InvalidQueueNameError("a queue's name can't hold the character NUL", queue=value)
+        raise InvalidArgumentError(
+            "a queue's name can't hold the character NUL", queue=value, code="invalid_queue_name"
+        )
     if not _has_encoding(value):
-        raise InvalidQueueNameError("a queue's name can't hold half a surrogate pair", queue=value)
+        raise InvalidArgumentError(
+            "a queue's name can't hold half a surrogate pair", queue=value, code="invalid_queue_name"
+        )
     return text(name, value)
 
 

@@ -17,9 +17,9 @@ from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
     InvalidArgumentError,
-    NotPermittedError,
+    InvalidTransactionError,
+    NotPossibleError,
     SpanmqError,
-    TransactionAbortedError,
     from_driver,
     lost,
 )
@@ -251,7 +251,9 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     if is_operational or isinstance(typed, ConnectionLostError):
         typed = lost(function=function, queue=queue)
     if type(error).__name__ in _ABORTED:
-        typed = TransactionAbortedError(str(error), function=function, queue=queue, hint=_ROLL_BACK)
+        typed = InvalidTransactionError(
+            str(error), function=function, queue=queue, hint=_ROLL_BACK, code="transaction_aborted"
+        )
     if typed is None:
         raise error
     if call is not None and is_missing_function(typed, call):
@@ -259,9 +261,9 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     raise typed from error
 
 
-def refused(what: str) -> NotPermittedError:
+def refused(what: str) -> NotPossibleError:
     """Return the error for what only the session itself can do."""
-    return NotPermittedError(
+    return NotPossibleError(
         f"a client on a session of other software {what}",
         hint="Use the session itself, or a client with a DSN.",
     )

@@ -17,11 +17,9 @@ from starlette.types import Scope
 from spanmq.dashboard import (
     actions,
     asset,
-    batches,
     dead_letters,
     figures,
     message,
-    pipeline_runs,
     policies,
     queue,
     queues,
@@ -50,9 +48,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,
-    *batches.PAGES,
     *workers.PAGES,
-    *pipeline_runs.PAGES,
 )
 HEADERS: Final = {
     # Only scripts from this server, no other origins, no frames.

@@ -53,12 +53,12 @@ class Patterns(Protocol):
     def searching(
         self, caller: Caller | None, pattern: str | None
     ) -> AbstractAsyncContextManager[AsyncClient]:
-        """Lend a client for a search; raises InvalidPatternError for a costly one."""
+        """Lend a client for a search; raises InvalidArgumentError for a costly one."""
 
     def acting(
         self, caller: Caller | None, *patterns: str | None
     ) -> AbstractAsyncContextManager[AsyncClient]:
-        """Lend a client for an action; raises InvalidPatternError for a costly pattern."""
+        """Lend a client for an action; raises InvalidArgumentError for a costly pattern."""
 
 
 class Behind(Protocol):

@@ -22,7 +22,7 @@ SHOWN: Final = 25
 # Causes are determined from this number of dead letters: there may be millions.
 SAMPLE: Final = 500
 # So many a step: the form comes again for the rest.
-QUANTITY_MAX: Final = 10_000
+LIMIT_MAX: Final = 10_000
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 WHICH: Final = {"waiting": False, "redriven": True, "all": None}
 NOTICES: Final = {
@@ -72,13 +72,13 @@ async def answer(visit: Visit) -> Response:
                 **asdict(choice),
                 redriven=redriven,
                 after=after,
-                quantity=SHOWN + 1,
+                limit=SHOWN + 1,
                 body_bytes_max=ROW_BYTES_MAX,
             )
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
                 sample = await client.dead_letters.list(
-                    queue, **asdict(choice), redriven=redriven, quantity=SAMPLE, body_bytes_max=0
+                    queue, **asdict(choice), redriven=redriven, limit=SAMPLE, body_bytes_max=0
                 )
     except InvalidArgumentError as error:
         problem = error.message
@@ -112,11 +112,11 @@ async def redrive(visit: Visit) -> Response:
     """Put back what was shown."""
     fields = await visit.form()
     try:
-        quantity, rate, delay = _pace(fields)
+        limit, rate, delay = _pace(fields)
         choice = _choice(_given(visit))
         async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
             found = await client.dead_letters.redrive(
-                visit.queue, **asdict(choice), quantity=quantity, rate=rate, delay=delay
+                visit.queue, **asdict(choice), limit=limit, rate=rate, delay=delay
             )
     except InvalidArgumentError as error:
         return await _preview_redrive(visit, fields, error.message)
@@ -140,7 +140,7 @@ async def discard(visit: Visit) -> Response:
                 visit.queue,
                 **asdict(choice),
                 redriven=_which(visit.text("which") or "waiting"),
-                quantity=QUANTITY_MAX,
+                limit=LIMIT_MAX,
             )
     except InvalidArgumentError as error:
         return await _preview_discard(visit, error.message)
@@ -150,16 +150,16 @@ async def discard(visit: Visit) -> Response:
 async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str | None = None) -> Response:
     found = []
     given = _bounded(_given(visit))
-    pace = {name: fields.get(name, "") for name in ("quantity", "rate", "delay")}
+    pace = {name: fields.get(name, "") for name in ("limit", "rate", "delay")}
     if problem is None:
         try:
-            quantity, rate, delay = _pace(pace)
+            limit, rate, delay = _pace(pace)
             choice = _choice(given)
             async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
                 found = await client.dead_letters.redrive(
                     visit.queue,
                     **asdict(choice),
-                    quantity=quantity,
+                    limit=limit,
                     rate=rate,
                     delay=delay,
                     dry_run=True,
@@ -188,7 +188,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
                 visit.queue,
                 **asdict(choice),
                 redriven=_which(which),
-                quantity=QUANTITY_MAX,
+                limit=LIMIT_MAX,
                 dry_run=True,
             )
     except InvalidArgumentError as error:
@@ -201,7 +201,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
         given=given,
         which=which,
         count=count,
-        most=QUANTITY_MAX,
+        most=LIMIT_MAX,
         problem=problem,
     )
 
@@ -257,12 +257,12 @@ def _payload(given: str) -> dict[str, Any] | None:
 
 
 def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
-    """Return the limit, the rate per second, and the delay of the first in seconds."""
-    quantity = fields.get("quantity", "").strip() or "1000"
-    if not re.fullmatch(r"[0-9]{1,5}", quantity) or not 1 <= int(quantity) <= QUANTITY_MAX:
-        raise InvalidArgumentError(f"the number must be from 1 to {QUANTITY_MAX:,}")
+    """Give how many, how many a second, and after how many seconds the first."""
+    limit = fields.get("limit", "").strip() or "1000"
+    if not re.fullmatch(r"[0-9]{1,5}", limit) or not 1 <= int(limit) <= LIMIT_MAX:
+        raise InvalidArgumentError(f"the number must be from 1 to {LIMIT_MAX:,}")
     rate = _number("rate", fields.get("rate", ""), None)
-    return int(quantity), rate, _number("delay", fields.get("delay", ""), 0.0) or 0.0
+    return int(limit), rate, _number("delay", fields.get("delay", ""), 0.0) or 0.0
 
 
 def _number(name: str, given: str, default: float | None) -> float | None:

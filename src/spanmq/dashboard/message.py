@@ -33,7 +33,7 @@ async def answer(visit: Visit) -> Response:
     if message_id < 0:
         raise RefusedError(400, "Which message?", "The address names no message.")
     client = visit.behind.client
-    state = await client.inspect.status(queue, message_id)
+    state = await client.inspect.state(queue, message_id)
     before = max(message_id - 1, 0)
     waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
@@ -64,7 +64,7 @@ async def deliver(visit: Visit) -> Response:
     """Make a message visible that is hidden, and that no receiver holds."""
     await visit.form()
     message_id, client = visit.number("id", -1), visit.behind.client
-    is_hidden = await client.inspect.status(visit.queue, message_id) in ("delayed", "failed")
+    is_hidden = await client.inspect.state(visit.queue, message_id) in ("delayed", "failed")
     if is_hidden:
         await client.set_vt(visit.queue, message_id, 0)
     done = "shown" if is_hidden else "late"

@@ -12,7 +12,7 @@ from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
-from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, SubscriptionError
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, NotPossibleError
 from spanmq.model import DeadLetter
 
 
@@ -36,7 +36,7 @@ async def repair(visit: Visit) -> Response:
             body=typed.body(given) if is_touched else UNCHANGED,
             delay=typed.seconds(fields.get("delay", "")),
         )
-    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, SubscriptionError) as error:
+    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, NotPossibleError) as error:
         return _form(visit, letter, fields, error.message)
     if not visit.may("look", visit.queue):
         return go(address("/queue/dead-letters/redrive", queue=visit.queue))

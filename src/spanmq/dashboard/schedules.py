@@ -13,7 +13,7 @@ from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit, forbidden
 from spanmq.dashboard.wording import address
-from spanmq.errors import InvalidArgumentError, ScheduleNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
 
 SHOWN_MAX: Final = 500
@@ -107,7 +107,7 @@ async def _held(
     async with visit.behind.client.transaction() as client:
         found = _named(await client.schedules.list(), name)
         if found is None and is_needed:
-            raise ScheduleNotFoundError(f"there is no schedule {name!r}")
+            raise NotFoundError(f"there is no schedule {name!r}", code="schedule_not_found")
         if found is not None and not visit.may("manage", found.queue):
             raise forbidden("manage", found.queue if visit.may("look", found.queue) else None)
         yield client, name

@@ -1,15 +1,22 @@
-"""Workers that run, what they hold, and how the kinds of tasks that they handle fare."""
+"""What works on queues: workers, kinds of tasks, batches of messages, and jobs of the pipeline."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import Visit
+from spanmq.model import Batch, PipelineRun
+
+Kind = TypeVar("Kind", Batch, PipelineRun)
 
 SHOWN: Final = 500
+# Of lists in pages: each page is filtered by what the visitor may see, and reads up to READ for that.
+PAGE: Final = 50
+READ: Final = 500
 SPANS: Final = {"10m": 600, "1h": 3600, "1d": 86400}
 
 
@@ -36,4 +43,44 @@ async def tasks(visit: Visit) -> Response:
     )
 
 
-PAGES: Final = (Page("/workers", workers), Page("/tasks", tasks))
+async def batches(visit: Visit) -> Response:
+    """Show the batches that send into queues that the visitor may look at, the newest first."""
+    before = visit.number("before", 0) or None
+    read = await visit.behind.client.batches.list(before=before, limit=READ)
+    shown, last = _page(visit, read)
+    last_id = last.batch_id if last else None
+    return show(visit, "batches.html", before=before, batches=shown, last=last_id)
+
+
+async def pipeline_runs(visit: Visit) -> Response:
+    """Show the runs of jobs that the visitor may look at, the newest first."""
+    return await _runs(visit, None)
+
+
+async def pipeline_runs_of_queue(visit: Visit) -> Response:
+    """Show those of a queue."""
+    return await _runs(visit, visit.queue)
+
+
+async def _runs(visit: Visit, queue: str | None) -> Response:
+    before = visit.number("before", 0) or None
+    read = await visit.behind.client.admin.pipeline_runs.list(queue, before=before, limit=READ)
+    shown, last = _page(visit, read)
+    last_id = last.run_id if last else None
+    return show(visit, "pipeline_runs.html", queue=queue, before=before, runs=shown, last=last_id)
+
+
+def _page(visit: Visit, read: Sequence[Kind]) -> tuple[list[Kind], Kind | None]:
+    """Return a page of those that the visitor may look at, and the one before which the next begins, if any."""
+    found = [each for each in read if visit.may("look", each.queue)]
+    last = found[PAGE - 1] if len(found) > PAGE else read[-1] if len(read) == READ else None
+    return found[:PAGE], last
+
+
+PAGES: Final = (
+    Page("/workers", workers),
+    Page("/tasks", tasks),
+    Page("/batches", batches),
+    Page("/pipeline-runs", pipeline_runs),
+    Page("/queue/pipeline-runs", pipeline_runs_of_queue, of_queue=True),
+)

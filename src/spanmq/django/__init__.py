@@ -9,7 +9,7 @@ from typing import Any
 from django.db import close_old_connections, connections, transaction
 from psycopg.conninfo import make_conninfo
 
-from spanmq.errors import InvalidSettingError
+from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import Tasks
 
 
@@ -49,8 +49,10 @@ def dsn_of(using: str = "default") -> str:
     """Return the DSN of a database of the settings; of the test database in tests."""
     connection = connections[using]
     if connection.vendor != "postgresql":
-        raise InvalidSettingError(
-            f"the database {using!r} is not PostgreSQL", hint="django_tasks(…, using=…) names one that is."
+        raise InvalidArgumentError(
+            f"the database {using!r} is not PostgreSQL",
+            hint="django_tasks(…, using=…) names one that is.",
+            code="invalid_setting",
         )
     settings = connection.settings_dict
     parts = {

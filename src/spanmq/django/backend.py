@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.utils.module_loading import import_string
 
-from spanmq.errors import InvalidSettingError
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 from spanmq.tasks import GIVEN, Task, Tasks
 
@@ -20,8 +20,10 @@ def _framework() -> str:
         except ImportError:
             continue
         return name
-    raise InvalidSettingError(
-        "Django has no framework for tasks here", hint="Use Django 6, or pip install django-tasks."
+    raise InvalidArgumentError(
+        "Django has no framework for tasks here",
+        hint="Use Django 6, or pip install django-tasks.",
+        code="invalid_setting",
     )
 
 

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, EmbeddedStartError
+from spanmq.errors import EmbeddedError
 
 if sys.platform == "win32":
-    raise EmbeddedNotAvailableError(
+    raise EmbeddedError(
         "the embedded server runs on Linux and macOS, not on Windows",
         hint="Name any PostgreSQL 15 to 18 by its DSN.",
+        code="embedded_not_available",
     )
 
 from spanmq.embedded.binaries import ELSEWHERE, find_binaries
@@ -41,12 +42,13 @@ def start(
     `settings` are PostgreSQL's and count only for who starts the server. `timeout` is in seconds. The server
     is durable: fsync is on, and after any crash the next start recovers what was committed.
 
-    Raises EmbeddedNotAvailableError (wheel or platform), EmbeddedFolderError, EmbeddedFolderInUseError,
-    EmbeddedVersionError, EmbeddedDiskFullError or EmbeddedStartError, all of them EmbeddedError.
+    Raises EmbeddedError; its `code` says why.
     """
     path = _path_of(default_folder(version) if folder is None else folder)
     if mine := sorted({"port", "unix_socket_directories", "cluster_name"} & set(settings or {})):
-        raise EmbeddedStartError(f"the setting {mine[0]} is not for choosing: it is how the server is found")
+        raise EmbeddedError(
+            f"the setting {mine[0]} is not for choosing: it is how the server is found", code="embedded_start"
+        )
     return join(ServerFolder(path.absolute()), version=version, settings=settings or {}, timeout=timeout)
 
 
@@ -55,6 +57,8 @@ def _path_of(folder: str | Path) -> Path:
         path = Path(folder).expanduser()
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
-        raise EmbeddedFolderError(f"{folder!r} is not a folder: {error}", hint=ELSEWHERE) from error
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: nobody has this home
+        raise EmbeddedError(
+            f"{folder!r} is no folder: {error}", hint=ELSEWHERE, code="embedded_folder"
+        ) from error
     return path

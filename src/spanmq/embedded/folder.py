@@ -25,12 +25,7 @@ from pathlib import Path
 from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders
 from spanmq.embedded.keeper import command_of, is_of
 from spanmq.errors import (
-    EmbeddedDiskFullError,
     EmbeddedError,
-    EmbeddedFolderError,
-    EmbeddedFolderInUseError,
-    EmbeddedStartError,
-    EmbeddedVersionError,
 )
 
 PORT = 5432  # a name only: with a socket folder of its own, no two servers meet
@@ -118,16 +113,19 @@ def clear_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise disk_full(path, str(error)) from error
         where = error.filename or path
-        raise EmbeddedFolderError(
-            f"the embedded server cannot use the folder {path}: {error.strerror} ({where})", hint=ELSEWHERE
+        raise EmbeddedError(
+            f"the embedded server cannot use the folder {path}: {error.strerror} ({where})",
+            hint=ELSEWHERE,
+            code="embedded_folder",
         ) from error
 
 
-def disk_full(path: Path, detail: str) -> EmbeddedDiskFullError:
-    """Return the error for a full disk, with the space that is left."""
+def disk_full(path: Path, detail: str) -> EmbeddedError:
+    """Say how much is left where the server lives."""
     free = shutil.disk_usage(path).free // 1_000_000 if path.exists() else 0
-    return EmbeddedDiskFullError(
-        f"the disk under {path} is full ({free} MB free; a new server needs about 60 MB): {detail}"
+    return EmbeddedError(
+        f"the disk under {path} is full ({free} MB free; a new server needs about 60 MB): {detail}",
+        code="embedded_disk_full",
     )
 
 
@@ -138,7 +136,11 @@ def prepare(folder: ServerFolder) -> None:
     names = {entry.name for entry in folder.path.iterdir()}
     if names and folder.start_lock.name not in names:
         what = "is a PostgreSQL data folder" if "PG_VERSION" in names else "is not empty"
-        raise EmbeddedFolderError(f"{folder.path} {what} and was not made by spanmq.embedded", hint=ELSEWHERE)
+        raise EmbeddedError(
+            f"{folder.path} {what} and was not made by spanmq.embedded",
+            hint=ELSEWHERE,
+            code="embedded_folder",
+        )
     owner = folder.data.stat().st_uid if folder.data.exists() else os.geteuid()
     for path in (folder.start_lock, folder.holders, folder.server_lock):
         if not path.exists():
@@ -147,17 +149,20 @@ def prepare(folder: ServerFolder) -> None:
                 os.chown(path, owner, -1)  # the owner may come without root's help next time
     if not is_root and owner != os.geteuid():
         name = next((entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == owner), str(owner))
-        raise EmbeddedFolderError(f"the server in {folder.path} belongs to user {name!r}", hint=ELSEWHERE)
+        raise EmbeddedError(
+            f"the server in {folder.path} belongs to user {name!r}", hint=ELSEWHERE, code="embedded_folder"
+        )
 
 
 def check_version(folder: ServerFolder, version: int) -> None:
     """Refuse another major version's data: PostgreSQL can't read it, and we don't convert it unasked."""
     file = folder.data / "PG_VERSION"
     if file.exists() and (found := file.read_text().strip()) != str(version):
-        raise EmbeddedVersionError(
+        raise EmbeddedError(
             f"{folder.data} holds data of PostgreSQL {found}, not {version}",
             hint=f"Start it with version={found}, choose another with folder=…, or dump it there and restore "
             "it here (docs/start/embedded.md).",
+            code="embedded_version",
         )
 
 
@@ -173,9 +178,10 @@ def check_not_foreign(folder: ServerFolder) -> None:
         return
     command = command_of(found.pid)
     if is_postmaster_on(folder.data, found.pid, command):
-        raise EmbeddedFolderInUseError(
+        raise EmbeddedError(
             f"another PostgreSQL server (process {found.pid}) runs on {folder.data}",
             hint=f"Stop that server. {ELSEWHERE}",
+            code="embedded_folder_in_use",
         )
     if command:
         (folder.data / "postmaster.pid").unlink()
@@ -187,9 +193,10 @@ def check_same_name(folder: ServerFolder) -> None:
     if found is None or not found.is_ready or is_of(found.pid, folder.tag):
         return
     if is_postmaster_on(folder.data, found.pid, command_of(found.pid)):
-        raise EmbeddedFolderInUseError(
+        raise EmbeddedError(
             f"the server in {folder.path} (process {found.pid}) was started when the folder had another name",
             hint="End the programs that use it, and start again.",
+            code="embedded_folder_in_use",
         )
 
 
@@ -246,7 +253,7 @@ def explain(folder: ServerFolder, output: str) -> EmbeddedError:
         text in line and "shared memory" not in line for line in tail.splitlines() for text in DISK_FULL_TEXTS
     ):
         return disk_full(folder.path, tail)
-    return EmbeddedStartError(f"PostgreSQL did not start in {folder.path}:\n{tail}")
+    return EmbeddedError(f"PostgreSQL did not start in {folder.path}:\n{tail}", code="embedded_start")
 
 
 def make_private(path: Path, user: ServerUser | None) -> None:
@@ -258,8 +265,10 @@ def make_private(path: Path, user: ServerUser | None) -> None:
     owner = os.geteuid() if user is None else user.uid
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
-        raise EmbeddedFolderError(
-            f"{path} exists and is not a folder of the server's user", hint="Remove it."
+        raise EmbeddedError(
+            f"{path} exists and is not a folder of the server's user",
+            hint="Remove it.",
+            code="embedded_folder",
         )
     path.chmod(0o700)
 

@@ -44,7 +44,7 @@ from spanmq.embedded.folder import (
     remove_unfinished,
     socket_folder,
 )
-from spanmq.errors import EmbeddedFolderError, EmbeddedNotAvailableError, EmbeddedStartError
+from spanmq.errors import EmbeddedError
 
 # Sessions notice the death of their postmaster at once unless they compute; those are not waited for.
 ORPHAN_SECONDS = 2.0
@@ -141,7 +141,9 @@ def default_folder(version: int = 18) -> Path:
     try:
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     except RuntimeError as error:  # a container's user that is in no list of users
-        raise EmbeddedFolderError("there is no home folder to keep a server in", hint=ELSEWHERE) from error
+        raise EmbeddedError(
+            "there is no home folder to keep a server in", hint=ELSEWHERE, code="embedded_folder"
+        ) from error
     return Path(home, "spanmq", f"postgres-{version}")
 
 
@@ -162,8 +164,9 @@ def join(
         try:
             with start_lock(folder, timeout):
                 if not keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), timeout):
-                    raise EmbeddedStartError(
-                        f"the server in {folder.path} does not end its shutdown: see {folder.log}"
+                    raise EmbeddedError(
+                        f"the server in {folder.path} does not end its shutdown: see {folder.log}",
+                        code="embedded_start",
                     )
                 check_version(folder, version)  # again: another may have made the data just now
                 run(folder, binaries, settings=settings, timeout=timeout, keep_data=keep_data)
@@ -177,7 +180,7 @@ def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: boo
     """Drop a hold, and stop the server if it was the last."""
     with contextlib.ExitStack() as stack:
         # One after another, so that of two who leave together the second sees that it is the last.
-        with contextlib.suppress(EmbeddedStartError, OSError):
+        with contextlib.suppress(EmbeddedError, OSError):
             stack.enter_context(start_lock(folder, LEAVE_SECONDS))
         # Said aloud: a forked child may still have this file open, and must not hold the server for us.
         fcntl.flock(holders_fd, fcntl.LOCK_UN)
@@ -205,9 +208,10 @@ def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
     fd = keeper.open_lock(folder.start_lock)
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(fd, fcntl.LOCK_EX), timeout):
-            raise EmbeddedStartError(
+            raise EmbeddedError(
                 f"another process has been starting the server in {folder.path} for {timeout:g} s",
                 hint=f"See {folder.log}",
+                code="embedded_start",
             )
         yield
     finally:
@@ -249,8 +253,9 @@ def run(
     server_lock_fd = keeper.open_lock(folder.server_lock)
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
-            raise EmbeddedStartError(
-                f"the server in {folder.path} is being started by another process; try again"
+            raise EmbeddedError(
+                f"the server in {folder.path} was started by somebody else this instant; try again",
+                code="embedded_start",
             )
         spec = keeper.Spec(
             command=command,
@@ -268,9 +273,10 @@ def run(
     finally:
         keeper.close_lock(server_lock_fd)
     if not keeper.wait_until(lambda: folder.is_ready() or not keeper.is_locked(folder.server_lock), timeout):
-        raise EmbeddedStartError(
+        raise EmbeddedError(
             f"the server in {folder.path} was not ready after {timeout:g} s",
             hint=f"Recovery from a crash may take longer: see {folder.log}, and give it more with timeout=…",
+            code="embedded_start",
         )
     if not folder.is_ready():
         raise explain(folder, folder.log.read_bytes()[said_before:].decode(errors="replace"))
@@ -294,8 +300,9 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
         if has_orphans:
             keeper.kill(server_lock=folder.server_lock, tag=folder.tag)
         elif time.monotonic() >= deadline:
-            raise EmbeddedStartError(
-                f"the server in {folder.path} starts or stops for {timeout:g} s: see {folder.log}"
+            raise EmbeddedError(
+                f"the server in {folder.path} starts or stops for {timeout:g} s: see {folder.log}",
+                code="embedded_start",
             )
     return keeper.is_locked(folder.server_lock)
 
@@ -303,8 +310,9 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
 def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
     """Start the keeper, which starts the server; return how long the log was before."""
     if not sys.executable:
-        raise EmbeddedNotAvailableError(
-            "the embedded server needs a Python interpreter to run, and sys.executable is empty"
+        raise EmbeddedError(
+            "the embedded server needs a Python interpreter to run, and sys.executable is empty",
+            code="embedded_not_available",
         )
     if folder.log.exists() and folder.log.stat().st_size > LOG_BYTES_MAX:
         folder.log.replace(folder.log.with_suffix(".log.1"))

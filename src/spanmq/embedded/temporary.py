@@ -13,7 +13,7 @@ from spanmq.embedded import keeper
 from spanmq.embedded.binaries import find_binaries
 from spanmq.embedded.folder import ServerFolder, clear_errors
 from spanmq.embedded.server import EmbeddedServer, join, run, start_lock
-from spanmq.errors import EmbeddedError, EmbeddedStartError
+from spanmq.errors import EmbeddedError
 
 # What `mkdtemp` makes of it has eight characters more.
 PREFIX = "spanmq-"
@@ -70,7 +70,7 @@ class TemporaryServer:
     def kill(self) -> None:
         """Kill all processes of the server with SIGKILL, as a crash would, and return when they are gone."""
         if not keeper.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
-            raise EmbeddedStartError(f"the server in {self.folder} survived SIGKILL")
+            raise EmbeddedError(f"the server in {self.folder} survived SIGKILL", code="embedded_start")
 
     def restart(self, *, settings: Mapping[str, str] | None = None) -> None:
         """Start the server again, after a `kill()` with recovery, and return when it takes connections.

@@ -5,7 +5,6 @@ Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's col
 """
 
 from spanmq.model.access import AccessKey, QueueGrant, Token
-from spanmq.model.batch import Batch
 from spanmq.model.dead_letter import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
 from spanmq.model.health import (
     Finding,
@@ -16,7 +15,18 @@ from spanmq.model.health import (
     TaskKind,
     WorkerReport,
 )
-from spanmq.model.message import GROUP_HEADER, Failure, Group, HeldLease, Leased, Message, Routed, Settled
+from spanmq.model.message import (
+    GROUP_HEADER,
+    Batch,
+    Failure,
+    Group,
+    HeldLease,
+    Leased,
+    Message,
+    Routed,
+    Schedule,
+    Settled,
+)
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
     Flavour,
@@ -30,7 +40,6 @@ from spanmq.model.queue import (
     Subscription,
     TopicBinding,
 )
-from spanmq.model.schedule import Schedule
 from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap
 from spanmq.model.stream import PipelineRun, Receiver
 

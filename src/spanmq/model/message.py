@@ -141,3 +141,47 @@ class Group:
     first_id: int | None
     messages: int
     has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A batch of messages, and the message that is sent when all of them are settled.
+
+    `done`, `dead`, `ended_at` and `message_id` are None until then; `dead` counts dead letters, `done` the rest.
+    """
+
+    batch_id: int
+    queue: str
+    body: object
+    headers: dict[str, Any] | None
+    total: int
+    unsettled: int
+    done: int | None
+    dead: int | None
+    created_at: datetime
+    ended_at: datetime | None
+    message_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A recurring message: when it comes, and what; `next_at` is None where no time is planned.
+
+    All its times up to `planned_until` are known to the database; who keeps house plans more. Maintenance
+    pauses it, with a `pause_reason`, when the role `made_by` may no longer send into the queue.
+    """
+
+    name: str
+    queue: str
+    cron: str
+    time_zone: str
+    body: object
+    headers: dict[str, Any] | None
+    catch_up: bool
+    is_paused: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_message_id: int | None
+    planned_until: datetime
+    made_by: str
+    pause_reason: str | None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spanmq.errors import AdoptionRefusedError, SchemaMissingError
+from spanmq.errors import NotPossibleError, SchemaMissingError
 from spanmq.schema import manager as schema
 from spanmq.schema.manager import Connection, Holding
 from spanmq.schema.release import Release, Statement, load_release
@@ -76,7 +76,7 @@ def adopt(
     each up to `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as
     it was. A dry run counts and looks for obstacles, and locks nothing.
 
-    Raises AdoptionRefusedError, which names every obstacle, or where spanmq is installed already;
+    Raises NotPossibleError, which names every obstacle, or where spanmq is installed already;
     SchemaMissingError where there is neither;
     StatementCancelledError when the tables could not be locked in time; and what `schema.install` raises.
     """
@@ -90,10 +90,11 @@ def adopt(
                     hint="spanmq schema install makes an empty database ready.",
                     sqlstate="MQ006",
                 )
-            raise AdoptionRefusedError(
+            raise NotPossibleError(
                 f"the database holds spanmq {current.version}, not PGMQ",
                 hint="Nothing is to be done: queues that were PGMQ's are spanmq's now.",
                 sqlstate="MQ006",
+                code="adoption_refused",
             )
         schema.check_server(current)
         if not dry_run:
@@ -141,11 +142,12 @@ def _queue(row: dict[str, Any]) -> AdoptedQueue:
 
 
 def _refuse(obstacles: Sequence[Obstacle]) -> None:
-    raise AdoptionRefusedError(
+    raise NotPossibleError(
         f"PGMQ can't be taken over as it is: {len(obstacles)} obstacles",
         detail="\n".join(f"{each.object}: {each.reason}" for each in obstacles),
         hint="Remove them and run it again; spanmq schema adopt --dry-run lists them too.",
         sqlstate="MQ006",
+        code="adoption_refused",
     )
 
 

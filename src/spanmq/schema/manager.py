@@ -18,12 +18,10 @@ from psycopg.rows import dict_row
 from spanmq.errors import (
     DataLossError,
     MissingPrivilegeError,
-    SchemaChangedError,
+    NotPossibleError,
     SchemaMissingError,
-    SchemaNewerError,
+    SchemaVersionError,
     ServerReadOnlyError,
-    ServerTooOldError,
-    UpstreamPgmqError,
     from_driver,
 )
 from spanmq.schema.release import Release, Statement, load_release, manager, script, statements, version_key
@@ -96,9 +94,8 @@ def install(connection: Connection, *, release: Release | None = None) -> Instal
     """Bring the schema to this version, in one transaction; do nothing if it is up to date.
 
     Safe to call at every start of a program, from any number of them at once. Joins a transaction that is
-    open on the connection (it must be READ COMMITTED), else commits. Raises UpstreamPgmqError,
-    SchemaNewerError, SchemaChangedError, ServerTooOldError, ServerReadOnlyError, MissingPrivilegeError or
-    IsolationLevelError, and has then changed nothing.
+    open on the connection (it must be READ COMMITTED), else commits. Raises NotPossibleError, SchemaVersionError,
+    ServerReadOnlyError, MissingPrivilegeError or InvalidTransactionError, and has then changed nothing.
     """
     return _apply(connection, release or load_release(), reapply=False)
 
@@ -210,10 +207,11 @@ def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
         )
     for migration in release.migrations:
         if current.migrations.get(migration.name, migration.checksum) != migration.checksum:
-            raise SchemaChangedError(
+            raise SchemaVersionError(
                 f"tables/{migration.name} is not the file that was applied to this database",
                 hint="A released migration never changes: use the version that applied it.",
                 sqlstate="MQ006",
+                code="schema_changed",
             )
     pending = [migration for migration in release.migrations if migration.name not in current.migrations]
     there = (current.version, current.functions_checksum)
@@ -249,8 +247,10 @@ def check_server(current: State) -> None:
     """Raise the typed error for a server or a role that can't change a schema."""
     if current.server_version < OLDEST_SERVER:
         found, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
-        raise ServerTooOldError(
-            f"spanmq needs PostgreSQL {oldest} or newer, this server is {found}", sqlstate="MQ006"
+        raise SchemaVersionError(
+            f"spanmq needs PostgreSQL {oldest} or newer, this server is {found}",
+            sqlstate="MQ006",
+            code="server_too_old",
         )
     if current.is_standby:
         raise ServerReadOnlyError("the server is a standby", hint="Connect to the primary.", sqlstate="25006")
@@ -271,17 +271,19 @@ def check_server(current: State) -> None:
 def refuse_foreign(current: State, release: Release) -> None:
     """Raise the typed error for a schema that this version must not touch."""
     if current.holding is Holding.NEWER:
-        raise SchemaNewerError(
+        raise SchemaVersionError(
             f"the schema is of spanmq {current.version}, this is {release.version}",
             hint="Use that version or a newer one.",
             sqlstate="MQ006",
+            code="schema_newer",
         )
     if current.holding in (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY):
         which = f"extension {current.version}" if current.version else "installed from its SQL file"
-        raise UpstreamPgmqError(
+        raise NotPossibleError(
             f"this database holds PGMQ ({which})",
             hint="Take its queues over with: spanmq schema adopt",
             sqlstate="MQ006",
+            code="upstream_pgmq",
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
 import spanmq
-from spanmq.errors import InvalidArgumentError, SchemaNewerError
+from spanmq.errors import InvalidArgumentError, SchemaVersionError
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
@@ -107,7 +107,7 @@ def statements(release: Release, pending: Sequence[Migration]) -> list[Statement
 def script(release: Release, from_version: str | None = None, *, transaction: bool = True) -> str:
     """Write the installation for a database without spanmq, or with `from_version`, as plain SQL.
 
-    Raises InvalidArgumentError for an invalid version, SchemaNewerError for a later one than this.
+    Raises InvalidArgumentError for what is no version, SchemaVersionError for a later one than this.
     """
     if from_version is not None:
         try:
@@ -115,9 +115,10 @@ def script(release: Release, from_version: str | None = None, *, transaction: bo
         except ValueError as error:
             raise InvalidArgumentError(str(error), hint="Give one such as 0.1.0.") from error
         if is_newer:
-            raise SchemaNewerError(
+            raise SchemaVersionError(
                 f"there is no way from {from_version} to {release.version}",
                 hint="Use that version or a newer one.",
+                code="schema_newer",
             )
     present = [
         migration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from spanmq.service import (
     docs_page,
     insides,
     lookup,
-    pipeline_runs,
     queues,
     receiving,
     schedules,
@@ -33,7 +32,6 @@ from spanmq.service.settings import Settings
 from spanmq.service.short_way import ShortWay
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.mover import Mover
-from spanmq.service.tracing import REQUESTS
 
 DESCRIPTION: Final = (
     "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."
@@ -51,8 +49,18 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     topics.routes,
     streams.routes,
     subscriptions.routes,
-    pipeline_runs.routes,
+    streams.runs,
 )
+
+
+def is_untraced(scope: MutableMapping[str, Any]) -> bool:
+    """Tell whether a request is one that machines make every few seconds, about nothing."""
+    path: str = scope.get("path", "")
+    return path.startswith("/health/") or path == "/metrics"
+
+
+# Not `logs`: they would hold what was refused, and with it a secret that stood in the wrong place.
+REQUESTS: Final[Any] = {"exclude": is_untraced, "operation_spans": False, "logs": False}
 
 Pages = Callable[[Backend], list[Route]]
 

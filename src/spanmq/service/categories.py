@@ -76,7 +76,9 @@ async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None)
     """Return the category that the rules of all queues assign to an error."""
     error = error or Error()
     return reply(
-        category=await backend.client.categories.classify(error.error, error_class=error.error_class)
+        category=await backend.client.dead_letters.categories.classify(
+            error.error, error_class=error.error_class
+        )
     )
 
 
@@ -86,34 +88,36 @@ async def classify_in_queue(
 ) -> Response:
     """Return the category that the rules of a queue assign to an error."""
     error = error or Error()
-    found = await backend.client.categories.classify(error.error, error_class=error.error_class, queue=queue)
+    found = await backend.client.dead_letters.categories.classify(
+        error.error, error_class=error.error_class, queue=queue
+    )
     return reply(category=found)
 
 
 @routes.get("/category-rules", response_model=Rules)
 async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
-    """List the rules, in the order in which they are checked."""
-    return reply(rules=await backend.client.categories.list_rules())
+    """List the rules, in the order in which they are asked."""
+    return reply(rules=await backend.client.dead_letters.categories.list_rules())
 
 
 @routes.put("/category-rules/{name}", response_model=Named)
 async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller: MayManageAll) -> Response:
     """Create or change a rule for all queues."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
-        await client.categories.set_rule(name, **rule.model_dump())
+        await client.dead_letters.categories.set_rule(name, **rule.model_dump())
     return reply(name=name)
 
 
 @routes.delete("/category-rules/{name}", response_model=Existed)
 async def drop_category_rule(name: RuleName, backend: Behind, _: MayManageAll) -> Response:
     """Drop a rule for all queues."""
-    return reply(existed=await backend.client.categories.drop_rule(name))
+    return reply(existed=await backend.client.dead_letters.categories.drop_rule(name))
 
 
 @routes.get("/queues/{queue}/category-rules", response_model=Rules)
 async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """List the rules of a queue and those of all queues."""
-    return reply(rules=await backend.client.categories.list_rules(queue))
+    return reply(rules=await backend.client.dead_letters.categories.list_rules(queue))
 
 
 @routes.put("/queues/{queue}/category-rules/{name}", response_model=Named)
@@ -122,7 +126,7 @@ async def set_category_rule_of_queue(
 ) -> Response:
     """Create or change a rule of a queue."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
-        await client.categories.set_rule(name, queue=queue, **rule.model_dump())
+        await client.dead_letters.categories.set_rule(name, queue=queue, **rule.model_dump())
     return reply(name=name)
 
 
@@ -131,33 +135,33 @@ async def drop_category_rule_of_queue(
     queue: QueueName, name: RuleName, backend: Behind, _: MayManage
 ) -> Response:
     """Drop a rule of a queue."""
-    return reply(existed=await backend.client.categories.drop_rule(name, queue=queue))
+    return reply(existed=await backend.client.dead_letters.categories.drop_rule(name, queue=queue))
 
 
 @routes.get("/category-policies", response_model=Policies)
 async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
-    """List how each category is handled by default."""
-    return reply(policies=await backend.client.categories.list_policies())
+    """List what each category means in general."""
+    return reply(policies=await backend.client.dead_letters.categories.list_policies())
 
 
 @routes.put("/category-policies/{category}", response_model=Meant)
 async def set_category_policy(
     category: Category, meaning: Meaning, backend: Behind, _: MayManageAll
 ) -> Response:
-    """Change how a category is handled by default."""
-    return reply(policy=await backend.client.categories.set_policy(category, meaning.settings))
+    """Change what a category means in general."""
+    return reply(policy=await backend.client.dead_letters.categories.set_policy(category, meaning.settings))
 
 
 @routes.get("/queues/{queue}/category-policies", response_model=Policies)
 async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
-    """List how each category is handled in a queue."""
-    return reply(policies=await backend.client.categories.list_policies(queue))
+    """List what each category means in a queue."""
+    return reply(policies=await backend.client.dead_letters.categories.list_policies(queue))
 
 
 @routes.put("/queues/{queue}/category-policies/{category}", response_model=Meant)
 async def set_category_policy_of_queue(
     queue: QueueName, category: Category, meaning: Meaning, backend: Behind, _: MayManage
 ) -> Response:
-    """Change how a category is handled in a queue."""
-    found = await backend.client.categories.set_policy(category, meaning.settings, queue=queue)
+    """Change what a category means in a queue."""
+    found = await backend.client.dead_letters.categories.set_policy(category, meaning.settings, queue=queue)
     return reply(policy=found)

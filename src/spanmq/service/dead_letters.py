@@ -48,14 +48,14 @@ class Sought(Filters):
 
     redriven: bool | None = False
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    quantity: Annotated[int, Field(ge=1, le=1_000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     body_bytes_max: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
 class Redrive(Filters):
     """Selects the dead letters to redrive, and how fast they become visible."""
 
-    quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     rate: Rate | None = None
     delay: Seconds = 0.0
     dry_run: bool = False
@@ -65,7 +65,7 @@ class Discard(Filters):
     """Selects the dead letters to delete."""
 
     redriven: bool | None = False
-    quantity: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     dry_run: bool = False
 
 

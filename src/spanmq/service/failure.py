@@ -2,8 +2,8 @@
 
     {"error": {"code": "queue_not_found", "message": "…", "hint": "…", "detail": "…"}}
 
-The code is the name of the client's error class. Messages of the driver and the server are only logged: they
-may name hosts, roles and statements.
+The code is that of the client's error. What a driver or a server says of its own troubles is for
+the log: it may name hosts, roles and statements.
 """
 
 from __future__ import annotations
@@ -27,17 +27,12 @@ logger = logging.getLogger("spanmq.service")
 STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.BodyTooLargeError: 413,
     errors.InvalidArgumentError: 422,
-    errors.QueueNotFoundError: 404,
-    errors.DeadLetterNotFoundError: 404,
-    errors.ScheduleNotFoundError: 404,
-    errors.TokenNotFoundError: 404,
-    errors.NotPermittedError: 409,
+    errors.NotFoundError: 404,
+    errors.NotPossibleError: 409,
     errors.ReceiverInUseError: 409,
-    errors.SubscriptionError: 409,
     errors.QueueBusyError: 503,
     errors.QueueFullError: 429,
     errors.DedupIdReusedError: 422,
-    errors.ReceiverSupersededError: 409,
     errors.MissingPrivilegeError: 403,
     errors.TransactionConflictError: 503,
     errors.StatementCancelledError: 503,
@@ -127,8 +122,8 @@ def describe(error: errors.SpanmqError) -> tuple[int, dict[str, Any]]:
     said = next((MESSAGE_OF[kind] for kind in type(error).__mro__ if kind in MESSAGE_OF), None)
     if said is not None or status == 500:
         logger.warning("request_failed error=%s message=%r", type(error).__name__, error.message)
-        return status, body_of(errors.code_of(type(error)), said or "the service could not do it")
-    return status, body_of(errors.code_of(type(error)), error.message, detail=error.detail, queue=error.queue)
+        return status, body_of(error.code, said or "the service could not do it")
+    return status, body_of(error.code, error.message, detail=error.detail, queue=error.queue)
 
 
 def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None) -> Response:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from spanmq.model import Group, HeldLease, QueueCount, Segment, StatisticsStep
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, MayLook, Quantity, QueueName, SeesSome, answer
+from spanmq.service.parts import Behind, Limit, MayLook, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
@@ -37,18 +37,18 @@ async def sum_statistics(
 
 
 @routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
-async def list_leases(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
-    """List the leases of receivers, the oldest first."""
-    return reply(leases=await backend.client.inspect.leases(queue, quantity))
+async def list_leases(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List what receivers hold, the oldest lease first."""
+    return reply(leases=await backend.client.inspect.leases(queue, limit))
 
 
 @routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
-async def list_groups(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
-    """List groups, the blocked ones first, and what they wait for."""
-    return reply(groups=await backend.client.inspect.groups(queue, quantity))
+async def list_groups(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List groups, those first that give nothing now, and what they wait for."""
+    return reply(groups=await backend.client.inspect.groups(queue, limit))
 
 
 @routes.get("/queues/{queue}/segments", response_model=answer("Segments", segments=list[Segment]))
-async def list_segments(queue: QueueName, backend: Behind, _: MayLook, quantity: Quantity = 100) -> Response:
+async def list_segments(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
     """List the tables of a queue's log, the newest first."""
-    return reply(segments=await backend.client.inspect.segments(queue, quantity))
+    return reply(segments=await backend.client.inspect.segments(queue, limit))

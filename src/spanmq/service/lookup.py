@@ -18,10 +18,10 @@ from spanmq.service.parts import (
     BodyBytesMax,
     Given,
     Id,
+    Limit,
     MayLook,
     MayManage,
     MayReceive,
-    Quantity,
     QueueName,
     ReceivedMessages,
     answer,
@@ -53,7 +53,7 @@ async def peek(
     queue: QueueName,
     backend: Behind,
     _: MayLook,
-    quantity: Quantity = 10,
+    quantity: Limit = 10,
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
@@ -67,7 +67,7 @@ async def peek_archive(
     queue: QueueName,
     backend: Behind,
     _: MayLook,
-    quantity: Quantity = 10,
+    quantity: Limit = 10,
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
@@ -77,12 +77,12 @@ async def peek_archive(
 
 
 @routes.get(
-    "/queues/{queue}/messages/{message_id}/status",
+    "/queues/{queue}/messages/{message_id}/state",
     response_model=answer("MessageState", message_id=int, state=str),
 )
-async def status(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
-    """Return the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
-    return reply(message_id=message_id, state=await backend.client.inspect.status(queue, message_id))
+async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
+    """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
+    return reply(message_id=message_id, state=await backend.client.inspect.state(queue, message_id))
 
 
 @routes.get(

@@ -43,7 +43,7 @@ Delay = Annotated[
     Annotated[Seconds, Tag("seconds")] | Annotated[Moment, Tag("time")], Discriminator(_kind_of_delay)
 ]
 Id = Annotated[int, Field(ge=0, lt=2**63)]
-Quantity = Annotated[int, Query(ge=1, le=1_000)]
+Limit = Annotated[int, Query(ge=1, le=1_000)]
 BodyBytesMax = Annotated[
     int | None,
     Query(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
 
 from spanmq.client._async.connection import limit_statements
-from spanmq.errors import InvalidPatternError, StatementCancelledError
+from spanmq.errors import InvalidArgumentError, StatementCancelledError
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
@@ -42,7 +42,7 @@ class Patterns:
 
     @asynccontextmanager
     async def searching(self, caller: Caller | None, pattern: str | None) -> AsyncIterator[AsyncClient]:
-        """Lend a client whose statements may take a second; raises InvalidPatternError for longer ones."""
+        """Lend a client whose statements may take a second; raises InvalidArgumentError for one that does."""
         if pattern is None:
             yield self._client
             return
@@ -51,7 +51,7 @@ class Patterns:
 
     @asynccontextmanager
     async def acting(self, caller: Caller | None, *patterns: str | None) -> AsyncIterator[AsyncClient]:
-        """Try each pattern for up to a second, then lend the client; raises InvalidPatternError."""
+        """Try patterns for a second each, then lend the client; raises InvalidArgumentError."""
         tried = [pattern for pattern in patterns if pattern is not None]
         if not tried:
             yield self._client
@@ -59,7 +59,7 @@ class Patterns:
         async with self._turn(caller):
             for pattern in tried:
                 async with self._limited("the pattern") as client:
-                    await client.dead_letters.list(error=pattern, quantity=0)
+                    await client.dead_letters.list(error=pattern, limit=0)
             yield self._client
 
     @asynccontextmanager
@@ -80,7 +80,8 @@ class Patterns:
         except StatementCancelledError as error:
             if error.sqlstate != _CANCELLED:
                 raise
-            raise InvalidPatternError(
+            raise InvalidArgumentError(
                 f"{what} takes longer than {SECONDS:g} second",
-                detail="Use a simpler pattern, or restrict it by category, error_class, since and until.",
+                detail="Give a simpler pattern, or choose fewer: by category, error_class, since and until.",
+                code="invalid_pattern",
             ) from error

@@ -23,7 +23,7 @@ from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedM
 from spanmq.service.receipt import Receipt
 from spanmq.service.refusal import invalid
 from spanmq.service.straight import Straight
-from spanmq.service.tracing import in_own_trace
+from spanmq.service.waiting import in_own_trace
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
 

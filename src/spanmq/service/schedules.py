@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
-from spanmq.errors import ScheduleNotFoundError
+from spanmq.errors import NotFoundError
 from spanmq.model import Schedule
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import VERBS, Caller
@@ -104,4 +104,4 @@ async def _may_change(client: AsyncClient, caller: Caller, name: str) -> bool:
 
 async def _check(client: AsyncClient, caller: Caller, name: str) -> None:
     if not await _may_change(client, caller, name):
-        raise ScheduleNotFoundError(f"schedule {name!r} does not exist")
+        raise NotFoundError(f"schedule {name!r} does not exist", code="schedule_not_found")

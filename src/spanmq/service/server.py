@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from spanmq.errors import ServiceNotAvailableError
+from spanmq.errors import NotPossibleError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
@@ -177,7 +177,7 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host; raises ServiceNotAvailableError."""
+    """Return sockets that listen on all addresses of a host; raises NotPossibleError."""
     found: list[socket.socket] = []
     try:
         for family, _, _, _, address in socket.getaddrinfo(
@@ -188,11 +188,14 @@ def listening(host: str, port: int) -> list[socket.socket]:
         for each in found:
             each.close()
         if error.errno == errno.EADDRINUSE:
-            raise ServiceNotAvailableError(
+            raise NotPossibleError(
                 f"{host}:{port} is in use by another program",
-                hint="Choose another port with --port; 0 selects a free one.",
+                hint="--port names another port; 0 is any that is free.",
+                code="service_not_available",
             ) from error
-        raise ServiceNotAvailableError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise NotPossibleError(
+            f"{host}:{port} can't be listened on: {error.strerror}", code="service_not_available"
+        ) from error
     return found
 
 

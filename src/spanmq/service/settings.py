@@ -37,7 +37,7 @@ class Settings:
     tls_key: Path | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ServiceNotAvailableError for settings that are not valid."""
+        """Raise InvalidArgumentError for settings that are not valid."""
         for name in (
             "pool_size",
             "requests_max",

@@ -1,4 +1,4 @@
-"""Routes of the streams that consume queues."""
+"""Routes of the streams that consume queues, and of the jobs of the pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from spanmq import model as message
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Existed, MayLook, MayManage, QueueName, SeesSome, answer
+from spanmq.service.parts import Behind, Existed, Limit, MayLook, MayManage, QueueName, SeesSome, answer
 
 routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
 
@@ -57,3 +57,28 @@ async def forget_export(
 ) -> Response:
     """Make the archive's retention independent of a lake."""
     return reply(existed=await backend.client.admin.receivers.forget_export(queue, lake))
+
+
+runs = APIRouter(prefix="/v1", tags=["pipeline"], route_class=Guarded)
+
+Before = Annotated[int | None, Query(ge=0, lt=2**63)]
+
+Runs = answer("PipelineRuns", pipeline_runs=list[message.PipelineRun])
+
+
+@runs.get("/pipeline-runs", response_model=Runs)
+async def list_all_pipeline_runs(
+    backend: Behind, caller: SeesSome, limit: Limit = 100, before: Before = None
+) -> Response:
+    """List the runs of jobs, the newest first: those of queues that the token may look at."""
+    found = await backend.client.admin.pipeline_runs.list(before=before, limit=limit)
+    return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
+
+
+@runs.get("/queues/{queue}/pipeline-runs", response_model=Runs)
+async def list_pipeline_runs(
+    queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100, before: Before = None
+) -> Response:
+    """List the runs of a queue's jobs, the newest first."""
+    found = await backend.client.admin.pipeline_runs.list(queue, before=before, limit=limit)
+    return reply(pipeline_runs=found)

@@ -14,10 +14,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from spanmq import tracing
 from spanmq.client._async.listener import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncAnnouncement, Due
 from spanmq.errors import SpanmqError
 from spanmq.service.ahead import Ahead
@@ -36,6 +37,7 @@ LOOKS_PER_SECOND: Final = 400
 ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
 
+Result = TypeVar("Result")
 Take = Callable[[], Awaitable[list["Message"]]]
 Permit = Callable[[], Awaitable[bool]]
 
@@ -58,7 +60,7 @@ class Waiting:
         self._client = client
         self._first = first
         self._longest = longest
-        self._ahead = Ahead(client.admin.look_ahead)
+        self._ahead = Ahead(client.inspect.look_ahead)
         self._lines: dict[str, deque[_Waiter]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -225,3 +227,18 @@ class Waiting:
         except SpanmqError as error:
             # Their lease ends by itself.
             logger.warning("release_failed error=%s count=%s", type(error).__name__, len(messages))
+
+
+def in_own_trace(call: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
+    """Give a call that belongs to this request's trace, whichever task makes it."""
+    if not tracing.is_on():
+        return call
+    own = copy_context()
+
+    async def run() -> Result:
+        return await call()
+
+    async def traced() -> Result:
+        return await asyncio.get_running_loop().create_task(run(), context=own)
+
+    return traced

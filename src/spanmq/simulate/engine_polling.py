@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection, RawCursor
+from psycopg import Connection, RawCursor, sql
 
 from spanmq.errors import ConnectionFailedError, InvalidArgumentError
-from spanmq.simulate import statement
 from spanmq.simulate.engine import Site, Taken
 from spanmq.simulate.load import Item
 from spanmq.simulate.options import Options, type_name
+from spanmq.simulate.server import read
 
 COLUMNS: Final = {"msg_id", "queue_type", "status", "order_id", "time_added", "time_processed"}
 SCHEMA_FILE: Final = Path("schema.sql")
@@ -36,25 +36,25 @@ class PollingStage:
     def prepare(self) -> None:
         """Create the table from the schema file; raises InvalidArgumentError if the file does not create it."""
         path = self._site.options.schema_file
-        source = path or "the built-in schema.sql"
-        self._connection.execute(statement.composed("create_schema", schema=self._site.name))
+        source = path or "our own schema.sql"
+        self._connection.execute(composed("create_schema", schema=self._site.name))
         try:
             self._connection.execute(schema_text(self._site.options))
         except psycopg.Error as error:
-            raise InvalidArgumentError(f"the schema in {source} failed: {error}") from error
-        rows = self._connection.execute(statement.read("columns")).fetchall()
+            raise InvalidArgumentError(f"the schema in {source} is refused: {error}") from error
+        rows = self._connection.execute(read("columns")).fetchall()
         if missing := COLUMNS - {name for (name,) in rows}:
             raise InvalidArgumentError(
                 f"the schema in {source} does not create a table msg_queue with {', '.join(sorted(missing))}"
             )
 
     def begin(self) -> None:
-        """Update the planner's statistics."""
-        self._connection.execute(statement.read("planner"))
+        """Tell the planner how much there is."""
+        self._connection.execute(read("planner"))
 
     def left(self) -> int:
-        """Return the number of new messages."""
-        row = self._connection.execute(statement.read("count_msg")).fetchone()
+        """Count the new ones."""
+        row = self._connection.execute(read("count_msg")).fetchone()
         return int(row[0]) if row else 0
 
     def new_dead(self) -> list[int]:
@@ -63,7 +63,7 @@ class PollingStage:
 
     def drop(self) -> None:
         """Drop the schema."""
-        self._connection.execute(statement.composed("drop_schema", schema=self._site.name))
+        self._connection.execute(composed("drop_schema", schema=self._site.name))
 
     def close(self) -> None:
         """Disconnect."""
@@ -76,7 +76,7 @@ class PollingSender:
     def __init__(self, site: Site) -> None:
         self._connection = connect(site)
         self._connection.autocommit = True
-        self._insert = statement.read("insert_msg_same_time" if site.options.same_time else "insert_msg")
+        self._insert = read("insert_msg_same_time" if site.options.same_time else "insert_msg")
 
     @contextmanager
     def transaction(self) -> Iterator[object]:
@@ -105,7 +105,7 @@ class PollingReceiver:
         self._types = [type_name(number) for number in types]
         self._idle_sleep = site.options.idle_sleep
         self._claim = next_msg_text(site.options)
-        self._settle = statement.read("delete_msg" if site.options.delmsg else "mark_msg")
+        self._settle = read("delete_msg" if site.options.delmsg else "mark_msg")
         self._attempts: dict[int, int] = {}
 
     def take(self) -> Sequence[Taken]:
@@ -178,15 +178,15 @@ def connect(site: Site) -> Connection[Any]:
 def schema_text(options: Options) -> bytes:
     """Return the statements that create the table: the user's, or the built-in ones."""
     if options.schema_file is not None:
-        return statement.read_file(options.schema_file)
-    return statement.read("schema" if options.engine == "polling" else "schema_indexed")
+        return read_file(options.schema_file)
+    return read("schema" if options.engine == "polling" else "schema_indexed")
 
 
 def next_msg_text(options: Options) -> bytes:
     """Return the statement that claims a row."""
     if options.next_msg_file is not None:
-        return statement.read_file(options.next_msg_file)
-    return statement.read("next_msg" if options.engine == "polling" else "next_msg_indexed")
+        return read_file(options.next_msg_file)
+    return read("next_msg" if options.engine == "polling" else "next_msg_indexed")
 
 
 def with_files_found(options: Options) -> Options:
@@ -198,3 +198,20 @@ def with_files_found(options: Options) -> Options:
         schema_file=options.schema_file or (SCHEMA_FILE if SCHEMA_FILE.is_file() else None),
         next_msg_file=options.next_msg_file or (NEXT_MSG_FILE if NEXT_MSG_FILE.is_file() else None),
     )
+
+
+def composed(name: str, **names: str) -> sql.Composed:
+    """Read one of our own with {places} for names."""
+    text = read(name).decode()
+    return sql.SQL(text).format(**{place: sql.Identifier(each) for place, each in names.items()})
+
+
+def read_file(path: Path) -> bytes:
+    """Read a user's."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} can't be read: {error.strerror}") from error
+    if not text.strip():
+        raise InvalidArgumentError(f"{path} is empty")
+    return text

@@ -73,7 +73,7 @@ class SpanmqStage:
         found: list[int] = []
         for queue in self._queues:
             after = self._dead_after.get(queue, 0)
-            while letters := self._client.dead_letters.list(queue, after=after, quantity=DEAD_PAGE):
+            while letters := self._client.dead_letters.list(queue, after=after, limit=DEAD_PAGE):
                 found += [number for each in letters if (number := number_of(each)) is not None]
                 after = self._dead_after[queue] = letters[-1].dead_letter_id
         return found

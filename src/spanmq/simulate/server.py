@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import IsolationLevel, RawCursor
 from psycopg.rows import namedtuple_row
 
 from spanmq.errors import ConnectionFailedError
-from spanmq.simulate import statement
+
+FOLDER: Final = importlib.resources.files("spanmq") / "sql" / "simulate"
+
+
+def read(name: str) -> bytes:
+    """Read one of our statements."""
+    return (FOLDER / f"{name}.sql").read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,8 @@ class Server:
     def look(self, prefixes: Sequence[str]) -> Look:
         """Measure the server, and the tables whose names have these prefixes."""
         with RawCursor(self._connection, row_factory=namedtuple_row) as cursor:
-            said = cursor.execute(statement.read("server")).fetchone()
-            tables = cursor.execute(statement.read("tables"), [list(prefixes)]).fetchall()
+            said = cursor.execute(read("server")).fetchone()
+            tables = cursor.execute(read("tables"), [list(prefixes)]).fetchall()
         wal = getattr(said, "wal_bytes", None)
         return Look(
             version=getattr(said, "version", ""),
@@ -63,7 +70,7 @@ class Server:
         """Hold a snapshot, so that no dead rows are removed from now on."""
         self._holder = connect(self._dsn)
         self._holder.isolation_level = IsolationLevel.REPEATABLE_READ
-        self._holder.execute(statement.read("hold_snapshot"))
+        self._holder.execute(read("hold_snapshot"))
 
     def close(self) -> None:
         """Disconnect."""

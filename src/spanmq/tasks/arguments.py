@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from spanmq.errors import ExtraNotInstalledError, InvalidHandlerError, TaskArgumentsError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, TaskArgumentsError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -41,17 +41,21 @@ class Arguments:
             name for name, parameter in parameters.items() if name in INJECTED and is_injected(parameter)
         )
         if {"connection", "session"} <= self.injected:
-            raise InvalidHandlerError(f"task {task!r} takes a connection and a session: one of them acks")
+            raise InvalidArgumentError(
+                f"task {task!r} takes a connection and a session: one of them acks", code="invalid_handler"
+            )
         for parameter in parameters.values():
             if parameter.default is GIVEN and parameter.name not in INJECTED:
-                raise InvalidHandlerError(
+                raise InvalidArgumentError(
                     f"no worker passes {parameter.name!r} to task {task!r}",
                     hint=f"It passes {', '.join(INJECTED)}.",
+                    code="invalid_handler",
                 )
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise InvalidHandlerError(
+                raise InvalidArgumentError(
                     f"task {task!r} takes {parameter}: each argument must have a name",
                     hint="A task has no *args, no **kwargs and no positional-only parameters.",
+                    code="invalid_handler",
                 )
         self._sent = [each for name, each in parameters.items() if name not in self.injected]
         self._callers = self._signature.replace(parameters=self._sent)
@@ -79,8 +83,8 @@ class Arguments:
             shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
             return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
-            raise InvalidHandlerError(
-                f"the signature of task {self._task!r} can't be read: {error}"
+            raise InvalidArgumentError(
+                f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
             ) from error
 
     @cached_property
@@ -92,7 +96,7 @@ class Arguments:
         return lambda values: validate(to_json(values))
 
     def check(self) -> None:
-        """Raise InvalidHandlerError for a signature that can't be read, ExtraNotInstalledError."""
+        """Raise InvalidArgumentError for a signature that can't be read, ExtraNotInstalledError."""
         _ = self._read
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

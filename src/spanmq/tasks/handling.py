@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spanmq.client import AsyncClient, Client
-from spanmq.errors import InvalidHandlerError, TaskArgumentsError, UnknownTaskError
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message
 from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
 from spanmq.worker.failure import Failure, judge
@@ -191,8 +191,9 @@ async def _surround(middleware: Middleware, call_next: CallNext, message: Messag
 
 def _needed(begin: Callable[[], Any] | None, task: Task[..., Any], name: str) -> Callable[[], Any]:
     if begin is None:
-        raise InvalidHandlerError(
+        raise InvalidArgumentError(
             f"task {task.name!r} takes a session, and its Tasks have none",
             hint=f"Tasks(…, {name}=Session.begin)",
+            code="invalid_handler",
         )
     return begin

@@ -14,14 +14,13 @@ from contextlib import (
 )
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
 from spanmq.errors import (
     ExtraNotInstalledError,
     InvalidArgumentError,
-    InvalidHandlerError,
     TaskArgumentsError,
     UnknownTaskError,
 )
@@ -32,7 +31,7 @@ from spanmq.tasks.periodic import Periodic
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import Clients, send, send_async, send_batch, send_batch_async
 from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
-from spanmq.worker import Worker
+from spanmq.worker import Worker, WorkerOptions
 from spanmq.worker.handler import Handler
 
 Sends = Callable[[list[Call]], Any]
@@ -133,7 +132,7 @@ class Tasks:
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
         seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
 
-        Raises InvalidHandlerError, or InvalidArgumentError for a name that is taken.
+        Raises InvalidArgumentError, also for a name that is taken.
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
@@ -176,8 +175,10 @@ class Tasks:
 
         def register(task: AnyTask) -> AnyTask:
             if not isinstance(task, Task):
-                raise InvalidHandlerError(
-                    "only a task is periodic", hint="Write @tasks.task below @tasks.periodic."
+                raise InvalidArgumentError(
+                    "only a task is periodic",
+                    hint="Write @tasks.task below @tasks.periodic.",
+                    code="invalid_handler",
                 )
             self.periodic_tasks.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
             return task
@@ -187,7 +188,9 @@ class Tasks:
     def on_handle(self, middleware: Middleware) -> Middleware:
         """Register an `async def (message, call_next)` around every task; the first one is the outermost."""
         if not inspect.iscoroutinefunction(middleware):
-            raise InvalidHandlerError(f"{middleware!r} must be an async function (message, call_next)")
+            raise InvalidArgumentError(
+                f"{middleware!r} must be an async function (message, call_next)", code="invalid_handler"
+            )
         self.handle_middleware.append(middleware)
         return middleware
 
@@ -295,12 +298,12 @@ class Tasks:
 
     # Running.
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
-        return running.worker_of(self, Handling(self), settings)
+        return running.worker_of(self, Handling(self), queues, settings)
 
     def check(self) -> None:
-        """Raise InvalidHandlerError for a task whose signature can't be read."""
+        """Raise InvalidArgumentError for a task whose signature can't be read."""
         for task in self._tasks.values():
             task.arguments.check()
 
@@ -342,9 +345,9 @@ class Tasks:
             kind_of=lambda message: getattr(task_of(message), "name", None),
         )
 
-    def run(self, **settings: Any) -> None:
+    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
-        running.run(self, settings)
+        running.run(self, queues, settings)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -352,6 +355,8 @@ class Tasks:
         async with self.running():
             yield
 
-    def running(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
+    def running(
+        self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
+    ) -> AbstractAsyncContextManager[Worker]:
         """Run a worker while a block of async code runs."""
-        return running.working(self, settings)
+        return running.working(self, queues, settings)

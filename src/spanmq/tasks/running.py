@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spanmq.client import AsyncClient
 from spanmq.tasks import periodic
 from spanmq.tasks.handling import Handling
-from spanmq.worker import Worker, log
+from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
-from spanmq.worker.loop import new_event_loop
+from spanmq.worker.runtime import new_event_loop
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
 
 
-def worker_of(tasks: Tasks, handling: Handling, settings: dict[str, Any]) -> Worker:
+def worker_of(
+    tasks: Tasks, handling: Handling, queues: Iterable[str] | None, settings: WorkerOptions
+) -> Worker:
     """Return a worker for these tasks."""
     tasks.check()
-    settings = {"queues": tasks.queues, "weights": tasks.weights, "limits": tasks.limits, **settings}
+    settings = {"weights": tasks.weights, "limits": tasks.limits, **settings}
     settings["dsn"] = settings.get("dsn") or tasks.clients.address()
-    return Worker(
-        settings.pop("queues"), tasks.handler(handling, settings.get("handler_timeout")), **settings
-    )
+    function = tasks.handler(handling, settings.get("handler_timeout"))
+    return Worker(tasks.queues if queues is None else queues, function, **settings)
 
 
-def run(tasks: Tasks, settings: dict[str, Any]) -> None:
+def run(tasks: Tasks, queues: Iterable[str] | None, settings: WorkerOptions) -> None:
     """Work until a signal, in an event loop of its own."""
     handling = Handling(tasks)
-    worker = worker_of(tasks, handling, settings)
+    worker = worker_of(tasks, handling, queues, settings)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_work(tasks, worker, handling, settings, signals=True))
 
 
 @asynccontextmanager
-async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worker]:
+async def working(
+    tasks: Tasks, queues: Iterable[str] | None, settings: WorkerOptions
+) -> AsyncIterator[Worker]:
     """Start a worker, yield it, and stop it; raises what made it impossible to start or to go on."""
     started = asyncio.Event()
 
@@ -47,9 +50,8 @@ async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worke
 
     observe.hears_routine = lambda: False  # type: ignore[attr-defined]
     handling = Handling(tasks)
-    worker = worker_of(
-        tasks, handling, {**settings, "observers": [*settings.get("observers", (log.write,)), observe]}
-    )
+    observers = [*settings.get("observers", (log.write,)), observe]
+    worker = worker_of(tasks, handling, queues, {**settings, "observers": observers})
     work = asyncio.create_task(_work(tasks, worker, handling, settings, signals=False), name="spanmq tasks")
     begun = asyncio.create_task(started.wait())
     try:
@@ -63,7 +65,7 @@ async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worke
 
 
 async def _work(
-    tasks: Tasks, worker: Worker, handling: Handling, settings: dict[str, Any], *, signals: bool
+    tasks: Tasks, worker: Worker, handling: Handling, settings: WorkerOptions, *, signals: bool
 ) -> None:
     client = AsyncClient(
         settings.get("dsn") or tasks.clients.address(),

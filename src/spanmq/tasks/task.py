@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 
 from spanmq.client.call import Delay, Seconds
 from spanmq.codec.body import RawJson
-from spanmq.errors import InvalidArgumentError, InvalidHandlerError, TaskFailedError
+from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.retry import Retry
@@ -66,7 +66,7 @@ class Sent:
         client = self._tasks.clients.client()
         if client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
-        if client.inspect.status(self.queue, self.message_id) == "dead":
+        if client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(client.inspect.failures(self.queue, self.message_id))
         return client.results.get(self.queue, self.message_id).get(self.message_id)
 
@@ -75,7 +75,7 @@ class Sent:
         client = self._tasks.clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
-        if await client.inspect.status(self.queue, self.message_id) == "dead":
+        if await client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(await client.inspect.failures(self.queue, self.message_id))
         return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
 
@@ -163,7 +163,9 @@ class Task(Generic[P, R]):
         store_result: bool | Seconds,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InvalidHandlerError(f"task {name!r} is a generator: nothing would run it")
+            raise InvalidArgumentError(
+                f"task {name!r} is a generator: nothing would run it", code="invalid_handler"
+            )
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
             raise InvalidArgumentError(f"timeout must be seconds, more than 0, or None, got {timeout!r}")
         if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):

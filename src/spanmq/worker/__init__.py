@@ -4,6 +4,15 @@ from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.failure import Reject, RetryIn
 from spanmq.worker.handler import load
 from spanmq.worker.runtime import Worker
-from spanmq.worker.setting import Settings
+from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
 
-__all__ = ["BreakerPolicy", "Reject", "RetryIn", "Settings", "Worker", "load"]
+__all__ = [
+    "BreakerPolicy",
+    "Reject",
+    "RetryIn",
+    "Settings",
+    "Worker",
+    "WorkerOptions",
+    "WorkerSettings",
+    "load",
+]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from spanmq.errors import InvalidHandlerError
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
 from spanmq.worker.gate import Limit
@@ -38,45 +38,54 @@ class Handler:
 
 
 def load(path: str) -> Callable[..., Any]:
-    """Import a handler by `module:name`; raises InvalidHandlerError."""
+    """Import a handler by `module:name`; raises InvalidArgumentError that says what is wrong."""
     found = find(path)
     if not callable(found):
-        raise InvalidHandlerError(f"{path!r} is not callable, it is {type(found).__qualname__}", hint=HINT)
+        raise InvalidArgumentError(
+            f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT, code="invalid_handler"
+        )
     function: Callable[..., Any] = found
     return function
 
 
 def find(path: str) -> Any:
-    """Import `module:name`; raises InvalidHandlerError."""
+    """Import what `module:name` names; raises InvalidArgumentError."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise InvalidHandlerError(
-            f"a handler must be named module:function, got {path!r}", hint="For example shop.jobs:ship."
+        raise InvalidArgumentError(
+            f"a handler is named as module:function, got {path!r}",
+            hint="For example shop.jobs:ship.",
+            code="invalid_handler",
         )
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # importing a module may raise anything
         missing = isinstance(error, ModuleNotFoundError) and error.name in (module_name, *_above(module_name))
-        raise InvalidHandlerError(
-            f"module {module_name!r} does not exist"
+        raise InvalidArgumentError(
+            f"there is no module {module_name!r}"
             if missing
             else f"the module {module_name!r} raised {type(error).__name__} when it was imported: {error}",
-            hint="Modules are searched in the current folder and in Python's path." if missing else None,
+            hint="Modules are looked for in the current folder and in Python's path." if missing else None,
+            code="invalid_handler",
         ) from error
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            raise InvalidHandlerError(f"the module {module_name!r} has no {name!r}") from error
+            raise InvalidArgumentError(
+                f"the module {module_name!r} has no {name!r}", code="invalid_handler"
+            ) from error
     return found
 
 
 def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> Handler:
-    """Return the handler with its parameters and where it runs; raises InvalidHandlerError."""
+    """Tell what a handler takes and where it runs; raises InvalidArgumentError."""
     if isinstance(function, Handler):
         return function
     if inspect.isclass(function) or not callable(function):
-        raise InvalidHandlerError(f"the handler is not callable, it is {function!r}", hint=HINT)
+        raise InvalidArgumentError(
+            f"the handler can't be called, it is {function!r}", hint=HINT, code="invalid_handler"
+        )
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     plain = function
     while isinstance(plain, partial):
@@ -84,8 +93,8 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
         name = getattr(plain, "__qualname__", name)
     body = plain if inspect.isroutine(plain) else type(plain).__call__
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise InvalidHandlerError(
-            f"the handler {name!r} is a generator function, which a worker cannot run", hint=HINT
+        raise InvalidArgumentError(
+            f"the handler {name!r} is a generator: nothing would run it", hint=HINT, code="invalid_handler"
         )
     return Handler(
         function, name, inspect.iscoroutinefunction(body), _takes_connection(function, name), takes_batches
@@ -102,8 +111,8 @@ def _takes_connection(function: Callable[..., Any], name: str) -> bool:
     has_rest = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
     if by_name or len(needed) > 2 or (not places and not has_rest):
-        raise InvalidHandlerError(
-            f"the handler {name!r} has other parameters than a worker passes", hint=HINT
+        raise InvalidArgumentError(
+            f"the handler {name!r} takes other arguments than it is given", hint=HINT, code="invalid_handler"
         )
     return len(needed) == 2 or (len(places) > 1 and places[1].name == "connection")
 

@@ -219,7 +219,7 @@ class Intake:
         """Ask when the next message becomes visible; called before a poll, so that none in between is missed."""
         if not is_asked:
             return Due()
-        [seconds] = await self._session.run(lambda client: client.admin.look_ahead([self.queue]))
+        [seconds] = await self._session.run(lambda client: client.inspect.look_ahead([self.queue]))
         return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:

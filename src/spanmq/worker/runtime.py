@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from spanmq import tracing
@@ -22,8 +22,7 @@ from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import Handler, look_at
-from spanmq.worker.loop import new_event_loop
-from spanmq.worker.setting import Settings
+from spanmq.worker.setting import Settings, WorkerSettings
 from spanmq.worker.trace import HandlerTraces
 
 
@@ -37,7 +36,7 @@ class Worker:
     all shards, including those added later, or from `shards`. The keyword arguments are the fields of
     Settings.
 
-    Raises InvalidArgumentError, and InvalidHandlerError for an invalid handler.
+    Raises InvalidArgumentError, also for what is not a handler.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Worker:
         shards: str | Iterable[str] | None = None,
         name: str | None = None,
         observers: Iterable[Observer] = (log.write,),
-        **settings: Any,
+        **settings: Unpack[WorkerSettings],
     ) -> None:
         try:
             self.settings = Settings(**settings)
@@ -170,3 +169,12 @@ def names_of(queues: str | Iterable[str] | ShardedQueue | AsyncShardedQueue) -> 
     if not names or len(set(names)) != len(names):
         raise InvalidArgumentError(f"a worker requires one or more distinct queues, got {names!r}")
     return names
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop where it is installed: an eighth less processor time a message."""
+    with suppress(ImportError):
+        import uvloop
+
+        return uvloop.new_event_loop()
+    return asyncio.new_event_loop()

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from spanmq.client.dsn import Timeouts
 from spanmq.codec.body import Decoder, read_json
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.event import Observer
 from spanmq.worker.failure import checked_category
 from spanmq.worker.job import Undecodable
+
+
+class WorkerSettings(TypedDict, total=False):
+    """The settings of a worker as keyword arguments: the fields of Settings, each where it is given."""
+
+    concurrency: int
+    batch: int
+    in_batches: bool
+    lease: float | None
+    lease_max: float
+    handler_timeout: float | None
+    gather: float
+    grace: float
+    poll_interval: float | None
+    breaker: BreakerPolicy
+    categories: Mapping[type[BaseException], str]
+    weights: Mapping[str, float]
+    limits: Mapping[str, int]
+    timeouts: Timeouts | None
+    pooler: bool
+    patience: float | None
+    decoder: Decoder | None
+
+
+class WorkerOptions(WorkerSettings, total=False):
+    """All keyword arguments of Worker."""
+
+    dsn: str | None
+    shards: str | Iterable[str] | None
+    name: str | None
+    observers: Iterable[Observer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

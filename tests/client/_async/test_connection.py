@@ -24,9 +24,9 @@ from spanmq.errors import (
     ConnectionLostError,
     InvalidArgumentError,
     InvalidBodyError,
-    NotPermittedError,
+    InvalidTransactionError,
+    NotPossibleError,
     QueueNotFoundError,
-    TransactionAbortedError,
 )
 
 Connection = psycopg.Connection[Any]
@@ -198,10 +198,10 @@ async def test_failed_transaction_says_so_also_at_its_end(client: AsyncClient) -
             await transaction.send("orders", 1)
             with pytest.raises(QueueNotFoundError):
                 await transaction.send("nothing", 1)
-            with pytest.raises(TransactionAbortedError):
+            with pytest.raises(InvalidTransactionError):
                 await transaction.send("orders", 1)
 
-    with pytest.raises(TransactionAbortedError, match="nothing of it took effect"):
+    with pytest.raises(InvalidTransactionError, match="nothing of it took effect"):
         await swallow()
     assert (await client.queues.metrics("orders")).length == 0
 
@@ -222,7 +222,7 @@ async def test_transaction_within_a_transaction_is_a_savepoint(client: AsyncClie
 
 
 async def test_client_over_a_pool_has_no_connection_to_show(client: AsyncClient) -> None:
-    with pytest.raises(NotPermittedError, match="no connection of its own"):
+    with pytest.raises(NotPossibleError, match="no connection of its own"):
         _ = client.connection
 
 

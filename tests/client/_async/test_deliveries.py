@@ -25,7 +25,7 @@ async def test_messages_are_given_back_given_up_and_released(client: AsyncClient
     ]
     assert await client.reject([second], "bad", **reason) == [Settled(ids[1], "dead")]
     assert await client.release([third, fourth]) == [Settled(each, "released") for each in ids[2:]]
-    assert [await client.inspect.status("orders", each) for each in ids] == [
+    assert [await client.inspect.state("orders", each) for each in ids] == [
         "failed",
         "dead",
         "pending",
@@ -90,7 +90,7 @@ async def test_bad_arguments(client: AsyncClient) -> None:
     with pytest.raises(InvalidArgumentError):
         await client.extend("orders", 5, 0)
     with pytest.raises(QueueNotFoundError):
-        await client.inspect.status("nothing", 1)
+        await client.inspect.state("nothing", 1)
 
 
 async def test_upstream_has_none_of_it(upstream: AsyncClient) -> None:

@@ -15,7 +15,7 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import AsyncEvent
-from spanmq.errors import NotPermittedError
+from spanmq.errors import NotPossibleError
 
 
 async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None:
@@ -30,9 +30,9 @@ async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None
             lambda: transaction.transaction().__aenter__(),
         ]
         for call in calls:
-            with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+            with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
                 await call()
-        with pytest.raises(NotPermittedError, match="the transaction of this client is over"):
+        with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
             _ = transaction.connection
     assert (await client.queues.metrics("orders")).length == 1
 

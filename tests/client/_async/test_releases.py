@@ -190,7 +190,10 @@ NATIVE_WITHOUT_A_RESULT: list[tuple[str, Callable[[AsyncClient], Awaitable[objec
     ("resume", lambda client: client.queues.resume("orders")),
     ("create_subscription", lambda client: client.subscriptions.create("copy", "orders")),
     ("adopt_receiver", lambda client: client.admin.receivers.adopt("orders", "reader")),
-    ("set_category_rule", lambda client: client.categories.set_rule("rule", "TRANSIENT", error="x")),
+    (
+        "set_category_rule",
+        lambda client: client.dead_letters.categories.set_rule("rule", "TRANSIENT", error="x"),
+    ),
     ("pause_schedule", lambda client: client.schedules.pause("daily")),
 ]
 

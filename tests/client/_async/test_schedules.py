@@ -82,7 +82,7 @@ async def test_what_means_nothing_is_refused(client: AsyncClient, options: dict[
 
 
 async def test_unknown_schedule_is_said(client: AsyncClient) -> None:
-    with pytest.raises(errors.ScheduleNotFoundError):
+    with pytest.raises(errors.NotFoundError):
         await client.schedules.pause("nothing")
     assert await client.schedules.delete("nothing") is False
 

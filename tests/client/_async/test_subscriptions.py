@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from spanmq.client import AsyncClient
-from spanmq.errors import QueueBusyError, SubscriptionError
+from spanmq.errors import NotPossibleError, QueueBusyError
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def test_subscription_gets_what_the_queue_gets(client: AsyncClient) -> Non
         lambda: client.subscriptions.create("more", "all"),
         lambda: client.queues.drop("orders"),
     ):
-        with pytest.raises(SubscriptionError):
+        with pytest.raises(NotPossibleError):
             await refused()
     assert await client.queues.drop("all")
     assert [each.subscription for each in await client.subscriptions.list()] == ["later"]

@@ -12,7 +12,7 @@ from tests.process.embedded.processes import Holder, ask, is_stopped
 from spanmq import embedded
 from spanmq.embedded import keeper
 from spanmq.embedded.folder import ServerFolder
-from spanmq.errors import EmbeddedFolderInUseError
+from spanmq.errors import EmbeddedError
 
 needs_proc = pytest.mark.skipif(not keeper.HAS_PROC, reason="looks at the folders of processes")
 
@@ -65,7 +65,7 @@ def test_server_that_stands_where_another_was_is_left_alone(folder: Path) -> Non
 def test_folder_that_was_moved_under_its_users_says_so(folder: Path) -> None:
     with embedded.start(folder) as server, psycopg.connect(server.dsn) as connection:
         place = moved(folder)
-        with pytest.raises(EmbeddedFolderInUseError, match="another name"):
+        with pytest.raises(EmbeddedError, match="another name"):
             embedded.start(place)
         assert connection.execute("select 1").fetchone() == (1,)
     embedded.start(place).close()

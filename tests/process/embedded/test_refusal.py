@@ -17,22 +17,13 @@ from tests.process.embedded.processes import (
 
 from spanmq import embedded
 from spanmq.embedded import binaries
-from spanmq.errors import (
-    EmbeddedDiskFullError,
-    EmbeddedError,
-    EmbeddedFolderError,
-    EmbeddedFolderInUseError,
-    EmbeddedNotAvailableError,
-    EmbeddedStartError,
-    EmbeddedVersionError,
-    SpanmqError,
-)
+from spanmq.errors import EmbeddedError
 
 
 def test_foreign_server_on_the_folder_is_left_alone(folder: Path) -> None:
     embedded.start(folder).close()
     with foreign_server(folder):
-        with pytest.raises(EmbeddedFolderInUseError, match="another PostgreSQL server"):
+        with pytest.raises(EmbeddedError, match="another PostgreSQL server"):
             embedded.start(folder)
         assert (folder / "data/postmaster.pid").exists()
     embedded.start(folder).close()
@@ -41,23 +32,23 @@ def test_foreign_server_on_the_folder_is_left_alone(folder: Path) -> None:
 def test_data_of_another_major_version_is_refused_and_kept(folder: Path) -> None:
     with embedded.start(folder, version=16) as server:
         ask(server.dsn, "create table kept as select 42 as answer")
-        with pytest.raises(EmbeddedVersionError, match="PostgreSQL 16, not 18"):
+        with pytest.raises(EmbeddedError, match="PostgreSQL 16, not 18"):
             embedded.start(folder, version=18)
-    with pytest.raises(EmbeddedVersionError, match="version=16"):
+    with pytest.raises(EmbeddedError, match="version=16"):
         embedded.start(folder, version=18)
     with embedded.start(folder, version=16) as server:
         assert ask(server.dsn, "select answer from kept") == 42
 
 
 def test_version_that_the_wheel_lacks_is_refused(folder: Path) -> None:
-    with pytest.raises(EmbeddedNotAvailableError, match="comes as PostgreSQL 16 and 18, not 15"):
+    with pytest.raises(EmbeddedError, match="comes as PostgreSQL 16 and 18, not 15"):
         embedded.start(folder, version=15)
     assert not folder.exists()
 
 
 def test_missing_wheel_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "MODULE", "no_such_wheel")
-    with pytest.raises(EmbeddedNotAvailableError, match="not installed") as caught:
+    with pytest.raises(EmbeddedError, match="not installed") as caught:
         embedded.start(folder)
     assert "spanmq[embedded]" in str(caught.value.hint)
     assert not folder.exists()
@@ -67,50 +58,50 @@ def test_programs_that_do_not_run_here_say_why(parent: Path) -> None:
     program = parent / "postgres"
     program.write_text("#!/bin/sh\necho 'cannot open shared object file: libz.so.1' >&2; exit 127\n")
     program.chmod(0o755)
-    with pytest.raises(EmbeddedNotAvailableError, match=r"libz\.so\.1"):
+    with pytest.raises(EmbeddedError, match=r"libz\.so\.1"):
         binaries.check_they_run(parent)
 
 
 def test_somebody_elses_files_are_left_alone(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
-    with pytest.raises(EmbeddedFolderError, match="not empty"):
+    with pytest.raises(EmbeddedError, match="not empty"):
         embedded.start(folder)
     assert [entry.name for entry in folder.iterdir()] == ["thesis.txt"]
 
 
 def test_bare_data_folder_of_postgresql_is_refused(folder: Path) -> None:
     embedded.start(folder).close()
-    with pytest.raises(EmbeddedFolderError, match="is a PostgreSQL data folder"):
+    with pytest.raises(EmbeddedError, match="is a PostgreSQL data folder"):
         embedded.start(folder / "data")
 
 
 def test_folder_that_cannot_be_made_is_named(parent: Path) -> None:
     (parent / "file").touch()
-    with pytest.raises(EmbeddedFolderError, match="Not a directory") as caught:
+    with pytest.raises(EmbeddedError, match="Not a directory") as caught:
         embedded.start(parent / "file/postgres")
     assert str(parent / "file") in str(caught.value)
 
 
 def test_no_temporary_folder_is_said(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(parent / "gone"))
-    with pytest.raises(EmbeddedFolderError, match="No such file"), embedded.temporary():
+    with pytest.raises(EmbeddedError, match="No such file"), embedded.temporary():
         pass
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
-    with pytest.raises(EmbeddedFolderError, match="No usable temporary directory"), embedded.temporary():
+    with pytest.raises(EmbeddedError, match="No usable temporary directory"), embedded.temporary():
         pass
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "~nobody-of-this-name/x", 5], ids=ascii)
 def test_what_is_no_folder_is_said(name: Any) -> None:
-    with pytest.raises(EmbeddedFolderError, match="is not a folder"):
+    with pytest.raises(EmbeddedError, match="is not a folder"):
         embedded.start(name)
 
 
 @pytest.mark.parametrize("name", ["port", "unix_socket_directories", "cluster_name"])
 def test_setting_by_which_the_server_is_found_is_refused(folder: Path, name: str) -> None:
-    with pytest.raises(EmbeddedStartError, match=name):
+    with pytest.raises(EmbeddedError, match=name):
         embedded.start(folder, settings={name: "5433"})
     assert not folder.exists()
 
@@ -120,12 +111,12 @@ def test_user_without_a_home_is_asked_for_a_folder(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "getuid", lambda: 4001)
     for name in ("HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(EmbeddedFolderError, match="no home folder"):
+    with pytest.raises(EmbeddedError, match="no home folder"):
         embedded.default_folder()
 
 
 def test_server_says_itself_why_it_does_not_start(folder: Path) -> None:
-    with pytest.raises(EmbeddedStartError, match='unrecognized configuration parameter "no_such_setting"'):
+    with pytest.raises(EmbeddedError, match='unrecognized configuration parameter "no_such_setting"'):
         embedded.start(folder, settings={"no_such_setting": "1"})
     with embedded.start(folder) as server:
         assert ask(server.dsn, "select 1") == 1
@@ -133,22 +124,9 @@ def test_server_says_itself_why_it_does_not_start(folder: Path) -> None:
 
 def test_patience_has_an_end(folder: Path) -> None:
     with embedded.start(folder) as server:
-        with open_lock(folder / "start"), pytest.raises(EmbeddedStartError, match=r"for 0\.2 s"):
+        with open_lock(folder / "start"), pytest.raises(EmbeddedError, match=r"for 0\.2 s"):
             embedded.start(folder, timeout=0.2)
         assert ask(server.dsn, "select 1") == 1
-
-
-def test_every_failure_is_one_of_ours() -> None:
-    for kind in (
-        EmbeddedDiskFullError,
-        EmbeddedFolderInUseError,
-        EmbeddedFolderError,
-        EmbeddedNotAvailableError,
-        EmbeddedStartError,
-        EmbeddedVersionError,
-    ):
-        assert issubclass(kind, EmbeddedError)
-        assert issubclass(kind, SpanmqError)
 
 
 @needs_root
@@ -159,19 +137,19 @@ def test_full_disk_is_called_so(parent: Path) -> None:
         pytest.skip("root may not mount here")
     try:
         small.chmod(0o755)
-        with pytest.raises(EmbeddedDiskFullError, match="is full"):
+        with pytest.raises(EmbeddedError, match="is full"):
             embedded.start(small / "postgres")
         assert not (small / "postgres/data").exists()
         # And one that fills up later.
         subprocess.run(["mount", "-o", "remount,size=150m", small], check=True)
         embedded.start(small / "postgres").close()
         fill(small / "filler")
-        with pytest.raises(EmbeddedDiskFullError, match="No space left"):
+        with pytest.raises(EmbeddedError, match="No space left"):
             embedded.start(small / "postgres")
         # Without a page that its log has already, the server has no way to say so.
         (small / "postgres/server.log").unlink()
         fill(small / "more")
-        with pytest.raises(EmbeddedDiskFullError, match="could not even write its log"):
+        with pytest.raises(EmbeddedError, match="could not even write its log"):
             embedded.start(small / "postgres")
         for name in ("filler", "more"):
             (small / name).unlink()

@@ -16,7 +16,7 @@ from tests.process.embedded.processes import (
 from spanmq import embedded
 from spanmq.embedded.folder import ServerFolder
 from spanmq.errors import (
-    EmbeddedFolderError,
+    EmbeddedError,
 )
 
 
@@ -121,7 +121,7 @@ def test_short_socket_folder_that_somebody_else_put_there_is_refused(
     trap = Path(tempfile.gettempdir()) / f"{ServerFolder(folder).tag}-{owner}"
     trap.symlink_to(parent)
     try:
-        with pytest.raises(EmbeddedFolderError, match="not a folder of the server's user"):
+        with pytest.raises(EmbeddedError, match="not a folder of the server's user"):
             embedded.start(folder)
     finally:
         trap.unlink()

@@ -21,7 +21,7 @@ from spanmq import embedded
 from spanmq.embedded import binaries
 from spanmq.embedded.folder import environment
 from spanmq.errors import (
-    EmbeddedFolderError,
+    EmbeddedError,
 )
 
 
@@ -64,7 +64,7 @@ def test_server_of_another_user_is_refused(parent: Path) -> None:
     program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
     python = python_for_everybody()
     _, errors = start_python(program, str(parent / "postgres"), python=python, user=NOBODY).communicate()
-    assert "EmbeddedFolderError" in errors
+    assert "EmbeddedError" in errors
     assert "belongs to user '4001'" in errors
 
 
@@ -73,14 +73,14 @@ def test_folder_without_rights_is_named(parent: Path) -> None:
     program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
     python = python_for_everybody()
     _, errors = start_python(program, str(parent / "postgres"), python=python, user=NOBODY).communicate()
-    assert "EmbeddedFolderError" in errors
+    assert "EmbeddedError" in errors
     assert "Permission denied" in errors
 
 
 @needs_root
 def test_folder_that_the_servers_user_cannot_enter_is_named(parent: Path) -> None:
     (parent / "closed").mkdir(mode=0o700)
-    with pytest.raises(EmbeddedFolderError, match=r"cannot enter .*/closed on the way"):
+    with pytest.raises(EmbeddedError, match=r"cannot enter .*/closed on the way"):
         embedded.start(parent / "closed/postgres")
 
 

@@ -94,17 +94,17 @@ def test_what_became_of_those_put_back_proposes_a_category(
     # Of one cause four are put back and handled, of the other all die again.
     [db, customer, _] = dead_letters(spark, database, "orders").causes
     assert (db.proposal, customer.proposal) == (None, None)
-    dead.dead_letters.redrive("orders", error_class="OSError", quantity=4, delay=0)
+    dead.dead_letters.redrive("orders", error_class="OSError", limit=4, delay=0)
     dead.ack(dead.receive("orders", 4))
     dead.dead_letters.redrive("orders", error_class="KeyError", delay=0)
     die(dead, ERRORS["customer"], 5, error_class="KeyError", category="BUSINESS")
     # Not decided yet: it is in the queue.
-    dead.dead_letters.redrive("orders", error_class="OSError", quantity=1, delay=3600)
+    dead.dead_letters.redrive("orders", error_class="OSError", limit=1, delay=3600)
     [db, customer, _] = dead_letters(spark, database, "orders").causes
     assert (db.put_back, db.died_again, db.proposal) == (4, 0, "TRANSIENT")
     assert (customer.put_back, customer.died_again, customer.proposal) == (5, 5, "PERMANENT")
     assert customer.reason == "5 of 5 redriven messages died again"
-    dead.categories.set_rule("names", "BUSINESS", error="no customer")
+    dead.dead_letters.categories.set_rule("names", "BUSINESS", error="no customer")
     customer = dead_letters(spark, database, "orders").causes[1]
     assert (customer.proposal, customer.reason) == ("BUSINESS", "a rule says so")
 

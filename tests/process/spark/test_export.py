@@ -36,7 +36,7 @@ def test_dead_letters_are_exported_with_their_stories_and_kept_until_then(
     client.reject(client.receive("orders", 4), "bad", error_class="ValueError", category="PERMANENT")
     first = export(spark, database, "orders", tmp_path, table="dead_letters")
     assert (first.exported, first.table) == (4, "dead_letters")
-    client.dead_letters.redrive("orders", quantity=1, delay=0)
+    client.dead_letters.redrive("orders", limit=1, delay=0)
     client.reject(client.receive("orders", 2), "again", category="PERMANENT")
     client.queues.set_policy("orders", dead_letter_retention="1 microsecond")
     while client.admin.maintain():

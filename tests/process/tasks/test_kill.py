@@ -66,7 +66,7 @@ def test_everything_happens_once_whatever_is_killed(database: str) -> None:
         assert (effects("first"), effects("second")) == (expected, expected)
         assert effects("part") == Counter(f"{number}.{part}" for number in range(NUMBER) for part in range(3))
         assert effects("end") == Counter(f"{number}: 3 done, 1 dead" for number in range(NUMBER))
-        assert all(each.message_id for each in client.batches.list(quantity=NUMBER))
+        assert all(each.message_id for each in client.batches.list(limit=NUMBER))
         ticks = effects("tick")
         assert set(ticks.values()) == {1}
         times = sorted(datetime.fromisoformat(key) for key in ticks)

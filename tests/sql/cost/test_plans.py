@@ -49,7 +49,7 @@ CALLS: dict[str, str] = {
     "reject one": "select r.* from spanmq.receive('limited') m,"
     " spanmq.reject('limited', m.lease_id, array[m.msg_id]) r",
     "extend": "select spanmq.extend('plain', (select max(lease_id) from spanmq.receive('plain', 4)), 60)",
-    "status": "select spanmq.status('plain', FREE)",
+    "state": "select spanmq.state('plain', FREE)",
     "peek": "select * from spanmq.peek('plain', 5, 10)",
     "look ahead": "select spanmq.look_ahead('plain')",
 }

@@ -184,8 +184,8 @@ class Model:
         self.bury(new)
         return bool(new)
 
-    def status(self, message_id: int) -> str | None:
-        """Return what status() must say; None if that depends on how it went."""
+    def state(self, message_id: int) -> str | None:
+        """Return what state() must say; None if that depends on how it went."""
         message = self.messages.get(message_id)
         if message is None:
             gone = "completed" if message_id in self.archive else None

@@ -268,8 +268,8 @@ class QueueProgram(Program):
     @step(data=st.data())
     def asks_how_it_is(self, data: st.DataObject) -> None:
         message_id = data.draw(st.one_of(self.any_id(), st.sampled_from([*self.model.dead, 999_999_999])))
-        status = self.call("status(%s, %s)", message_id)[0][0]
-        assert status == (self.model.status(message_id) or status)
+        state = self.call("state(%s, %s)", message_id)[0][0]
+        assert state == (self.model.state(message_id) or state)
         if message_id in self.model.messages:
             failures = self.call("failures(%s, %s)", message_id, columns="outcome")
             assert tuple(outcome for (outcome,) in failures) == self.model.messages[message_id].story

@@ -5,7 +5,7 @@ from tests.sql.race.sessions import Race
 
 
 def status(race: Race, *ids: int) -> list[str]:
-    return race.main.column("select spanmq.status('jobs', id) from unnest(%s::bigint[]) id", list(ids))
+    return race.main.column("select spanmq.state('jobs', id) from unnest(%s::bigint[]) id", list(ids))
 
 
 def finish(race: Race) -> list[int]:

@@ -7,7 +7,7 @@ from tests.sql.queue import Connection, one, rows
 from tests.sql.schema.upstream import fill, make_partitioned, messages, relations
 
 from spanmq import schema
-from spanmq.errors import AdoptionRefusedError, ServerError
+from spanmq.errors import NotPossibleError, ServerError
 from spanmq.schema.adopt import Obstacle, adopt
 from spanmq.schema.release import Release, Statement, load_release
 
@@ -70,7 +70,7 @@ def test_obstacle_is_named_and_nothing_is_changed(
     (obstacle,) = adopt(upstream, dry_run=True).obstacles
     assert named in obstacle.object
     assert reason in obstacle.reason
-    with pytest.raises(AdoptionRefusedError) as caught:
+    with pytest.raises(NotPossibleError) as caught:
         adopt(upstream)
     assert caught.value.detail == f"{obstacle.object}: {obstacle.reason}"
     assert relations(upstream) == tables
@@ -81,7 +81,7 @@ def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Connection)
     fill(upstream, "orders")
     upstream.execute("create view public.v as select * from pgmq.q_orders")
     upstream.execute("alter table pgmq.q_orders add column note text")
-    with pytest.raises(AdoptionRefusedError, match="2 obstacles"):
+    with pytest.raises(NotPossibleError, match="2 obstacles"):
         adopt(upstream)
     upstream.execute("drop view public.v; alter table pgmq.q_orders drop column note")
     assert adopt(upstream).messages == 44

@@ -10,11 +10,9 @@ from tests.sql.schema.upstream import fill, messages, relations
 
 from spanmq import schema
 from spanmq.errors import (
-    AdoptionRefusedError,
-    NotPermittedError,
+    NotPossibleError,
     SchemaMissingError,
     StatementCancelledError,
-    UpstreamPgmqError,
     from_driver,
 )
 from spanmq.schema.adopt import AdoptReport, adopt
@@ -25,7 +23,7 @@ def test_nothing_to_adopt_is_said(session: Connection) -> None:
     with pytest.raises(SchemaMissingError, match="holds nothing"):
         adopt(session)
     schema.install(session)
-    with pytest.raises(AdoptionRefusedError, match="holds spanmq 0"):
+    with pytest.raises(NotPossibleError, match="holds spanmq 0"):
         adopt(session, dry_run=True)
     assert schema.verify(session) == []
 
@@ -104,8 +102,8 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
     for thread, _ in late:
         thread.join()
     # They were inside upstream's functions and find a view where their table was: it takes no such change.
-    assert isinstance(outcomes["send"], NotPermittedError)
-    assert isinstance(outcomes["read"], NotPermittedError)
+    assert isinstance(outcomes["send"], NotPossibleError)
+    assert isinstance(outcomes["read"], NotPossibleError)
     assert outcomes["delete"] is True
     held = {queue: [row[0] for row in messages(upstream, queue)] for queue in ("aaa", "aab", "bbb")}
     assert held == {"aaa": [1, 2, 3], "aab": [1, 3], "bbb": [1]}
@@ -121,12 +119,12 @@ def test_second_adoption_and_an_installation_meet_the_first(
         assert adopt(first).messages == len(before)
         second = Adopting(upstream_database)
         wait_until_waiting(first, second.session.info.backend_pid)
-        with pytest.raises(UpstreamPgmqError):
+        with pytest.raises(NotPossibleError):
             schema.install(upstream)
         first.commit()
     second.join()
     second.session.close()
-    assert isinstance(second.result, AdoptionRefusedError)
+    assert isinstance(second.result, NotPossibleError)
     assert not schema.install(upstream).functions_applied
     assert messages(upstream, "orders") == before
     assert schema.verify(upstream) == []

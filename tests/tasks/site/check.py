@@ -173,7 +173,7 @@ def check_admin() -> None:
             assert "0 queues" in page("queue/")
             assert "0 dead letters" in page("deadletter/")
             cursor.execute("reset role")
-            client.grants.create("spanmq_visitor", "orders", "look")
+            client.admin.grants.create("spanmq_visitor", "orders", "look")
             cursor.execute("set local role spanmq_visitor")
             assert "1 queue" in page("queue/")
             assert "1 dead letter" in page("deadletter/")

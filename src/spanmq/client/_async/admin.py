@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from string import ascii_uppercase, digits
@@ -14,6 +14,7 @@ from typing import Any, Final
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
+from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.call import (
@@ -33,7 +34,7 @@ from spanmq.client.call import (
 )
 from spanmq.client.calls import Held
 from spanmq.codec.body import Codec
-from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -51,7 +52,7 @@ ALL_VERBS: Final = ("send", "receive", "look", "manage")
 
 
 class AsyncAdmin:
-    """Maintenance, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
+    """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
     def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
         self._link = link
@@ -61,6 +62,11 @@ class AsyncAdmin:
     def tokens(self) -> AsyncTokens:
         """What callers of the HTTP service may do."""
         return AsyncTokens(self._link)
+
+    @property
+    def grants(self) -> AsyncGrants:
+        """What roles of the database may do with queues."""
+        return AsyncGrants(self._link)
 
     @property
     def keys(self) -> AsyncKeys:
@@ -108,13 +114,6 @@ class AsyncAdmin:
         """
         return await self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
 
-    async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
-        """Return in how many seconds the next message of each queue becomes due, None if none is known.
-
-        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced.
-        """
-        return await self._link.run(calls.look_ahead_all(queues))
-
     def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
         """Return, for a block, an event that is set when a message of the queue is announced.
 
@@ -150,7 +149,7 @@ class AsyncTokens:
     async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
         """Replace the secret of a token; the one before is valid for `overlap` seconds more.
 
-        Raises TokenNotFoundError if there is no token of this name.
+        Raises NotFoundError if there is no token of this name.
         """
         secret = _new_secret()
         arguments = (
@@ -159,7 +158,7 @@ class AsyncTokens:
             argument.seconds("overlap", overlap),
         )
         if not await self._link.run(Call("rotate_token", arguments, flag, native=True)):
-            raise TokenNotFoundError(f"there is no token {name!r}")
+            raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     async def revoke(self, name: str) -> bool:
@@ -353,7 +352,7 @@ class AsyncPipelineRuns:
         return await self._link.run(Call("end_pipeline_run", arguments, flag, native=True))
 
     async def list(
-        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
+        self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[PipelineRun]:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
 
@@ -365,7 +364,7 @@ class AsyncPipelineRuns:
             )
 
         arguments = (
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.queue_name, "queue", queue),
             *given(argument.bigint, "before", before),
         )

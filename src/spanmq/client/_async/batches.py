@@ -51,14 +51,14 @@ class AsyncBatches:
         return batch_id
 
     async def list(
-        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
+        self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Batch]:
         """List the batches that send into a queue, or into all, the newest first; `before` is a batch's id.
 
         Batches that ended are kept for seven days.
         """
         arguments = (
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.texts, "queues", None if queue is None else [queue]),
             *given(argument.bigint, "before", before),
         )
@@ -66,7 +66,7 @@ class AsyncBatches:
         found = await self._link.run(
             Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True)
         )
-        return sorted(found, key=lambda batch: -batch.batch_id)[:quantity]
+        return sorted(found, key=lambda batch: -batch.batch_id)[:limit]
 
 
 def _batches(codec: Codec, rows: Rows) -> list[Batch]:

@@ -1,4 +1,4 @@
-"""Categories of failures: `client.categories`."""
+"""Categories of failures: `client.dead_letters.categories`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AsyncCategories:
 
         `error` and `error_class` are regular expressions, without regard to case, that the error's text and
         its class must match; None: any. The rule with the lowest `place` that matches decides; a queue's own
-        come before those of all. Raises InvalidPatternError for a pattern that is not valid, or that could
+        come before those of all. Raises InvalidArgumentError for a pattern that is not valid, or that could
         take too long.
         """
         arguments = (

@@ -19,10 +19,8 @@ from spanmq.client import calls
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
 from spanmq.client._async.batches import AsyncBatches
-from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, new_pool
 from spanmq.client._async.dead_letters import AsyncDeadLetters
-from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.health import AsyncHealth
 from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client._async.listener import AsyncListener, receive_within
@@ -221,11 +219,6 @@ class AsyncClient:
         return AsyncSubscriptions(self._link)
 
     @property
-    def categories(self) -> AsyncCategories:
-        """Which kind of failure an error is, and what follows from it."""
-        return AsyncCategories(self._link)
-
-    @property
     def inspect(self) -> AsyncInspect:
         """Look into a queue: states, failures, leases, groups, segments, the archive."""
         return AsyncInspect(self._link, self._codec)
@@ -234,11 +227,6 @@ class AsyncClient:
     def health(self) -> AsyncHealth:
         """How queues and the server are."""
         return AsyncHealth(self._link)
-
-    @property
-    def grants(self) -> AsyncGrants:
-        """What roles of the database may do with queues."""
-        return AsyncGrants(self._link)
 
     @property
     def admin(self) -> AsyncAdmin:

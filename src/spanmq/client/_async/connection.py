@@ -79,7 +79,7 @@ class AsyncPoolLink:
     @property
     def connection(self) -> Any:
         """Refuse: each call has another one."""
-        raise errors.NotPermittedError(
+        raise errors.NotPossibleError(
             "a client over a pool has no connection of its own",
             hint="`client.transaction()` gives a client that has.",
         )
@@ -90,7 +90,7 @@ class AsyncPoolLink:
             raise errors.ConnectionFailedError("the client is closed")
         if self._opened:
             if self._is_of_another_process():
-                raise errors.NotPermittedError(
+                raise errors.NotPossibleError(
                     "the client was opened by another process, and two can't share its connections",
                     hint="Make a client, or call the first time, after the fork.",
                 )
@@ -245,9 +245,9 @@ class AsyncConnectionLink:
 
     @property
     def connection(self) -> AsyncConnection[Any]:
-        """The connection; raises NotPermittedError when it has gone back to its pool."""
+        """The connection; raises NotPossibleError when it has gone back to its pool."""
         if self._is_over:
-            raise errors.NotPermittedError(
+            raise errors.NotPossibleError(
                 "the transaction of this client is over, and its connection is another's",
                 hint="Call it within its `with` block, or call the client that it came from.",
             )
@@ -389,10 +389,11 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
             if connection.info.transaction_status == TransactionStatus.INERROR:
                 # Whoever swallowed the error must hear it: the server answers a commit with a rollback, and
                 # psycopg says nothing.
-                raise errors.TransactionAbortedError(
+                raise errors.InvalidTransactionError(
                     "a call in the transaction had failed: nothing of it took effect",
                     hint="A transaction() around a call that may fail is a savepoint.",
                     sqlstate="25P02",
+                    code="transaction_aborted",
                 )
             ended = True
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""Rights of roles on queues: `client.grants`."""
+"""Rights of roles on queues: `client.admin.grants`."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
@@ -17,12 +19,19 @@ class AsyncInspect:
         self._link = link
         self._codec = codec
 
-    async def status(self, queue: str, message_id: int) -> str:
+    async def state(self, queue: str, message_id: int) -> str:
         """Return the state of a message.
 
         One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
         """
-        return await self._link.run(Call("status", _message(queue, message_id), string, queue, native=True))
+        return await self._link.run(Call("state", _message(queue, message_id), string, queue, native=True))
+
+    async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
+        """Return in how many seconds the next message of each queue becomes due, None if none is known.
+
+        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced.
+        """
+        return await self._link.run(calls.look_ahead_all(queues))
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
         """List what went wrong with a message, the first failure first."""
@@ -37,25 +46,25 @@ class AsyncInspect:
         codec = self._codec.of(queue)
         return await self._link.run(calls.peek("peek_archive", codec, queue, quantity, after, body_bytes_max))
 
-    async def leases(self, queue: str, quantity: int = 100) -> list[HeldLease]:
+    async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold, the oldest lease first."""
         return await self._link.run(
-            Call("list_leases", _page(queue, quantity), listed(HeldLease), queue, native=True)
+            Call("list_leases", _page(queue, limit), listed(HeldLease), queue, native=True)
         )
 
-    async def groups(self, queue: str, quantity: int = 100) -> list[Group]:
+    async def groups(self, queue: str, limit: int = 100) -> list[Group]:
         """List groups and what they wait for, blocked ones first.
 
         Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")
-        return await self._link.run(Call("list_groups", _page(queue, quantity), read, queue, native=True))
+        return await self._link.run(Call("list_groups", _page(queue, limit), read, queue, native=True))
 
-    async def segments(self, queue: str, quantity: int = 100) -> list[Segment]:
+    async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of a queue's log, the newest first."""
         return await self._link.run(
-            Call("list_segments", _page(queue, quantity), listed(Segment), queue, native=True)
+            Call("list_segments", _page(queue, limit), listed(Segment), queue, native=True)
         )
 
 
@@ -63,5 +72,5 @@ def _message(queue: str, message_id: int) -> tuple[Argument, ...]:
     return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
 
 
-def _page(queue: str, quantity: int) -> tuple[Argument, ...]:
-    return argument.queue_name("queue", queue), argument.integer("qty", quantity)
+def _page(queue: str, limit: int) -> tuple[Argument, ...]:
+    return argument.queue_name("queue", queue), argument.integer("qty", limit)

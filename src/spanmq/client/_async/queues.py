@@ -104,7 +104,7 @@ class AsyncQueues:
     async def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change the settings that are named, None to restore a default; return the whole policy.
 
-        Raises InvalidSettingError for a setting that is unknown or out of range: then nothing has changed.
+        Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
         """
         text = settings_text("policy", settings, queue)
         arguments = (argument.queue_name("queue", queue), argument.json("settings", text))

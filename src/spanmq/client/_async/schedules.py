@@ -14,7 +14,7 @@ from spanmq.client._async.connection import AsyncLink
 from spanmq.client.call import Call, Rows, Shape, flag, listed, nothing
 from spanmq.client.concurrency import in_thread
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, ScheduleNotFoundError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
 
 logger = logging.getLogger("spanmq")
@@ -64,7 +64,7 @@ class AsyncSchedules:
         return await self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     async def pause(self, name: str) -> None:
-        """Pause a schedule: times from now on are skipped. Raises ScheduleNotFoundError."""
+        """Skip its times from now on; raises NotFoundError if there is none of that name."""
         await self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     async def resume(self, name: str) -> None:
@@ -116,7 +116,7 @@ async def _plan(link: AsyncLink, schedule: _Unplanned) -> bool:
             argument.moment("new_until", until),
         )
         return await link.run(Call("plan_schedule", arguments, flag, native=True))
-    except ScheduleNotFoundError:
+    except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:
         if schedule.name not in _logged:

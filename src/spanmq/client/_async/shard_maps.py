@@ -66,11 +66,11 @@ class AsyncShardMaps:
         )
         return await self._run(Call("enter_shards", arguments, flag, queue, native=True))
 
-    async def groups(self, queue: str, after: str | None = None, quantity: int = 1000) -> list[str]:
+    async def groups(self, queue: str, after: str | None = None, limit: int = 1000) -> list[str]:
         """List groups that have unsettled messages, in an order of their own, following `after`."""
         arguments = (
             argument.queue_name("queue", queue),
             *given(argument.text, "after", after),
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
         )
         return await self._run(Call("shard_groups", arguments, Rows.column, queue, native=True))

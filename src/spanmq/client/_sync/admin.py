@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from string import ascii_uppercase, digits
@@ -16,6 +16,7 @@ from typing import Any, Final
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
+from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.listener import Announcement, Listener
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.call import (
@@ -35,7 +36,7 @@ from spanmq.client.call import (
 )
 from spanmq.client.calls import Held
 from spanmq.codec.body import Codec
-from spanmq.errors import InvalidArgumentError, TokenNotFoundError
+from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -53,7 +54,7 @@ ALL_VERBS: Final = ("send", "receive", "look", "manage")
 
 
 class Admin:
-    """Maintenance, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
+    """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
     def __init__(self, link: Link, listener: Listener | None) -> None:
         self._link = link
@@ -63,6 +64,11 @@ class Admin:
     def tokens(self) -> Tokens:
         """What callers of the HTTP service may do."""
         return Tokens(self._link)
+
+    @property
+    def grants(self) -> Grants:
+        """What roles of the database may do with queues."""
+        return Grants(self._link)
 
     @property
     def keys(self) -> Keys:
@@ -110,13 +116,6 @@ class Admin:
         """
         return self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
 
-    def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
-        """Return in how many seconds the next message of each queue becomes due, None if none is known.
-
-        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced.
-        """
-        return self._link.run(calls.look_ahead_all(queues))
-
     def announcements(self, queue: str) -> AbstractContextManager[Announcement]:
         """Return, for a block, an event that is set when a message of the queue is announced.
 
@@ -152,7 +151,7 @@ class Tokens:
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
         """Replace the secret of a token; the one before is valid for `overlap` seconds more.
 
-        Raises TokenNotFoundError if there is no token of this name.
+        Raises NotFoundError if there is no token of this name.
         """
         secret = _new_secret()
         arguments = (
@@ -161,7 +160,7 @@ class Tokens:
             argument.seconds("overlap", overlap),
         )
         if not self._link.run(Call("rotate_token", arguments, flag, native=True)):
-            raise TokenNotFoundError(f"there is no token {name!r}")
+            raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:
@@ -353,7 +352,7 @@ class PipelineRuns:
         return self._link.run(Call("end_pipeline_run", arguments, flag, native=True))
 
     def list(
-        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
+        self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[PipelineRun]:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
 
@@ -365,7 +364,7 @@ class PipelineRuns:
             )
 
         arguments = (
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.queue_name, "queue", queue),
             *given(argument.bigint, "before", before),
         )

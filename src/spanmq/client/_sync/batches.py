@@ -52,21 +52,19 @@ class Batches:
                 link.run(Call("add_to_batch", added, number, name, native=True))
         return batch_id
 
-    def list(
-        self, queue: str | None = None, *, before: int | None = None, quantity: int = 100
-    ) -> list[Batch]:
+    def list(self, queue: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Batch]:
         """List the batches that send into a queue, or into all, the newest first; `before` is a batch's id.
 
         Batches that ended are kept for seven days.
         """
         arguments = (
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.texts, "queues", None if queue is None else [queue]),
             *given(argument.bigint, "before", before),
         )
         read = partial(_batches, self._codec)
         found = self._link.run(Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True))
-        return sorted(found, key=lambda batch: -batch.batch_id)[:quantity]
+        return sorted(found, key=lambda batch: -batch.batch_id)[:limit]
 
 
 def _batches(codec: Codec, rows: Rows) -> list[Batch]:

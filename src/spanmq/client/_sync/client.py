@@ -21,10 +21,8 @@ from spanmq.client import calls
 from spanmq.client._sync import copy
 from spanmq.client._sync.admin import Admin
 from spanmq.client._sync.batches import Batches
-from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, new_pool
 from spanmq.client._sync.dead_letters import DeadLetters
-from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.health import Health
 from spanmq.client._sync.inspect import Inspect
 from spanmq.client._sync.listener import Listener, receive_within
@@ -223,11 +221,6 @@ class Client:
         return Subscriptions(self._link)
 
     @property
-    def categories(self) -> Categories:
-        """Which kind of failure an error is, and what follows from it."""
-        return Categories(self._link)
-
-    @property
     def inspect(self) -> Inspect:
         """Look into a queue: states, failures, leases, groups, segments, the archive."""
         return Inspect(self._link, self._codec)
@@ -236,11 +229,6 @@ class Client:
     def health(self) -> Health:
         """How queues and the server are."""
         return Health(self._link)
-
-    @property
-    def grants(self) -> Grants:
-        """What roles of the database may do with queues."""
-        return Grants(self._link)
 
     @property
     def admin(self) -> Admin:

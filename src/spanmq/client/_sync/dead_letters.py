@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from spanmq.client import call as argument
+from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import Link
 from spanmq.client.call import Argument, Call, Rows, Seconds, Shape, given, listed, number
 from spanmq.client.calls import UNCHANGED
@@ -27,6 +28,11 @@ class DeadLetters:
     def __init__(self, link: Link, codec: Codec) -> None:
         self._link = link
         self._codec = codec
+
+    @property
+    def categories(self) -> Categories:
+        """Which kind of failure an error is, and what follows from it."""
+        return Categories(self._link)
 
     def show(self, queue: str, message_id: int, *, body_bytes_max: int | None = None) -> list[DeadLetter]:
         """Return the dead letters that a message became, the first one first."""
@@ -48,13 +54,13 @@ class DeadLetters:
         self,
         queue: str,
         *,
-        quantity: int = 1_000,
+        limit: int = 1_000,
         rate: float | None = None,
         delay: Seconds = 0.0,
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[Redriven]:
-        """Return up to `quantity` dead letters to their queue, the lowest ids first; none twice.
+        """Return up to `limit` dead letters to their queue, the lowest ids first; none twice.
 
         They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
         ids and their history, their attempts begin anew. With `dry_run` nothing is done; the list is what
@@ -63,7 +69,7 @@ class DeadLetters:
         arguments = (
             argument.queue_name("queue", queue),
             *_filters(self._codec, filters),
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.real, "rate", rate),
             argument.seconds("delay", delay),
             argument.boolean("dry_run", dry_run),
@@ -82,7 +88,7 @@ class DeadLetters:
     ) -> int:
         """Redrive one dead letter, with another body or headers if they are passed; return its id.
 
-        Raises DeadLetterNotFoundError if no dead letter of this id waits.
+        Raises NotFoundError if no dead letter of this id waits.
         """
         encode = self._codec.of(queue).encode
         arguments = (
@@ -99,16 +105,16 @@ class DeadLetters:
         queue: str,
         *,
         redriven: bool | None = False,
-        quantity: int = 1_000,
+        limit: int = 1_000,
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Delete up to `quantity` dead letters for good and return how many; with `dry_run` only count."""
+        """Delete up to `limit` dead letters for good and return how many; with `dry_run` only count."""
         arguments = (
             argument.queue_name("queue", queue),
             *_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             argument.boolean("dry_run", dry_run),
         )
         return self._link.run(Call("purge_dead_letters", arguments, number, queue, native=True))
@@ -119,13 +125,13 @@ class DeadLetters:
         *,
         redriven: bool | None = False,
         after: int = 0,
-        quantity: int = 100,
+        limit: int = 100,
         body_bytes_max: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
         """List the dead letters of a queue, or of all that you may look into, in the order of their deaths.
 
-        A page ends after `quantity`; the next one begins `after` the last `dead_letter_id`. Of a body or
+        A page ends after `limit`; the next one begins `after` the last `dead_letter_id`. Of a body or
         headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
         """
         arguments = (
@@ -133,7 +139,7 @@ class DeadLetters:
             *_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.bigint("after", after),
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(_dead_letters, self._codec)

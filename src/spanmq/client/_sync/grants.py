@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/grants.py by tools/generate_sync.py: change that file.
 
-"""Rights of roles on queues: `client.grants`."""
+"""Rights of roles on queues: `client.admin.grants`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from spanmq.client._sync.connection import Link
 from spanmq.client.call import Call, Rows, Shape, flag, listed, nothing
 from spanmq.client.concurrency import in_place
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, ScheduleNotFoundError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
 
 logger = logging.getLogger("spanmq")
@@ -66,7 +66,7 @@ class Schedules:
         return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     def pause(self, name: str) -> None:
-        """Pause a schedule: times from now on are skipped. Raises ScheduleNotFoundError."""
+        """Skip its times from now on; raises NotFoundError if there is none of that name."""
         self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
@@ -118,7 +118,7 @@ def _plan(link: Link, schedule: _Unplanned) -> bool:
             argument.moment("new_until", until),
         )
         return link.run(Call("plan_schedule", arguments, flag, native=True))
-    except ScheduleNotFoundError:
+    except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:
         if schedule.name not in _logged:

@@ -68,11 +68,11 @@ class ShardMaps:
         )
         return self._run(Call("enter_shards", arguments, flag, queue, native=True))
 
-    def groups(self, queue: str, after: str | None = None, quantity: int = 1000) -> list[str]:
+    def groups(self, queue: str, after: str | None = None, limit: int = 1000) -> list[str]:
         """List groups that have unsettled messages, in an order of their own, following `after`."""
         arguments = (
             argument.queue_name("queue", queue),
             *given(argument.text, "after", after),
-            argument.integer("qty", quantity),
+            argument.integer("qty", limit),
         )
         return self._run(Call("shard_groups", arguments, Rows.column, queue, native=True))

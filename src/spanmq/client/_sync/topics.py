@@ -94,7 +94,7 @@ class Subscriptions:
         With `waiting` also those that are unsettled there now. From then on it is a queue like any other,
         except that nothing is sent into it; `queues.drop` drops it. One that exists stays as it is. Waits
         for open transactions that have sent into `queue`: QueueBusyError if one does not end. Raises
-        SubscriptionError for the name of another queue and for a subscription of a subscription.
+        NotPossibleError for the name of another queue and for a subscription of a subscription.
         """
         arguments = (
             argument.queue_name("name", name),

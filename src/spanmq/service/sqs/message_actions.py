@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from spanmq.errors import (
     InvalidArgumentError,
     MissingPrivilegeError,
-    NotPermittedError,
+    NotPossibleError,
     QueueFullError,
     QueueNotFoundError,
     SpanmqError,
-    SubscriptionError,
 )
 from spanmq.model import Leased, Message
 from spanmq.service import receipt
@@ -41,7 +40,7 @@ from spanmq.service.sqs.message import (
 from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value
 from spanmq.service.sqs.store import SqsOrigin
-from spanmq.service.tracing import in_own_trace
+from spanmq.service.waiting import in_own_trace
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
@@ -59,10 +58,10 @@ HIDDEN_MAX: Final = 43_200
 # Errors after which messages stay in their queue although they were received too often.
 UNMOVABLE: Final = (
     MissingPrivilegeError,
-    NotPermittedError,
+    NotPossibleError,
     QueueFullError,
     QueueNotFoundError,
-    SubscriptionError,
+    NotPossibleError,
 )
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 

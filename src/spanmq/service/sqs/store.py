@@ -165,7 +165,7 @@ async def move_messages(
 ) -> list[int]:
     """Move received messages of one queue by its RedrivePolicy, or for a task; return the ids moved.
 
-    Raises NotPermittedError unless one of the two queues names the other as its dead-letter queue.
+    Raises NotPossibleError unless one of the two queues names the other as its dead-letter queue.
     """
     encode = Codec(encryption=encryption).of(destination).encode
     bodies = {message.message_id: encode(message.body) for message in messages}

@@ -144,7 +144,7 @@ begin
         perform spanmq_core.wake(this);
     end if;
     perform spanmq_core.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
-    -- For status(): these are not completed.
+    -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
         array(select (min(id), count(*), case when max(id) - min(id) + 1 > count(*) then range_agg(int8range(id, id, '[]')) end,

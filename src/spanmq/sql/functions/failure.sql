@@ -154,7 +154,7 @@ begin
         or exists (select from spanmq_core.held h where h.queue_id = this_queue and h.lo between id - id % 256 and id - id % 256 + 255);
 end $$;
 
--- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for status().
+-- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for state().
 create or replace function spanmq_core.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin

@@ -255,7 +255,7 @@ begin
     -- Fence 0: only from runs that no lease holds.
     runs := spanmq_core.remove(this, msg_ids, 0);
     cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
-    -- For status(): these are not completed.
+    -- For state(): these are not completed.
     perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     -- To find out where a message is costs more than to take it: only for those that were not to be had.
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);

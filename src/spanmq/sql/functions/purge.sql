@@ -1,5 +1,5 @@
--- The extent of a purge, for status(). A message whose id was drawn before may be committed after the purge has looked
--- for the last time: it stays, and is a message like any other.
+-- What a purge took, for state(). A message whose id was drawn before may be committed after the purge has looked for the last time: it
+-- stays, and is a message like any other.
 
 -- Ids of bulk writes of a queue that are reserved and not published. In a statement that also reads runs: one of the two it sees.
 create or replace function spanmq_core.unpublished(this_queue int) returns int8multirange

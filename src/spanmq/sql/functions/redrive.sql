@@ -79,7 +79,7 @@ begin
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     if not found then
         raise exception 'queue % has no dead letter % that waits', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
-            using errcode = 'MQ021', hint = 'spanmq.status() tells where the message is.';
+            using errcode = 'MQ021', hint = 'spanmq.state() tells where the message is.';
     end if;
     if headers is not null then
         if jsonb_typeof(headers) not in ('object', 'null') then

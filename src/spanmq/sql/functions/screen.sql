@@ -211,7 +211,7 @@ begin
         return;
     end if;
     if (spanmq_core.policy_of(this.queue_id)).drop_expired then
-        -- For status(): these are not completed.
+        -- For state(): these are not completed.
         perform spanmq_core.note_failure(this.queue_id, runs, at_, 'cancelled', reason);
     else
         perform spanmq_core.bury(this, runs, at_, reason);

@@ -9,8 +9,8 @@
 -- completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive
 -- has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
--- A redriven message has the state of any other message.
-create or replace function spanmq_core.status_of(this spanmq_core.queue, id bigint) returns text
+-- What was redriven is a message like any other.
+create or replace function spanmq_core.state_of(this spanmq_core.queue, id bigint) returns text
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -50,8 +50,8 @@ begin
     return 'unknown';
 end $$;
 
--- The state of a message (see status_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
-create or replace function spanmq_call.status(queue text, msg_id bigint) returns text
+-- The state of a message (see state_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
@@ -59,7 +59,7 @@ begin
         raise exception 'msg_id cannot be NULL'
             using errcode = 'MQ002', hint = 'Give the id of a message.';
     end if;
-    return spanmq_core.status_of(spanmq_core.find_queue(queue), msg_id);
+    return spanmq_core.state_of(spanmq_core.find_queue(queue), msg_id);
 end $$;
 
 -- Receivers get nothing from now on; senders go on, and what is leased can be settled. Wants the rights of set_policy.

@@ -245,7 +245,7 @@ class ServerError(SpanmqError):
     """Any other error of the server; `sqlstate` and `__cause__` say which."""
 
 
-# What runs on the queue.
+# Workers, the pipeline and the embedded server.
 
 
 class HandlerStuckError(SpanmqError):

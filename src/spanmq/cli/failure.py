@@ -20,7 +20,7 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 # The class of Typer's errors about arguments, which Typer itself does not export.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
-# Where the error's own hint speaks of SQL or Python, or where there is none.
+# Used where the error's own hint is about SQL or Python, or where it has none.
 HINTS: Final = {
     "dead_letter_not_found": (
         "spanmq dead-letter list shows the existing ones, spanmq message state the state of a message."

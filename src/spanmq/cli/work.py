@@ -193,7 +193,7 @@ def _tasks_of(found: object) -> Tasks | None:
 def _source(
     queues: list[str], shards: str | None, servers: list[str], dsn: str | None
 ) -> Iterator[tuple[list[str] | ShardedQueue, WorkerOptions]]:
-    """Give what the worker receives from, and where that is."""
+    """Yield the queues that the worker receives from, and its options."""
     if shards is None:
         if servers:
             raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")

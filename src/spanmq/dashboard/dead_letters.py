@@ -257,7 +257,7 @@ def _payload(given: str) -> dict[str, Any] | None:
 
 
 def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
-    """Give how many, how many a second, and after how many seconds the first."""
+    """Return the limit, the rate per second, and the delay of the first in seconds."""
     limit = fields.get("limit", "").strip() or "1000"
     if not re.fullmatch(r"[0-9]{1,5}", limit) or not 1 <= int(limit) <= LIMIT_MAX:
         raise InvalidArgumentError(f"the number must be from 1 to {LIMIT_MAX:,}")

@@ -14,7 +14,7 @@ from spanmq.model import Batch, PipelineRun
 Kind = TypeVar("Kind", Batch, PipelineRun)
 
 SHOWN: Final = 500
-# Of lists in pages: each page is filtered by what the visitor may see, and reads up to READ for that.
+# Rows of a page of a list: each page is filtered by what the visitor may see, and reads up to READ for that.
 PAGE: Final = 50
 READ: Final = 500
 SPANS: Final = {"10m": 600, "1h": 3600, "1d": 86400}

@@ -57,8 +57,8 @@ def _path_of(folder: str | Path) -> Path:
         path = Path(folder).expanduser()
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: nobody has this home
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
         raise EmbeddedError(
-            f"{folder!r} is no folder: {error}", hint=ELSEWHERE, code="embedded_folder"
+            f"{folder!r} is not a folder: {error}", hint=ELSEWHERE, code="embedded_folder"
         ) from error
     return path

@@ -114,7 +114,7 @@ def can_reach(user: ServerUser, path: Path, *, execute: bool = False) -> bool:
         asked = subprocess.run(
             ["/bin/sh", "-c", test, path], cwd="/", capture_output=True, check=False, **as_user(user)
         )
-    except OSError as error:  # a container whose root may not become anybody else
+    except OSError as error:  # a container whose root cannot switch users
         raise EmbeddedError(
             f"PostgreSQL does not run as root, and root may not become {user.name!r} here: {error}",
             hint="Run as another user.",

@@ -121,7 +121,7 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 
 def disk_full(path: Path, detail: str) -> EmbeddedError:
-    """Say how much is left where the server lives."""
+    """Return the error for a full disk, with the space that is left."""
     free = shutil.disk_usage(path).free // 1_000_000 if path.exists() else 0
     return EmbeddedError(
         f"the disk under {path} is full ({free} MB free; a new server needs about 60 MB): {detail}",

@@ -254,7 +254,7 @@ def run(
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
             raise EmbeddedError(
-                f"the server in {folder.path} was started by somebody else this instant; try again",
+                f"the server in {folder.path} is being started by another process; try again",
                 code="embedded_start",
             )
         spec = keeper.Spec(

@@ -167,8 +167,7 @@ class Batch:
 class Schedule:
     """A recurring message: when it comes, and what; `next_at` is None where no time is planned.
 
-    All its times up to `planned_until` are known to the database; who keeps house plans more. Maintenance
-    pauses it, with a `pause_reason`, when the role `made_by` may no longer send into the queue.
+    The database knows all its times up to `planned_until`; maintenance plans more. Maintenance pauses it, with a `pause_reason`, when the role `made_by` may no longer send into the queue.
     """
 
     name: str

@@ -107,7 +107,7 @@ def statements(release: Release, pending: Sequence[Migration]) -> list[Statement
 def script(release: Release, from_version: str | None = None, *, transaction: bool = True) -> str:
     """Write the installation for a database without spanmq, or with `from_version`, as plain SQL.
 
-    Raises InvalidArgumentError for what is no version, SchemaVersionError for a later one than this.
+    Raises InvalidArgumentError for an invalid version, SchemaVersionError for a later one than this.
     """
     if from_version is not None:
         try:

@@ -54,7 +54,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 
 
 def is_untraced(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether a request is one that machines make every few seconds, about nothing."""
+    """Return whether a request is a periodic check, which is not traced."""
     path: str = scope.get("path", "")
     return path.startswith("/health/") or path == "/metrics"
 

@@ -81,7 +81,7 @@ async def peek_archive(
     response_model=answer("MessageState", message_id=int, state=str),
 )
 async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
-    """Give the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
+    """Return the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
     return reply(message_id=message_id, state=await backend.client.inspect.state(queue, message_id))
 
 

@@ -230,7 +230,7 @@ class Waiting:
 
 
 def in_own_trace(call: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
-    """Give a call that belongs to this request's trace, whichever task makes it."""
+    """Return a call that belongs to this request's trace, whichever task runs it."""
     if not tracing.is_on():
         return call
     own = copy_context()

@@ -49,7 +49,7 @@ class PollingStage:
             )
 
     def begin(self) -> None:
-        """Tell the planner how much there is."""
+        """Update the planner's statistics."""
         self._connection.execute(read("planner"))
 
     def left(self) -> int:

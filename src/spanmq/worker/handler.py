@@ -79,7 +79,7 @@ def find(path: str) -> Any:
 
 
 def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> Handler:
-    """Tell what a handler takes and where it runs; raises InvalidArgumentError."""
+    """Return the handler with its parameters and where it runs; raises InvalidArgumentError."""
     if isinstance(function, Handler):
         return function
     if inspect.isclass(function) or not callable(function):

@@ -64,7 +64,7 @@ class AsyncSchedules:
         return await self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     async def pause(self, name: str) -> None:
-        """Skip its times from now on; raises NotFoundError if there is none of that name."""
+        """Pause a schedule: times from now on are skipped. Raises NotFoundError."""
         await self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     async def resume(self, name: str) -> None:

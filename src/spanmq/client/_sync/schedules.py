@@ -66,7 +66,7 @@ class Schedules:
         return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     def pause(self, name: str) -> None:
-        """Skip its times from now on; raises NotFoundError if there is none of that name."""
+        """Pause a schedule: times from now on are skipped. Raises NotFoundError."""
         self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     def resume(self, name: str) -> None:

@@ -1,4 +1,4 @@
--- What a purge took, for state(). A message whose id was drawn before may be committed after the purge has looked for the last time: it
+-- The extent of a purge, for state(). A message whose id was drawn before may be committed after the purge has looked for the last time: it
 -- stays, and is a message like any other.
 
 -- Ids of bulk writes of a queue that are reserved and not published. In a statement that also reads runs: one of the two it sees.

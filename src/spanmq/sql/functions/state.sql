@@ -9,7 +9,7 @@
 -- completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive
 -- has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
--- What was redriven is a message like any other.
+-- A redriven message has the state of any other message.
 create or replace function spanmq_core.state_of(this spanmq_core.queue, id bigint) returns text
 language plpgsql as $$
 declare

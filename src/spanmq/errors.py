@@ -81,7 +81,7 @@ class QueueFullError(SpanmqError):
 
 
 class DedupIdReusedError(SpanmqError):
-    """The dedup_id stands for something that was sent with another fingerprint; nothing was sent."""
+    """The dedup_id was used for a message with another fingerprint; nothing was sent."""
 
 
 class InvalidPatternError(InvalidArgumentError):
@@ -289,8 +289,8 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "57014": StatementCancelledError,  # query_canceled: statement_timeout too
 }
 
-# Where one SQLSTATE stands for several things. Type and relation names are the same in every language that
-# the server may speak; its sentences are not.
+# For SQLSTATEs with several meanings. Type and relation names are the same in every language of the server;
+# its messages are not.
 _CLASS_OF_WORD: Final[tuple[tuple[str, str, type[SpanmqError]], ...]] = (
     ("22P02", r"\bjson\b", InvalidBodyError),
     ("54001", r"", InvalidBodyError),  # the stack: of what we pass, only JSON nests
@@ -468,7 +468,7 @@ class SchemaChangedError(SchemaVersionError):
 
 
 class UpstreamPgmqError(SpanmqError):
-    """The database holds upstream PGMQ, in whose place spanmq would stand; nothing was changed."""
+    """The database contains upstream PGMQ, which spanmq would replace; nothing was changed."""
 
 
 class DataLossError(SpanmqError):

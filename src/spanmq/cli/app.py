@@ -54,7 +54,7 @@ HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
 class Lazy(Mapping[str, Any]):
-    """Commands by name, of which each is made when it is asked for."""
+    """Commands by name; each is created when it is first used."""
 
     def __init__(self, names: Callable[[], Iterable[str]], make: Callable[[str], Any]) -> None:
         self._names = names
@@ -172,7 +172,7 @@ def _common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take what stands before the command."""
+    """Parse the options before the command."""
 
 
 app = typer.Typer(

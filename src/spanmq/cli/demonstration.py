@@ -81,7 +81,7 @@ def _check_report(folder: Path, queue: str) -> None:
 
 
 def _report(folder: Path, dsn: str, queue: str) -> None:
-    """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
+    """Export the archive to Parquet and write the page; without Spark or Java, print a message."""
     from spanmq.errors import ExtraNotInstalledError
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import opened

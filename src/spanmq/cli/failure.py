@@ -1,4 +1,4 @@
-"""What the shell is told when something goes wrong: one clear line, what to do about it, and an exit code."""
+"""Errors on the command line: one clear line, a hint, and an exit code."""
 
 import contextlib
 import json

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
-# Errors that another try may not meet again: a command that repeats itself goes on.
+# Temporary errors: a repeating command continues after them.
 PASSING: Final = (
     errors.ConnectionFailedError,
     errors.ConnectionLostError,

@@ -104,7 +104,7 @@ def state_of(queue: Record) -> str | None:
 
 
 def to_json(record: Record) -> str:
-    """Write a record as a line of JSON; a body stands in it as the server gave it, to the last digit."""
+    """Write a record as a line of JSON; its body is as the server returned it, to the last digit."""
     parts = (f"{json.dumps(name)}:{_json_of(value)}" for name, value in record.items())
     return "{" + ",".join(parts) + "}"
 

@@ -130,7 +130,7 @@ def worker(
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
     stopped = StopReason()
-    # A handler stands in the current folder more often than in an installed package.
+    # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
     tasks = _tasks_of(find(handler))
     if tasks is None and not queue:

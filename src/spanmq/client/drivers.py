@@ -114,7 +114,7 @@ class _Sqlalchemy:
         self._session.execute(text(statement))
 
     def is_autocommit(self) -> bool:
-        # A Session gives its Connection when it is asked; a Connection has the pool's one of the driver.
+        # A Session returns its Connection on request; a Connection has the driver's connection from the pool.
         given = self._session.connection
         return _is_autocommit((given().connection if callable(given) else given).dbapi_connection)
 

@@ -251,7 +251,7 @@ def new_line(key_id: str) -> str:
 
 def envelope_of(raw: bytes) -> dict[str, str] | None:
     """Return the parts of an encrypted body; None for any other body."""
-    # Cheap for bodies that are not: the mark stands at the start, whoever wrote the JSON.
+    # Cheap for other bodies: the marker is at the start of any envelope.
     if MARK not in raw[: len(MARK) + 8]:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The story of one message: what it is, how it stands, what went wrong, where it ended."""
+"""The page of one message: its state, its failures, and its dead letters."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from spanmq.dashboard.visit import Visit
 from spanmq.model import PipelineRun
 
 SHOWN: Final = 50
-# Pages are filtered by what the visitor may see: so many are looked through for one of them.
+# Pages are filtered by the caller's rights: this number of runs is searched for one of them.
 LOOKED_AT: Final = 500
 
 

@@ -1,4 +1,4 @@
-"""How queues stand: exact where that costs nothing, else as they were sampled."""
+"""The state of queues: exact where counting is cheap, otherwise from the last sample."""
 
 from __future__ import annotations
 

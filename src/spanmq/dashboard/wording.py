@@ -113,7 +113,7 @@ def pretty(value: object) -> str:
     if isinstance(value, RawJson | Mapping | list):
         try:
             parsed = json.loads(whole)
-            # As PostgreSQL prints it; what Python would print otherwise (1.10) stays as it stands there.
+            # As PostgreSQL prints it; values that Python would print differently (1.10) stay unchanged.
             if json.dumps(parsed, ensure_ascii=False) == whole:
                 return json.dumps(parsed, ensure_ascii=False, indent=2)
         except (ValueError, RecursionError):

@@ -2,7 +2,8 @@
 
 A user of the server holds a shared `flock` on the file `holders`; the kernel drops it however the user ends.
 The keeper waits for the exclusive one, which it gets when no user is left, so it never has to look around.
-Whoever leaves in good order stops the server itself (`server.py`): the keeper is for those who were killed.
+A process that leaves normally stops the server itself (`server.py`): the keeper is for processes that were
+killed.
 
 Standard library only: this file also runs as a script, in a bare interpreter (`python -I -S keeper.py SPEC`).
 """
@@ -38,7 +39,7 @@ _open_locks: set[int] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What the keeper is told, as JSON in its one argument."""
+    """The keeper's settings, as JSON in its only argument."""
 
     command: list[str]
     user: int | None
@@ -53,7 +54,7 @@ class Spec:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `condition` holds, at most so many `seconds`; return whether it did."""
+    """Poll until `condition` holds, for up to `seconds`; return whether it does."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -256,7 +257,7 @@ def main(argument: str) -> None:
     """Start the server, then wait until it ends or until no process holds it."""
     spec = Spec(**json.loads(argument))
     if os.fork():
-        os._exit(0)  # whoever started us reaps this half at once and never has a zombie of ours
+        os._exit(0)  # the parent reaps this half at once, and is left without a zombie
     os.setsid()
     os.chdir("/")
     postmaster = subprocess.Popen(

@@ -86,9 +86,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in one attempt to handle a message.
+    """The failure of one attempt to handle a message.
 
-    `outcome` is "retrying" (it comes again at `retry_at`), "expired" (its lease ran out) or "dead".
+    `outcome` is "retrying" (the next attempt is at `retry_at`), "expired" (its lease expired) or "dead".
     """
 
     attempt: int

@@ -44,9 +44,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:
-    """What was done, or with `is_dry_run` would be. `obstacles` are empty unless it is a dry run.
+    """The result of a take-over, or with `is_dry_run` its plan. `obstacles` are empty unless it is a dry run.
 
-    `version` is that of the extension; `kept` names what else stands in schema pgmq and stays there.
+    `version` is that of the extension; `kept` names the other objects in schema pgmq, which stay there.
     """
 
     holding: Holding

@@ -106,8 +106,8 @@ def install(connection: Connection, *, release: Release | None = None) -> Instal
 def upgrade(connection: Connection, *, release: Release | None = None) -> Installed:
     """Bring an installed schema to this version and apply all functions again, which repairs them.
 
-    Calls in progress go on: no live function is dropped. Raises SchemaMissingError where there is nothing to
-    upgrade, else as `install`.
+    Calls in progress continue: no live function is dropped. Raises SchemaMissingError if there is no schema
+    to upgrade, otherwise the errors of `install`.
     """
     return _apply(connection, release or load_release(), reapply=True)
 
@@ -136,8 +136,8 @@ def verify(connection: Connection, *, release: Release | None = None) -> list[Di
 def uninstall(connection: Connection, *, force: bool = False, release: Release | None = None) -> None:
     """Drop both schemas, in one transaction.
 
-    Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or
-    something of your own stands in the schemas or depends on them. With `force` all that goes too.
+    Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or your
+    own objects are in the schemas or depend on them. With `force` these are dropped, too.
     """
     release = release or load_release()
     with typed_errors(), locked_transaction(connection):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
-# The end of a query is told after all of its batches, and when awaitTermination returns it is on its way.
+# The end of a query is reported after all of its batches, and may still be pending when awaitTermination
+# returns.
 END_SECONDS: Final = 60.0
 
 

@@ -38,7 +38,7 @@ def run(tasks: Tasks, settings: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def working(tasks: Tasks, settings: dict[str, Any]) -> AsyncIterator[Worker]:
-    """Start a worker, yield it, and stop it; raises what made it impossible to start or to go on."""
+    """Start a worker, yield it, and stop it; raises errors that prevent it from starting or continuing."""
     started = asyncio.Event()
 
     def observe(event: Event) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sending(Protocol):
-    """A block that sends: it has headers that carry its trace to who receives."""
+    """A block that sends: its headers carry its trace to receivers."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -53,7 +53,7 @@ class Receiving(Protocol):
 
 
 class Handling(Protocol):
-    """A block that handles messages, within the trace of who sent them."""
+    """A block that handles messages, within the trace of their sender."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -151,8 +151,8 @@ def handling(
 ) -> Handling:
     """Trace a block that handles a message, or some, of one queue; a worker does so by itself.
 
-    The message's trace goes on in the block, in what it sends too. `earlier` are contexts of attempts before
-    this one. What is kept open ends by `end`, when it is known what became of the messages.
+    The message's trace continues in the block, including messages that it sends. `earlier` are the contexts
+    of earlier attempts. Open spans end with `end`, when the outcome of the messages is known.
     """
     telemetry = _telemetry()
     if telemetry is None:

@@ -197,7 +197,9 @@ class Receiving:
 
 
 class Handling:
-    """One message goes on in the trace that sent it; several have a trace of their own, with a link each."""
+    """A single message continues the trace of its sender; several have a trace of their own, with a link
+    each.
+    """
 
     def __init__(
         self,

@@ -331,7 +331,8 @@ class AsyncPipelineRuns:
         return await self._link.run(Call("begin_pipeline_run", arguments, number, queue, native=True))
 
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
-        """Note that a run goes on, and how many messages it has done; every two minutes, or it is "lost".
+        """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
+        the run is "lost".
 
         False: this role has no such run, or it has ended.
         """

@@ -451,13 +451,15 @@ class AsyncClient:
         return await self._link.run(Call("cancel", arguments, settlements, queue, native=True))
 
     async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Delete messages, whoever holds them; return the ids of those that existed."""
+        """Delete messages, even those that a receiver holds; return the ids of those that existed."""
         return await self._link.run(
             Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False)
         )
 
     async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, whoever holds them; return the ids of those that existed."""
+        """Move messages to the archive, even those that a receiver holds; return the ids of those that
+        existed.
+        """
         return await self._link.run(
             Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False)
         )

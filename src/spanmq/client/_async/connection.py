@@ -27,7 +27,7 @@ from spanmq.client.dsn import unreadable
 from spanmq.client.loaders import AsciiTextLoader, ForeignJsonLoader, JsonLoader, TimeLoader
 from spanmq.model import Flavour
 
-# A pool's pauses double from a second until so many have passed: the longest is about half of it.
+# A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
 _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
@@ -387,8 +387,8 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
             began = True
             yield
             if connection.info.transaction_status == TransactionStatus.INERROR:
-                # Whoever swallowed the error must hear it: the server answers a commit with a rollback, and
-                # psycopg says nothing.
+                # The error was suppressed, but the caller must know: the server answers a commit with a
+                # rollback, and psycopg raises nothing.
                 raise errors.TransactionAbortedError(
                     "a call in the transaction had failed: nothing of it took effect",
                     hint="A transaction() around a call that may fail is a savepoint.",

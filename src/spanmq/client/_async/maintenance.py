@@ -68,7 +68,7 @@ class AsyncMaintenance:
             except MissingPrivilegeError:
                 return  # maintenance is a right, which this role has not
             except SchemaMissingError:
-                pass  # not yet: who opens a client may be about to install it
+                pass  # not yet: the program may be about to install it
             except (SpanmqError, psycopg.Error) as error:
                 # Errors of a client that is being closed are not logged.
                 failures += 1

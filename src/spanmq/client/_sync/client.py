@@ -451,11 +451,13 @@ class Client:
         return self._link.run(Call("cancel", arguments, settlements, queue, native=True))
 
     def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Delete messages, whoever holds them; return the ids of those that existed."""
+        """Delete messages, even those that a receiver holds; return the ids of those that existed."""
         return self._link.run(Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, whoever holds them; return the ids of those that existed."""
+        """Move messages to the archive, even those that a receiver holds; return the ids of those that
+        existed.
+        """
         return self._link.run(Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False))
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:

@@ -20,7 +20,7 @@ from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest
 
 # How long receive() listens to one shard before it looks at all of them again.
 SLICE_SECONDS: Final = 0.1
-# A map changes rarely; who meets so many changes in one call is in a loop.
+# A map rarely changes; this number of changes during one call means a loop.
 CHANGES_MAX: Final = 20
 
 

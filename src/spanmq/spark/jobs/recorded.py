@@ -1,4 +1,4 @@
-"""Runs of jobs, noted in the database for people to look at: a job goes on whether or not that works."""
+"""Runs of jobs, recorded in the database for display: a job continues if that fails."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Codec:
 
 def unread(raw: bytes, what: str, error: Exception) -> Unopened:
     """Return the placeholder of a body that cannot be decoded, or whose headers cannot be."""
-    reason = InvalidBodyError(f"the {what} can't be decoded: {error}")
+    reason = InvalidBodyError(f"the {what} cannot be decoded: {error}")
     reason.__cause__ = error
     return Unopened(raw.decode(errors="replace"), reason)
 

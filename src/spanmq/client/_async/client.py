@@ -52,21 +52,20 @@ logger = logging.getLogger("spanmq")
 class AsyncClient:
     """Send and receive messages.
 
-    With a `dsn` it keeps a pool of up to `pool_size` connections, which reconnects by itself, and waits at
-    most `timeout` seconds for one of them. With a `pool` of psycopg_pool it only borrows connections. With an
-    open `connection`, psycopg's or a session of another library (docs/guides/sending.md), every call joins
-    the open transaction, and the client never commits. Without any of them the DSN is that of the environment
-    variable SPANMQ_DSN, or else of the embedded server, with the schema installed.
+    With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one
+    of them. With a `pool` of psycopg_pool it borrows connections. With an open `connection`, psycopg's or a
+    session of another library (docs/guides/sending.md), every call joins the open transaction, and the client
+    never commits. Without any of them the DSN is that of the environment variable SPANMQ_DSN, or else of the
+    embedded server, with the schema installed.
 
     Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for
     the disk: messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more
     connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
-    `maintain_interval` is the seconds between runs of maintenance in the background; None: no maintenance.
-    `pooler` says that the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is
-    prepared, no time limits are passed, and waiting only polls. `timeouts` are the time limits of the pool's
-    sessions, unless the DSN sets others; None passes none. `on_connect` is called with each new connection of
-    the client's own pool, in autocommit, before its use. With an `encryption` bodies are encrypted and
-    decrypted.
+    `maintain_interval` is the seconds between background runs of maintenance (None: none). `pooler` says that
+    the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is prepared, no time limits
+    are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless the DSN
+    sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
+    in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
 
     def __init__(

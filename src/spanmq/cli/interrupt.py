@@ -24,7 +24,7 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
-    """Have signals handled within the block, but for a SIGHUP that `nohup` keeps from us."""
+    """Handle signals within the block, except a SIGHUP that `nohup` ignores."""
     chosen = [
         each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN
     ]

@@ -65,9 +65,9 @@ def maintain(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run maintenance until nothing is left to do: create, truncate and drop segments, move bounds.
+    """Run maintenance until no work is left: create, truncate and drop segments, move bounds.
 
-    With --every it goes on until Ctrl-C or SIGTERM, which end it after the current step. Clients run
+    With --every it continues until Ctrl-C or SIGTERM, which end it after the current step. Clients run
     maintenance in the background; several at once do no harm.
 
     $ spanmq maintain

@@ -33,7 +33,7 @@ class StopReason:
     reason: str | None = None
 
     def __call__(self, event: Event) -> None:
-        """Look at an event."""
+        """Record the reason of a stop."""
         self.reason = getattr(event, "reason", self.reason)
 
     def hears_routine(self) -> bool:

@@ -91,7 +91,7 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def try_lock(fd: int, operation: int) -> bool:
-    """Take a `flock` (LOCK_SH or LOCK_EX) if it is free this instant."""
+    """Take a `flock` (LOCK_SH or LOCK_EX) if it is free; return whether it was."""
     try:
         fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except OSError as error:

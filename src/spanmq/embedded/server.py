@@ -153,7 +153,7 @@ def join(
     timeout: float,
     keep_data: bool = True,
 ) -> EmbeddedServer:
-    """Take a hold on the server of a folder; make and start it if need be."""
+    """Hold the server of a folder; create and start it if necessary."""
     binaries = find_binaries(version)
     with clear_errors(folder.path):
         prepare(folder)

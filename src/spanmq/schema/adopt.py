@@ -69,12 +69,11 @@ def adopt(
     lock_timeout_seconds: float = 30.0,
     release: Release | None = None,
 ) -> AdoptReport:
-    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues.
-
-    Ids go on, and every message keeps its id, read count, times, visibility, body and headers; archives stay
-    the tables that they are; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for
-    each up to `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as
-    it was. A dry run counts and looks for obstacles, and locks nothing.
+    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues. Ids continue, and
+    every message keeps its id, read count, times, visibility, body and headers; archives stay the same
+    tables; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for each up to
+    `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as it was. A dry
+    run counts and looks for obstacles, and locks nothing.
 
     Raises AdoptionRefusedError, which names every obstacle, or where spanmq is installed already;
     SchemaMissingError where there is neither;

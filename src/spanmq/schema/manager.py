@@ -113,7 +113,7 @@ def upgrade(connection: Connection, *, release: Release | None = None) -> Instal
 
 
 def state(connection: Connection, *, release: Release | None = None) -> State:
-    """Look what the database holds. Needs the right to read our tables, where there are any."""
+    """Return the state of the database. Requires the right to read spanmq's tables, if they exist."""
     with typed_errors(), connection.transaction():
         return fetch_state(connection, release or load_release())
 

@@ -62,7 +62,7 @@ class RowCount(StreamingQueryListener):
             self._rows[str(event.progress.runId)] += event.progress.numInputRows
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Note that no batch will follow."""
+        """Record the end of the query: no batch will follow."""
         with self._changed:
             self._ended.add(str(event.runId))
             self._changed.notify_all()

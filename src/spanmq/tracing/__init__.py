@@ -34,10 +34,10 @@ class Sending(Protocol):
         """Return the headers of each message with the trace added."""
 
     def sent(self, message_id: int) -> int:
-        """Note the id of the one message that was sent; give it back."""
+        """Record the id of the one message that was sent; return it."""
 
     def sent_many(self, count: int) -> None:
-        """Note how many were sent."""
+        """Record the number of messages that were sent."""
 
 
 class Receiving(Protocol):
@@ -49,7 +49,7 @@ class Receiving(Protocol):
     ) -> None: ...
 
     def received(self, messages: list[Message]) -> list[Message]:
-        """Note what came; give it back."""
+        """Record the received messages; return them."""
 
 
 class Handling(Protocol):
@@ -162,7 +162,7 @@ def handling(
 
 
 def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:
-    """Note in the trace span that is open, if any, what a call that settles came to; give it back."""
+    """Record the result of a settling call in the current trace span, if any; return it."""
     telemetry = _telemetry()
     if telemetry is not None:
         telemetry.settled(operation, outcomes)

@@ -225,7 +225,7 @@ class AsyncClient:
 
     @property
     def inspect(self) -> AsyncInspect:
-        """Look into a queue: states, failures, leases, groups, segments, the archive."""
+        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
         return AsyncInspect(self._link, self._codec)
 
     @property

@@ -45,7 +45,7 @@ class AsyncLink(Protocol):
         """Run several calls as one: all of them take effect, or none."""
 
     async def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnectionLink]:
         """Run calls in one transaction, or under one savepoint of the caller's."""
@@ -153,7 +153,7 @@ class AsyncPoolLink:
         return results
 
     async def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         await self.open()
         async with self.lend() as connection:
             found = await probe(connection)
@@ -194,7 +194,7 @@ class AsyncPoolLink:
             await self.pool.putconn(connection)
 
     async def _alive(self) -> AsyncConnection[Any]:
-        """Take a connection of the pool; of our own pool one that the server has not hung up on."""
+        """Yield a connection of the pool; of the client's own pool one that is still connected."""
         # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
         # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
@@ -280,7 +280,7 @@ class AsyncConnectionLink:
         return [result for call in made for result in await self.run(call)]
 
     async def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         found = await probe(self.connection)
         self._is_spanmq = found == "spanmq"
         return found
@@ -366,7 +366,7 @@ def columns_of(cursor: AsyncCursor[Any]) -> tuple[str, ...]:
 
 
 async def probe(connection: AsyncConnection[Any]) -> Flavour:
-    """Look at what the database holds."""
+    """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
     cursor = AsyncCursor(connection, row_factory=tuple_row)

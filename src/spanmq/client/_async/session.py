@@ -61,7 +61,7 @@ class AsyncSessionLink:
         return results
 
     async def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         return await self._look()
 
     async def _look(self, call: Call[Any] | None = None) -> Flavour:

@@ -321,9 +321,8 @@ class PipelineRuns:
         self._link = link
 
     def begin(self, job: str, queue: str | None = None, *, target: str | None = None) -> int:
-        """Note that a job begins, on a queue or on several; return the run's id.
-
-        `target` says where it writes to, or reads from. For a queue the newest thousand are kept.
+        """Record the start of a job, on a queue or on several; return the run's id. `target` is the
+        destination or the source of its data. For a queue the newest thousand are kept.
         """
         arguments = (
             argument.text("job", job),
@@ -342,7 +341,7 @@ class PipelineRuns:
         return self._link.run(Call("note_pipeline_run", arguments, flag, native=True))
 
     def end(self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None) -> bool:
-        """Note that a run has ended, with its report, or with the error that ended it.
+        """Record the end of a run, with its report, or with its error.
 
         False: this role has no such run, or it has ended.
         """

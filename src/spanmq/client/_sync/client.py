@@ -227,7 +227,7 @@ class Client:
 
     @property
     def inspect(self) -> Inspect:
-        """Look into a queue: states, failures, leases, groups, segments, the archive."""
+        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
         return Inspect(self._link, self._codec)
 
     @property

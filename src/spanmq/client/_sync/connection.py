@@ -47,7 +47,7 @@ class Link(Protocol):
         """Run several calls as one: all of them take effect, or none."""
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
 
     def transaction(self) -> AbstractContextManager[ConnectionLink]:
         """Run calls in one transaction, or under one savepoint of the caller's."""
@@ -153,7 +153,7 @@ class PoolLink:
         return results
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         self.open()
         with self.lend() as connection:
             found = probe(connection)
@@ -194,7 +194,7 @@ class PoolLink:
             self.pool.putconn(connection)
 
     def _alive(self) -> Connection[Any]:
-        """Take a connection of the pool; of our own pool one that the server has not hung up on."""
+        """Yield a connection of the pool; of the client's own pool one that is still connected."""
         # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
         # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
@@ -280,7 +280,7 @@ class ConnectionLink:
         return [result for call in made for result in self.run(call)]
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         found = probe(self.connection)
         self._is_spanmq = found == "spanmq"
         return found
@@ -366,7 +366,7 @@ def columns_of(cursor: Cursor[Any]) -> tuple[str, ...]:
 
 
 def probe(connection: Connection[Any]) -> Flavour:
-    """Look at what the database holds."""
+    """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
     cursor = Cursor(connection, row_factory=tuple_row)

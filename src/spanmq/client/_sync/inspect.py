@@ -13,7 +13,7 @@ from spanmq.model import Failure, Group, HeldLease, Message, Segment
 
 
 class Inspect:
-    """Look into a queue; nothing here costs more when more messages wait."""
+    """Calls that inspect a queue; their cost does not grow with the number of messages."""
 
     def __init__(self, link: Link, codec: Codec) -> None:
         self._link = link

@@ -92,8 +92,8 @@ def export(
 
     The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`. Files lie in
     `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
-    `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what
-    was left and goes on. Raises PipelineError where the folder is in use, or what was written is not what
+    `to`/_spanmq names them; with the others, when a commit does. After a kill, the next run removes the
+    remains and continues. Raises PipelineError where the folder is in use, or what was written is not what
     the database holds.
     """
     began = time.monotonic()

@@ -89,7 +89,7 @@ class InvalidPatternError(InvalidArgumentError):
 
 
 class InvalidBodyError(InvalidArgumentError):
-    """A body or headers that can't be stored as JSON (nothing was sent) or read, or don't fit a class."""
+    """A body or headers that cannot be stored as JSON (nothing was sent), decoded, or parsed as a class."""
 
 
 class BodyTooLargeError(InvalidBodyError):
@@ -97,7 +97,7 @@ class BodyTooLargeError(InvalidBodyError):
 
 
 class EncryptionError(SpanmqError):
-    """Keys that can't be read or are not valid."""
+    """Keys that cannot be read or are not valid."""
 
 
 class DecryptionError(EncryptionError):
@@ -109,7 +109,7 @@ class TaskFailedError(SpanmqError):
 
 
 class InvalidHandlerError(InvalidArgumentError):
-    """A worker's handler that can't be imported, or called, or takes other arguments."""
+    """A worker's handler that cannot be imported or called, or has other parameters."""
 
 
 class TaskArgumentsError(InvalidArgumentError):
@@ -143,7 +143,7 @@ class ExtraNotInstalledError(SpanmqError):
 
 
 class NotPermittedError(SpanmqError):
-    """Not supported in this place, for example a write to a view that can't honour it."""
+    """Not supported here, for example a write to a view that has no such effect."""
 
 
 # The state of the database.
@@ -172,7 +172,7 @@ class NotSupportedByUpstreamError(SpanmqError):
 
 
 class SchemaVersionError(SpanmqError):
-    """The schema in the database is too old or too new for what was asked."""
+    """The schema in the database is too old or too new for the request."""
 
 
 class MissingPrivilegeError(SpanmqError):
@@ -419,7 +419,7 @@ class EmbeddedNotAvailableError(EmbeddedError):
 
 
 class EmbeddedFolderError(EmbeddedError):
-    """The folder can't be written or entered, or belongs to another user; the message names the path."""
+    """The folder cannot be written or entered, or belongs to another user; the message names the path."""
 
 
 class EmbeddedFolderInUseError(EmbeddedError):
@@ -435,21 +435,21 @@ class EmbeddedDiskFullError(EmbeddedError):
 
 
 class EmbeddedStartError(EmbeddedError):
-    """The server did not start, or did not get ready in time; the message ends with what it said."""
+    """The server did not start, or was not ready in time; the message ends with its output."""
 
 
 # The pipeline on Spark.
 
 
 class PipelineError(SpanmqError):
-    """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
+    """A job of the pipeline cannot run or has failed; the message names the queue, file or option."""
 
 
 # The HTTP service.
 
 
 class ServiceNotAvailableError(SpanmqError):
-    """The HTTP service can't run: its address is in use, or can't be listened on."""
+    """The HTTP service cannot run: its address is in use, or cannot be listened on."""
 
 
 # The schema manager and the take-over of PGMQ.
@@ -476,4 +476,4 @@ class DataLossError(SpanmqError):
 
 
 class AdoptionRefusedError(SpanmqError):
-    """PGMQ can't be taken over as it is here, or was already; `detail` names every obstacle."""
+    """PGMQ cannot be taken over, or was already; `detail` names every obstacle."""

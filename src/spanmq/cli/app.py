@@ -145,7 +145,7 @@ def _commands(module: str, attribute: str) -> "Commands":
 
 
 def _command(name: str, function: "Function") -> Any:
-    """Make a command of a function; of its docstring, lines that begin with `$ ` are the examples."""
+    """Return a command for a function; lines of its docstring that begin with `$ ` are the examples."""
     lines = (function.__doc__ or "").splitlines()
     examples = [line.strip() for line in lines if line.strip().startswith("$ ")]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)

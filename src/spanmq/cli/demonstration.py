@@ -64,7 +64,7 @@ def demo(
 
 
 def _check_report(folder: Path, queue: str) -> None:
-    """Refuse at once a folder that can't be written, or whose lake, which goes, is not of a demo."""
+    """Refuse a folder that cannot be written, or whose lake, which is deleted, is not a demo's."""
     lake = folder / "lake"
     manifests = list((lake / "_spanmq").glob("*/*.json"))
     is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)

@@ -52,7 +52,7 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 
 
 def describe(error: errors.SpanmqError) -> str:
-    """Return the lines for an error: what it is, details, what to do."""
+    """Return the lines for an error: message, details and hint."""
     name = errors.code_of(type(error)).replace("_", " ")
     lines = [f"spanmq: {name}: {' '.join(error.message.split())}"]
     if error.detail:

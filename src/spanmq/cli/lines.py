@@ -1,4 +1,4 @@
-"""Lines of stdin, gathered into batches: full ones when they come fast, what there is when slowly."""
+"""Lines of stdin, gathered into batches: full ones when lines arrive fast, smaller ones otherwise."""
 
 import os
 import select

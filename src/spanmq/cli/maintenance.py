@@ -174,7 +174,7 @@ def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
 
 
 def _variables(dsn: str) -> tuple[dict[str, str], str]:
-    """Return libpq's variables for a DSN, and the DSN of what has no variable."""
+    """Return libpq's variables for a DSN, and a DSN for the parameters without a variable."""
     from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

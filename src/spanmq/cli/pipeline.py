@@ -464,7 +464,7 @@ def _settings(given: list[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a running job is given: a session, and a function that shows how far it is."""
+    """The context of a running job: a session, and a function that shows its progress."""
 
     spark: "SparkSession"
     told: Callable[[int], None]

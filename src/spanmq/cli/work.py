@@ -182,7 +182,7 @@ def _run_again_on_changes() -> None:
 
 
 def _tasks_of(found: object) -> Tasks | None:
-    """Return what was found if it is a program's tasks; their module is imported then."""
+    """Return the object if it is a program's tasks, after importing their module."""
     module = sys.modules.get("spanmq.tasks")
     return found if module is not None and isinstance(found, module.Tasks) else None
 

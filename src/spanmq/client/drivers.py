@@ -210,7 +210,7 @@ def _is_autocommit(connection: object) -> bool:
 
 
 def rows_of(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:
-    """Make rows of the JSON texts that a statement for other drivers gives."""
+    """Return rows from the JSON that a statement for other drivers returns."""
     if shape is Shape.NOTHING or not values:
         return Rows((), ())
     first = json.loads(values[0][0])

@@ -1,4 +1,4 @@
-"""Batches: how many messages of each are settled, and what was sent at the end."""
+"""Batches: the number of settled messages of each, and the message that was sent at the end."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def cancel(visit: Visit) -> Response:
 
 
 async def deliver(visit: Visit) -> Response:
-    """Make a message visible that is hidden, and that no receiver holds."""
+    """Make a hidden message visible, if no receiver holds it."""
     await visit.form()
     message_id, client = visit.number("id", -1), visit.behind.client
     is_hidden = await client.inspect.status(visit.queue, message_id) in ("delayed", "failed")

@@ -1,4 +1,4 @@
-"""Workers that run, what they hold, and how the kinds of tasks that they handle fare."""
+"""Running workers, the messages that they hold, and the figures of their tasks by kind."""
 
 from __future__ import annotations
 

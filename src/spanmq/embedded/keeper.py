@@ -206,7 +206,7 @@ def stop_unheld(
 ) -> None:
     """Stop the server if no process holds it, even if its folder was moved or deleted while it ran."""
     is_here = has_its_name(holders_fd, holders)
-    if is_here or not Path(holders).exists():  # else it is the folder of another server by now
+    if is_here or not Path(holders).exists():  # otherwise the folder now belongs to another server
         stop(data=data, server_lock=server_lock, tag=tag, keep_data=keep_data)
     if not is_here:
         stop_stray(data=data, tag=tag)
@@ -275,7 +275,7 @@ def main(argument: str) -> None:
     def follow() -> None:
         postmaster.wait()
         if not is_last.is_set():
-            os._exit(0)  # crashed, killed, or stopped by a user of it: nothing is left to keep
+            os._exit(0)  # crashed, killed, or stopped by a user: the keeper is done
 
     threading.Thread(target=follow, daemon=True).start()
     holders = os.open(spec.holders, os.O_RDWR | os.O_CLOEXEC)

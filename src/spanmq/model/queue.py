@@ -11,7 +11,7 @@ Flavour = Literal["spanmq", "upstream", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as `list_queues` gives it."""
+    """A queue in the list of `list_queues`."""
 
     name: str
     is_partitioned: bool

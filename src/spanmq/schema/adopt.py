@@ -36,7 +36,7 @@ class AdoptedQueue:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something that can't be carried over and must be dealt with first."""
+    """An object that cannot be transferred and must be dealt with first."""
 
     object: str
     reason: str

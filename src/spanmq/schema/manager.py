@@ -172,7 +172,7 @@ def sql(from_version: str | None = None, *, transaction: bool = True, release: R
 
 
 def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], release: Release) -> State:
-    """Make a State of the row of `STATE_QUERY` and, if it says `has_ledger`, the rows of the other two."""
+    """Return the State of a row of `STATE_QUERY` and, if it says `has_ledger`, the rows of the other two."""
     applied = {row["name"]: row["checksum"] for row in migrations}
     last = releases[-1] if releases else None
     version = last["version"] if last else None
@@ -246,7 +246,7 @@ def compare(current: State, release: Release) -> list[Difference]:
 
 
 def check_server(current: State) -> None:
-    """Raise the typed error for a server or a role that can't change a schema."""
+    """Raise the typed error for a server or a role that cannot change a schema."""
     if current.server_version < OLDEST_SERVER:
         found, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
         raise ServerTooOldError(

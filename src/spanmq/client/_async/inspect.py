@@ -46,7 +46,7 @@ class AsyncInspect:
     async def groups(self, queue: str, quantity: int = 100) -> list[Group]:
         """List groups and what they wait for, blocked ones first.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first
+        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")

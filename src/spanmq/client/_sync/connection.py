@@ -35,7 +35,7 @@ _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class Link(Protocol):
-    """What a client needs of the thing that it was given; `connection` is what the user may use too."""
+    """The connection of a client; `connection` may be used by the caller, too."""
 
     @property
     def connection(self) -> Any: ...
@@ -98,7 +98,7 @@ class PoolLink:
         with self._opening:
             if self._opened:  # by another task, meanwhile
                 return
-            # A pool only logs why it can't connect, and its clients time out after half a minute.
+            # A pool only logs why it cannot connect, and its clients time out after half a minute.
             with self.dedicated():
                 pass
             try:
@@ -236,7 +236,7 @@ class PoolLink:
 
 
 class ConnectionLink:
-    """Calls over one connection, in the transaction that is open there. Commits only what it began."""
+    """Calls over one connection, in its open transaction. Commits only transactions that it began."""
 
     def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
         self._connection = connection
@@ -325,8 +325,8 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             is_idle = connection.info.transaction_status == TransactionStatus.IDLE
             if not (is_idle and errors.is_stale_plan(error)):
                 raise
-            # Prepared before an upgrade gave the function more columns: refused before it ran. Psycopg can't
-            # forget one statement, so this one goes this way until the connection's end.
+            # Prepared before an upgrade added columns to the function: refused before it ran. Psycopg cannot
+            # discard a single statement, so this one is executed this way until the connection ends.
             cursor.execute(statement, parameters, binary=True, prepare=False)
         values = _fetch(cursor)
         columns = columns_of(cursor)
@@ -344,7 +344,7 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
 
 
 def _fetch(cursor: Cursor[Any]) -> Sequence[Sequence[Any]]:
-    """Fetch all rows; once more, with a slower loader, where there is a time that Python has not."""
+    """Fetch all rows; again, with a slower loader, if a time is outside Python's range."""
     try:
         return cursor.fetchall()
     except psycopg.DataError:

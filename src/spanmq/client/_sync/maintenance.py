@@ -18,7 +18,7 @@ from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, Sc
 
 logger = logging.getLogger("spanmq")
 
-# An idle client, in a database where nothing is to be done, looks this many times less often.
+# An idle client, in a database without pending work, polls this many times less often.
 IDLE_FACTOR: Final = 32
 # The budget of one step: the default of spanmq.maintain().
 BUDGET: Final = 10

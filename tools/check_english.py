@@ -41,8 +41,19 @@ PATTERNS = {
     r"\b(tells|told|tell) (of|who|whether|what|how|the)\b": "report, show",
     r"\bmeant by none\b": "matches none",
 }
+# Only in src.
+IN_SOURCE = {
+    r"\b[Ww]hoever\b": "the caller, a transaction that …",
+    r"\b(for|those|of|by) who\b(?! is\b)": "the caller, a session that …",
+    r"\bstands? (in|at|behind|there|where|before|above)\b": "is in, is stored in, precedes",
+    r"\bso (many|long)\b": "up to N, for N seconds",
+    r"\b(ran|run|runs) out\b": "expired",
+    r"\bto be had\b": "available",
+    r"\bat this instant\b": "now; locked by another transaction",
+}
 # How many a part may have. These only shrink.
 LIMITS = {"docs": 0, "src py": 0, "src sql": 0, "src html": 0}
+SOURCE = [(re.compile(pattern), plain) for pattern, plain in IN_SOURCE.items()]
 COMPILED = [(re.compile(pattern, re.MULTILINE), plain) for pattern, plain in PATTERNS.items()]
 FIRST_WORDS = re.compile(r'"""(Give|Tell|Let|Say|Know)s? ')
 
@@ -78,7 +89,7 @@ def problems(path: Path) -> Iterator[tuple[int, str, str]]:
     for start, text in texts(path):
         if FIRST_WORDS.match(text):
             yield start, text[3:40], "Return, Report, Allow, …"
-        for pattern, plain in COMPILED:
+        for pattern, plain in COMPILED if path.suffix == ".md" else COMPILED + SOURCE:
             for found in pattern.finditer(text):
                 yield start + text[: found.start()].count("\n"), found[0].strip()[:60], plain
 

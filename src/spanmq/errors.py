@@ -74,11 +74,11 @@ class QueueFullError(SpanmqError):
 
 
 class DedupIdReusedError(SpanmqError):
-    """The dedup_id stands for something that was sent with another fingerprint; nothing was sent."""
+    """The dedup_id was used for a message with another fingerprint; nothing was sent."""
 
 
 class InvalidBodyError(InvalidArgumentError):
-    """A body or headers that can't be stored as JSON (nothing was sent) or read, or don't fit a class."""
+    """A body or headers that cannot be stored as JSON (nothing was sent), decoded, or parsed as a class."""
 
 
 class BodyTooLargeError(InvalidBodyError):
@@ -86,7 +86,7 @@ class BodyTooLargeError(InvalidBodyError):
 
 
 class EncryptionError(SpanmqError):
-    """Keys that can't be read or are not valid."""
+    """Keys that cannot be read or are not valid."""
 
 
 class DecryptionError(EncryptionError):

@@ -19,7 +19,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:  # but for a closed pipe, which Typer has dealt with
-        # The rest of the buffer can't be written either, and must not be tried again at the end.
+        # The rest of the buffer cannot be written either, and must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         with contextlib.suppress(OSError):
             _report("not_written", *_unusable(error))
@@ -45,7 +45,7 @@ def _report(code: str, message: str, hint: str | None) -> None:
 
 
 def _unusable(error: OSError) -> tuple[str, str | None]:
-    """Return which file it is, or else that it is the output: a full disk, a terminal that is gone."""
+    """Return the file of the error, or that it is the output: a full disk, a closed terminal."""
     if error.filename is not None:
         return f"{error.filename} can't be used: {error.strerror}", None
     message = f"the output can't be written: {error.strerror or error}"

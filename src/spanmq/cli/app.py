@@ -54,7 +54,7 @@ HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
 class Lazy(Mapping[str, Any]):
-    """Commands by name, of which each is made when it is asked for."""
+    """Commands by name; each is created when it is first used."""
 
     def __init__(self, names: Callable[[], Iterable[str]], make: Callable[[str], Any]) -> None:
         self._names = names
@@ -145,7 +145,7 @@ def _commands(module: str, attribute: str) -> "Commands":
 
 
 def _command(name: str, function: "Function") -> Any:
-    """Make a command of a function; of its docstring, lines that begin with `$ ` are the examples."""
+    """Return a command for a function; lines of its docstring that begin with `$ ` are the examples."""
     lines = (function.__doc__ or "").splitlines()
     examples = [line.strip() for line in lines if line.strip().startswith("$ ")]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -172,7 +172,7 @@ def _common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take what stands before the command."""
+    """Parse the options before the command."""
 
 
 app = typer.Typer(

@@ -64,7 +64,7 @@ def demo(
 
 
 def _check_report(folder: Path, queue: str) -> None:
-    """Refuse at once a folder that can't be written, or whose lake, which goes, is not of a demo."""
+    """Refuse a folder that cannot be written, or whose lake, which is deleted, is not a demo's."""
     lake = folder / "lake"
     manifests = list((lake / "_spanmq").glob("*/*.json"))
     is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)
@@ -81,7 +81,7 @@ def _check_report(folder: Path, queue: str) -> None:
 
 
 def _report(folder: Path, dsn: str, queue: str) -> None:
-    """Export the archive to Parquet and write the page; where Spark or Java is missing, say so and go on."""
+    """Export the archive to Parquet and write the page; without Spark or Java, print a message."""
     from spanmq.errors import ExtraNotInstalledError
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import opened

@@ -29,9 +29,8 @@ def add_key(
     key_id: Annotated[str | None, typer.Option("--id", help="The key's id.", show_default="the time")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a key to a file: from the next start on it seals; the others go on opening.
-
-    Give the file to all receivers before any sender uses it.
+    """Add a key to a file: from the next start on it encrypts; the others continue to decrypt. Copy the file
+    to all receivers before any sender uses it.
 
     $ spanmq encryption add-key /etc/spanmq/keys
     """

@@ -1,4 +1,4 @@
-"""What the shell is told when something goes wrong: one clear line, what to do about it, and an exit code."""
+"""Errors on the command line: one clear line, a hint, and an exit code."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 
 
 def describe(error: errors.SpanmqError) -> str:
-    """Return the lines for an error: what it is, details, what to do."""
+    """Return the lines for an error: message, details and hint."""
     name = error.code.replace("_", " ")
     lines = [f"spanmq: {name}: {' '.join(error.message.split())}"]
     if error.detail:

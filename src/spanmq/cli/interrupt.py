@@ -24,7 +24,7 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
-    """Have signals handled within the block, but for a SIGHUP that `nohup` keeps from us."""
+    """Handle signals within the block, except a SIGHUP that `nohup` ignores."""
     chosen = [
         each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN
     ]
@@ -37,7 +37,7 @@ def handled(handler: Callable[[int, FrameType | None], Any], *numbers: int) -> I
 
 
 def end(number: int, _: FrameType | None) -> None:
-    """Handle a signal as Python does Ctrl-C: what runs is cancelled, and what is half done undone."""
+    """Handle a signal like Ctrl-C: the current call is cancelled, and its transaction rolled back."""
     raise Ended(number)
 
 
@@ -54,7 +54,7 @@ def held_back() -> Iterator[None]:
         if came:
             end(number, frame)
         came.append(number)
-        # Not print: the signal may have come in the middle of one.
+        # Not print, which the signal may have interrupted.
         with contextlib.suppress(OSError):
             os.write(sys.stderr.fileno(), HELD_BACK)
 

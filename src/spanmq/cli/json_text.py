@@ -1,4 +1,4 @@
-"""JSON that is checked but goes on as it was written: Python's floats would change its numbers."""
+"""JSON that is validated but passed on unchanged: Python's floats would change its numbers."""
 
 import json
 import re

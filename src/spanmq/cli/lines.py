@@ -1,4 +1,4 @@
-"""Lines of stdin, gathered into batches: full ones when they come fast, what there is when slowly."""
+"""Lines of stdin, gathered into batches: full ones when lines arrive fast, smaller ones otherwise."""
 
 import os
 import select
@@ -8,7 +8,8 @@ from typing import Final
 
 from spanmq.codec.batch import BYTES_PER_CALL
 
-# A batch that isn't full goes when nothing came for so long: `tail -f log | spanmq send` should not lag.
+# A batch that is not full is sent when no line arrives for this time: `tail -f log | spanmq send` should not
+# lag.
 IDLE_SECONDS: Final = 0.2
 READ_BYTES: Final = 1 << 16
 

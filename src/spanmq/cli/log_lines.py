@@ -55,7 +55,7 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: Line) -> None:
-        """Have a line made and written, in the thread; returns at once."""
+        """Queue a function that returns a line, to be written in the thread; returns at once."""
         if self._is_closed:
             return
         if self._waiting.qsize() >= LINES_MAX:
@@ -119,7 +119,7 @@ class LogLines(logging.Handler):
         self._writer = LineWriter(descriptor, tell_dropped=self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written; returns at once."""
+        """Queue a record to be written; returns at once."""
         # Formatted here: its values may have changed when the thread writes it.
         try:
             text = self.format(record)
@@ -153,7 +153,7 @@ class EventLines:
         )
 
     def __call__(self, event: Event) -> None:
-        """Have an event written; returns at once."""
+        """Queue an event to be written; returns at once."""
         self._writer.write(lambda: json.dumps({"event": self._name_of(event), **asdict(event)}))
 
     def close(self) -> None:

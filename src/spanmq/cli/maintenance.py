@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
-# Errors that another try may not meet again: a command that repeats itself goes on.
+# Temporary errors: a repeating command continues after them.
 PASSING: Final = (
     errors.ConnectionFailedError,
     errors.ConnectionLostError,
@@ -65,9 +65,9 @@ def maintain(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run maintenance until nothing is left to do: create, truncate and drop segments, move bounds.
+    """Run maintenance until no work is left: create, truncate and drop segments, move bounds.
 
-    With --every it goes on until Ctrl-C or SIGTERM, which end it after the current step. Clients run
+    With --every it continues until Ctrl-C or SIGTERM, which end it after the current step. Clients run
     maintenance in the background; several at once do no harm.
 
     $ spanmq maintain
@@ -174,7 +174,7 @@ def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
 
 
 def _variables(dsn: str) -> tuple[dict[str, str], str]:
-    """Return libpq's variables for a DSN, and the DSN of what has no variable."""
+    """Return libpq's variables for a DSN, and a DSN for the parameters without a variable."""
     from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

@@ -49,7 +49,7 @@ class Output:
         if isinstance(sys.stdout, io.TextIOWrapper):
             if as_json:  # JSON is UTF-8, whatever the locale says
                 sys.stdout.reconfigure(encoding="utf-8")
-            else:  # a character that a terminal can't show must not end a listing
+            else:  # a character that the terminal cannot display must not end a listing
                 sys.stdout.reconfigure(errors="backslashreplace")
 
     def show(self, result: Any, *, columns: Sequence[str] = (), empty: str = "no records") -> None:
@@ -90,7 +90,7 @@ class Output:
         sys.stdout.flush()
 
     def done(self, sentence: str, **record: Any) -> None:
-        """Print what was done: a sentence, or one record."""
+        """Print the result: a sentence, or one record."""
         sys.stdout.write((to_json(record) if self.as_json else sentence) + "\n")
         sys.stdout.flush()
 
@@ -104,7 +104,7 @@ def state_of(queue: Record) -> str | None:
 
 
 def to_json(record: Record) -> str:
-    """Write a record as a line of JSON; a body stands in it as the server gave it, to the last digit."""
+    """Write a record as a line of JSON; its body is as the server returned it, to the last digit."""
     parts = (f"{json.dumps(name)}:{_json_of(value)}" for name, value in record.items())
     return "{" + ",".join(parts) + "}"
 

@@ -236,7 +236,7 @@ def backfill(
         typer.Option(help="An SQL expression by which a group is put in order.", show_default=False),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Write so many a second at the most.", show_default=False)
+        float | None, typer.Option(help="Write at most this many a second.", show_default=False)
     ] = None,
     key_file: Annotated[
         str | None,
@@ -328,9 +328,9 @@ def migrate(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send what waits in a queue to another broker, at least once, and take it out when that confirms.
+    """Send the messages of a queue to another broker, at least once, and remove them when it confirms.
 
-    Killed at any instant, it goes on with the same --checkpoint; what is sent twice then has the same id.
+    If it is killed, it continues with the same --checkpoint; messages that are sent twice have the same id.
 
     $ spanmq pipeline migrate orders --to amqp --url amqp://name:password@host/ --checkpoint checkpoint
     """
@@ -464,7 +464,7 @@ def _settings(given: list[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a running job is given: a session, and a function that shows how far it is."""
+    """The context of a running job: a session, and a function that shows its progress."""
 
     spark: "SparkSession"
     told: Callable[[int], None]

@@ -42,7 +42,7 @@ def counted(what: str, *, total_bytes: int | None) -> Iterator[Advance]:
 
 @contextmanager
 def awaited(what: str) -> Iterator[Told]:
-    """Show that one long statement or job runs, and for how long; give a function that says how far it is."""
+    """Show that one long statement or job runs, and for how long; yield a function that shows its progress."""
     if not is_shown():
         yield lambda _: None
         return

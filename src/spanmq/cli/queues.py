@@ -174,7 +174,7 @@ def storage(client: "Client", queue: QueueName) -> Any:
 
 @queue.verb()
 def pause(client: "Client", queue: QueueName) -> Done:
-    """Stop delivery: receivers get no messages until the queue is resumed; senders go on.
+    """Pause deliveries until the queue is resumed; messages can still be sent.
 
     $ spanmq queue pause orders
     """

@@ -37,7 +37,7 @@ Batch = Annotated[int, typer.Option(min=1, max=100_000, help="Lines that are sen
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message as it was given."""
+    """A message as given on the command line."""
 
     body: object
     headers: dict[str, Any] | None = None

@@ -80,7 +80,7 @@ def serve(
         else:
             say(f"spanmq: serving at {found}, its routes are described at {found}/docs")
 
-    # uvicorn's own words are for who works on it.
+    # uvicorn's own messages are for its developers.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     with logging_lines(level), address(dsn) if dsn is not None else prepared_address() as found:
         ended_by = run(

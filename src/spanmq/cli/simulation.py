@@ -68,7 +68,7 @@ def simulate(
             "--rate",
             "-rate",
             metavar="R",
-            help="Send while they are handled, at most so many a second.",
+            help="Send while they are handled, at most this many a second.",
             show_default="none: all are written before",
         ),
     ] = None,
@@ -120,7 +120,7 @@ def simulate(
     ] = None,
     producers: Annotated[int, typer.Option(help="Producer processes.")] = 1,
     transaction: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Let producers keep their transactions open so long.")
+        float, typer.Option(metavar="SECONDS", help="Keep transactions of producers open for this time.")
     ] = 0.0,
     same_time: Annotated[
         bool,
@@ -139,7 +139,7 @@ def simulate(
         bool, typer.Option("--poison-kills", help="Poison does not fail, but kills its worker.")
     ] = False,
     max_attempts: Annotated[
-        int, typer.Option(help="After so many attempts a message is a dead letter (spanmq).")
+        int, typer.Option(help="Attempts after which a message is a dead letter (spanmq).")
     ] = 5,
     backoff: Annotated[
         float,
@@ -175,7 +175,7 @@ def simulate(
         float, typer.Option(metavar="SECONDS", help="How long an idle worker sleeps (polling).")
     ] = 1.0,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Give up when nothing was handled for so long.")
+        float, typer.Option(metavar="SECONDS", help="Stop when no message was handled for this time.")
     ] = 30.0,
     seed: Annotated[int, typer.Option(help="The same number gives the same load again.")] = 1,
     source: Annotated[

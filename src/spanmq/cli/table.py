@@ -11,7 +11,7 @@ from spanmq.codec.body import RawJson
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Numbers, names and times are shorter and shown whole; what is longer gives way.
+# Numbers, names and times are shorter and shown in full; longer columns shrink.
 LONG: Final = 40
 # The minimal width of the remaining column; with less, each row is printed as a block.
 LONG_MIN: Final = 16
@@ -78,7 +78,7 @@ def _print_grid(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head, column, is_number in zip(heads, columns, numeric, strict=True):
-        # Only columns that may wrap give way; their cells are cut rather than wrapped.
+        # Only columns that may wrap shrink; their cells are cut rather than wrapped.
         is_long = max(map(len, column)) > LONG
         table.add_column(head, justify="right" if is_number else "left", no_wrap=not is_long)
     for row in zip(*columns, strict=True):

@@ -1,4 +1,4 @@
-"""The nouns `topic`, `subscription` and `notification`: who else gets a message, or word of it."""
+"""The nouns `topic`, `subscription` and `notification`: copies and announcements of messages."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 

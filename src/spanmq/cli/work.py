@@ -34,7 +34,7 @@ class StopReason:
     reason: str | None = None
 
     def __call__(self, event: Event) -> None:
-        """Look at an event."""
+        """Record the reason of a stop."""
         self.reason = getattr(event, "reason", self.reason)
 
     def hears_routine(self) -> bool:
@@ -131,7 +131,7 @@ def worker(
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
     stopped = StopReason()
-    # A handler stands in the current folder more often than in an installed package.
+    # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
     tasks = _tasks_of(find(handler))
     if tasks is None and not queue:
@@ -184,7 +184,7 @@ def _run_again_on_changes() -> None:
 
 
 def _tasks_of(found: object) -> Tasks | None:
-    """Return what was found if it is a program's tasks; their module is imported then."""
+    """Return the object if it is a program's tasks, after importing their module."""
     module = sys.modules.get("spanmq.tasks")
     return found if module is not None and isinstance(found, module.Tasks) else None
 

@@ -53,7 +53,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A named argument: its value as text, and the SQL that gives it its type (`{}` is the value)."""
+    """A named argument: its value as text, and the SQL for its type (`{}` is the value)."""
 
     name: str
     value: str | None
@@ -69,7 +69,7 @@ class Shape(Enum):
 
 
 class Style(Enum):
-    """How a driver writes a parameter, and whether rows come as they are or each as one JSON text."""
+    """How a driver writes a parameter, and whether it returns rows as columns or as one JSON text."""
 
     PSYCOPG = "%({name})s"
     DBAPI = "cast(%({name})s as text)"
@@ -140,7 +140,8 @@ _PGMQ: Final = frozenset(
     }
 )
 
-# Names what is installed; the only statement that asks pg_catalog and not pgmq. Texts, for every driver.
+# Names the installed schema; the only statement that uses pg_catalog rather than pgmq. Texts, for every
+# driver.
 PROBE: Final = (
     "select cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.text) as spanmq, "
     "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq"
@@ -170,7 +171,7 @@ def _statement(
         )
     else:
         columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
-    # Its parts are constants of this package: what a user gives is only ever a parameter.
+    # Its parts are constants of this package: values of callers are always parameters.
     return f"select {columns} from {_qualified(function)}({arguments}) as result{_RELAX if relaxed else ''}"
 
 
@@ -217,7 +218,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     )
 
 
-# Arguments. Each maker takes what a user may give and refuses, by name, what no server could understand.
+# Arguments. Each function validates a value, and names the argument in its errors.
 
 
 def text(name: str, value: str | None) -> Argument:

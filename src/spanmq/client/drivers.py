@@ -114,7 +114,7 @@ class _Sqlalchemy:
         self._session.execute(text(statement))
 
     def is_autocommit(self) -> bool:
-        # A Session gives its Connection when it is asked; a Connection has the pool's one of the driver.
+        # A Session returns its Connection on request; a Connection has the driver's connection from the pool.
         given = self._session.connection
         return _is_autocommit((given().connection if callable(given) else given).dbapi_connection)
 
@@ -210,7 +210,7 @@ def _is_autocommit(connection: object) -> bool:
 
 
 def rows_of(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:
-    """Make rows of the JSON texts that a statement for other drivers gives."""
+    """Return rows from the JSON that a statement for other drivers returns."""
     if shape is Shape.NOTHING or not values:
         return Rows((), ())
     first = json.loads(values[0][0])

@@ -42,7 +42,10 @@ def check_options(
     decoder: object,
     timeouts: object,
 ) -> None:
-    """Check what else a client is given; raises InvalidArgumentError. An interval of 0 would never rest."""
+    """Check the other arguments of a client; raises InvalidArgumentError.
+
+    An interval of 0 would never pause.
+    """
     if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
         raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size!r}")
     _check_seconds("timeout", timeout, or_none=False)
@@ -71,7 +74,7 @@ def check_dsn(dsn: object) -> str:
 
 
 def kind_of(thing: object) -> str:
-    """Name the class of what was given."""
+    """Return the name of an argument's class."""
     return f"a {type(thing).__module__}.{type(thing).__qualname__}"
 
 

@@ -1,4 +1,4 @@
-"""Messages made of rows. Every message that is received comes through here, so each step is short. No I/O."""
+"""Messages from rows. Every received message passes through here, so each step is short. No I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS: Final = (
 
 
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
-    """Make messages of `message_record` and of whatever has more columns than it."""
+    """Return messages from rows of `message_record` or of types with more columns."""
     pick, decode = _picker(rows.columns), codec.decode
     found = []
     for row in rows.values:
@@ -70,7 +70,7 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
 
 
 def settlements(rows: Rows) -> list[Settled]:
-    """Make what became of messages."""
+    """Return the outcomes of settled messages."""
     if not rows.values:  # nor names of columns, through some drivers
         return []
     number, outcome = rows.columns.index("msg_id"), rows.columns.index("outcome")

@@ -62,7 +62,7 @@ def chunks(batch: Iterator[Encoded], messages: int = MESSAGES_PER_CALL) -> Itera
             chunk, size = [], 0
         chunk.append((body, headers))
         size += length
-    if not chunk:  # never after a yield: what made that chunk full stands in this one
+    if not chunk:  # never after a yield: this chunk has the message that made the previous one full
         raise InvalidArgumentError("a batch cannot be empty")
     yield chunk
 

@@ -78,7 +78,7 @@ _long_number_decoder = json.JSONDecoder(parse_int=lambda digits: int(Decimal(dig
 
 
 def read_json(raw: bytes) -> Any:
-    """Read JSON as PostgreSQL prints it; raises ValueError for what is none, RecursionError if deep."""
+    """Parse JSON as PostgreSQL prints it; raises ValueError if it is not valid, RecursionError if it is deep."""
     text = raw.decode()
     try:
         return _json_decoder.raw_decode(text)[0]
@@ -121,7 +121,7 @@ class Codec:
         return _checked(self.encryption.seal(text, self.place), "sealed body")
 
     def fingerprint(self, text: str | None) -> str | None:
-        """Return what is stored for a fingerprint: with an `encryption` a keyed hash."""
+        """Return the value to store as a fingerprint: with an `encryption` a keyed hash."""
         if self.encryption is None or self.place is None or not isinstance(text, str):
             return text
         return self.encryption.fingerprint(text, self.place)
@@ -166,7 +166,7 @@ class Codec:
 
 def unread(raw: bytes, what: str, error: Exception) -> Unopened:
     """Return the placeholder of a body that cannot be decoded, or whose headers cannot be."""
-    reason = InvalidBodyError(f"the {what} can't be decoded: {error}")
+    reason = InvalidBodyError(f"the {what} cannot be decoded: {error}")
     reason.__cause__ = error
     return Unopened(raw.decode(errors="replace"), reason)
 

@@ -242,7 +242,7 @@ def read_keys(text: str, where: str) -> dict[str, bytes]:
 
 
 def new_line(key_id: str) -> str:
-    """Make a key, as a line of such a file."""
+    """Return a new key, as a line of such a file."""
     line = f"{key_id} {_text(secrets.token_bytes(KEY_BYTES))}"
     if _LINE.fullmatch(line) is None:
         raise EncryptionError(f"{key_id!r} can't be the id of a key", hint="Letters, digits and . _ -")
@@ -251,7 +251,7 @@ def new_line(key_id: str) -> str:
 
 def envelope_of(raw: bytes) -> dict[str, str] | None:
     """Return the parts of an encrypted body; None for any other body."""
-    # Cheap for bodies that are not: the mark stands at the start, whoever wrote the JSON.
+    # Cheap for other bodies: the marker is at the start of any envelope.
     if MARK not in raw[: len(MARK) + 8]:
         return None
     try:
@@ -283,7 +283,7 @@ def _boolean(variable: str) -> bool:
 
 
 def _bound(place: str, key_id: str, wrapped: str) -> bytes:
-    # As JSON: no two different triples give the same bytes.
+    # As JSON: different triples never have the same bytes.
     return json.dumps(["spanmq body 1", place, key_id, wrapped]).encode()
 
 

@@ -28,7 +28,7 @@ async def resume(visit: Visit) -> Response:
 
 
 async def ask_purge(visit: Visit) -> Response:
-    """Ask for the name of the queue: a purge can't be undone."""
+    """Ask for the name of the queue: a purge cannot be undone."""
     await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
     return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 OURS: Final = Path(__file__).parent / "static"
-# By the name in an address: nothing else of the disk is served.
+# By the name in the URL: no other file is served.
 FILES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 

@@ -1,4 +1,4 @@
-"""What pages stand on: shapes of what the service has. Neither imports the other: `serve` joins them."""
+"""The interfaces of the service that the pages use. Neither imports the other: `serve` joins them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Patterns(Protocol):
 
 
 class Behind(Protocol):
-    """What stands behind all requests. Its client gives bodies of messages as RawJson."""
+    """The backend of all requests. Its client returns bodies of messages as RawJson."""
 
     @property
     def client(self) -> AsyncClient:

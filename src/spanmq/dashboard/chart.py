@@ -31,7 +31,8 @@ class Chart:
     is_rate: bool = False
 
 
-# Each color is seen on white and on black, and told from its neighbours by who sees no red or green.
+# Each color is visible on white and on black, and distinguishable from its neighbours with red-green colour
+# blindness.
 CHARTS: Final[Mapping[str, Chart]] = {
     "rates": Chart(
         {"sent": "sent", "settled": "settled", "failed": "failed", "dead": "dead"},

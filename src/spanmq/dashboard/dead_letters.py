@@ -109,7 +109,7 @@ async def ask_redrive(visit: Visit) -> Response:
 
 
 async def redrive(visit: Visit) -> Response:
-    """Put back what was shown."""
+    """Redrive the dead letters of the preview."""
     fields = await visit.form()
     try:
         limit, rate, delay = _pace(fields)
@@ -129,7 +129,7 @@ async def ask_discard(visit: Visit) -> Response:
 
 
 async def discard(visit: Visit) -> Response:
-    """Delete what was shown, if the name of the queue was typed."""
+    """Delete the dead letters of the preview, if the name of the queue was typed."""
     fields = await visit.form()
     if fields.get("confirmation", "").strip() != visit.queue:
         return await _preview_discard(visit, "That is not the name of the queue; nothing was deleted.")

@@ -1,4 +1,4 @@
-"""What queues did over time: as charts, and as a table for who sees no charts."""
+"""Figures of queues over time: as charts, and as a table for readers who cannot see charts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _figures(visit: Visit, span: Span) -> Figures:
     names = [each.name for each in queues]
     spans = spans_for(len(names))
     if span not in spans:
-        raise RefusedError(400, "Too much at once", "Over so long a time look at one queue, or at fewer.")
+        raise RefusedError(400, "Too much at once", "For this span select one queue, or fewer queues.")
     steps = await client.health.total(names, seconds=span.seconds, step=span.step)
     return Figures(queue, spans, steps, min((each.created_at for each in queues), default=None))
 

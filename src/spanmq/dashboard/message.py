@@ -1,4 +1,4 @@
-"""The story of one message: what it is, how it stands, what went wrong, where it ended."""
+"""The page of one message: its state, its failures, and its dead letters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def cancel(visit: Visit) -> Response:
 
 
 async def deliver(visit: Visit) -> Response:
-    """Make a message visible that is hidden, and that no receiver holds."""
+    """Make a hidden message visible, if no receiver holds it."""
     await visit.form()
     message_id, client = visit.number("id", -1), visit.behind.client
     is_hidden = await client.inspect.state(visit.queue, message_id) in ("delayed", "failed")

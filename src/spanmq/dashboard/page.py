@@ -1,4 +1,4 @@
-"""Pages: what each is asked by, whom it answers, and how it is written."""
+"""Pages: their paths, the rights that they require, and their templates."""
 
 from __future__ import annotations
 

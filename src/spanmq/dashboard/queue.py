@@ -1,4 +1,4 @@
-"""The page of one queue: what waits, who works, what is blocked, where it lies, how it delivers."""
+"""The page of one queue: its messages, workers, blocked groups, storage and policy."""
 
 from __future__ import annotations
 

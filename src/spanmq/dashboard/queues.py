@@ -27,7 +27,7 @@ ORDERS: Final[dict[str, tuple[Callable[[Standing], float | str], bool]]] = {
 
 
 async def answer(visit: Visit) -> Response:
-    """Show every queue that the visitor may look at, and what they did together."""
+    """Show every queue that the caller may look at, and their total figures."""
     order, sought = visit.text("order", "queue"), visit.text("find").strip()
     if order not in ORDERS:
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join(ORDERS)}.")

@@ -1,4 +1,4 @@
-"""Recurring messages: when they come, and forms that make, pause, resume and end them."""
+"""Recurring messages: their times, and forms that create, pause, resume and remove them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def ask(visit: Visit) -> Response:
 
 
 async def make(visit: Visit) -> Response:
-    """Make one; that of the same name is changed."""
+    """Create a schedule, or change the one with the same name."""
     fields = await visit.form()
     name, queue = fields.get("name", "").strip(), fields.get("queue", "").strip()
     if not visit.may("manage", queue):

@@ -25,7 +25,7 @@ async def sign_in(visit: Visit) -> Response:
     secret = fields.get("token", "").strip()[:SECRET_MAX]
     key = await visit.behind.sessions.open(secret, SESSION_SECONDS, visit.request.scope)
     if key is None:
-        # Not the secret: what was typed may be another one.
+        # Not the secret: the typed text may be another one.
         return show(visit, "sign_in.html", 401, next=_next_of(visit), is_wrong=True)
     if visit.key is not None:
         await visit.behind.sessions.close(visit.key)

@@ -1,4 +1,4 @@
-"""How queues stand: exact where that costs nothing, else as they were sampled."""
+"""The state of queues: exact where counting is cheap, otherwise from the last sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GLANCED_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One queue. `is_exact`: the counts are of now; else of `sampled_at`, or unknown (None)."""
+    """One queue. `is_exact`: the counts are current; otherwise of `sampled_at`, or unknown (None)."""
 
     queue: str
     is_exact: bool

@@ -27,7 +27,7 @@ _MARK: Final = re.compile(r"[\w-]{43}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request, who sent it, and the two cookies: the session's key and the browser's mark."""
+    """A request, its caller, and the two cookies: the session's key and the browser's token."""
 
     request: Request
     behind: Behind

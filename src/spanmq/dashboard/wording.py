@@ -29,7 +29,7 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Write a number a second, to three digits where it is small."""
+    """Return a rate per second, with three digits if it is small."""
     if value is None:
         return NOTHING
     if value == 0 or value >= 100:
@@ -113,7 +113,7 @@ def pretty(value: object) -> str:
     if isinstance(value, RawJson | Mapping | list):
         try:
             parsed = json.loads(whole)
-            # As PostgreSQL prints it; what Python would print otherwise (1.10) stays as it stands there.
+            # As PostgreSQL prints it; values that Python would print differently (1.10) stay unchanged.
             if json.dumps(parsed, ensure_ascii=False) == whole:
                 return json.dumps(parsed, ensure_ascii=False, indent=2)
         except (ValueError, RecursionError):
@@ -122,7 +122,7 @@ def pretty(value: object) -> str:
 
 
 def address(path: str, **query: object) -> str:
-    """Write an address with its query; what is None or empty is left out."""
+    """Return a URL with its query; None and empty values are left out."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
 

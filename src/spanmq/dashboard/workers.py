@@ -1,4 +1,4 @@
-"""What works on queues: workers, kinds of tasks, batches of messages, and jobs of the pipeline."""
+"""Workers, kinds of tasks, batches of messages, and jobs of the pipeline."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ TICK_SECONDS: Final = 0.1
 
 
 class Load:
-    """What was done so far, and how long it took.
+    """The number of messages done so far, and the time it took.
 
-    `redelivered` counts messages that came again: their lease ran out on a machine that stood still.
+    `redelivered` counts messages that were delivered again because their lease expired on a stalled machine.
     """
 
     def __init__(self, client: Client, queue: str) -> None:

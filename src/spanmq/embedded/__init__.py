@@ -39,7 +39,7 @@ def start(
     """Join the private server of a folder, and start it (and make it, at first) if it does not run.
 
     `folder` is by default the user's own, which all programs of this user share: `default_folder()`.
-    `settings` are PostgreSQL's and count only for who starts the server. `timeout` is in seconds. The server
+    `settings` are PostgreSQL's, and apply only if this process starts the server. `timeout` is in seconds. The server
     is durable: fsync is on, and after any crash the next start recovers what was committed.
 
     Raises EmbeddedError; its `code` says why.

@@ -166,7 +166,7 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
 
 
 def copy_programs(folder: Path, copy: Path) -> None:
-    """Copy a folder of programs and what they need, readable for all; if two do it at once, one wins."""
+    """Copy a folder of programs and their libraries, readable for all; of concurrent copies one is kept."""
     module, installed = folder.parents[1], folder.parents[2]
     make_folders(copy.parent)
     with tempfile.TemporaryDirectory(prefix="new-", dir=copy.parent, ignore_cleanup_errors=True) as new:
@@ -185,7 +185,9 @@ def copy_programs(folder: Path, copy: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and what is missing above it, whatever the umask: root's for all, ours for us."""
+    """Create a folder and its missing parents, whatever the umask: root's readable for all, others for the
+    user only.
+    """
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         missing.mkdir(exist_ok=True)
         if os.geteuid() == 0:

@@ -130,7 +130,7 @@ def disk_full(path: Path, detail: str) -> EmbeddedError:
 
 
 def prepare(folder: ServerFolder) -> None:
-    """Make the folder and its lock files if they are not there yet. Other people's folders are left alone."""
+    """Create the folder and its lock files unless they exist. Folders of other users are not touched."""
     is_root = os.geteuid() == 0
     make_folders(folder.path)
     names = {entry.name for entry in folder.path.iterdir()}
@@ -146,7 +146,7 @@ def prepare(folder: ServerFolder) -> None:
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             if is_root:
-                os.chown(path, owner, -1)  # the owner may come without root's help next time
+                os.chown(path, owner, -1)  # the owner may start it without root next time
     if not is_root and owner != os.geteuid():
         name = next((entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == owner), str(owner))
         raise EmbeddedError(
@@ -155,7 +155,7 @@ def prepare(folder: ServerFolder) -> None:
 
 
 def check_version(folder: ServerFolder, version: int) -> None:
-    """Refuse another major version's data: PostgreSQL can't read it, and we don't convert it unasked."""
+    """Raise an error for another major version's data: PostgreSQL cannot read it, and it is not converted."""
     file = folder.data / "PG_VERSION"
     if file.exists() and (found := file.read_text().strip()) != str(version):
         raise EmbeddedError(
@@ -217,7 +217,7 @@ def remove_unfinished(folder: ServerFolder) -> None:
 
 
 def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *, durable: bool) -> None:
-    """Make the data folder with `initdb`. Killed in the middle, it leaves nothing that counts."""
+    """Create the data folder with `initdb`. If killed, it leaves only files that are ignored."""
     # A new name each time: processes of a killed `initdb` may still use the old one.
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=folder.path))
     if user is not None:
@@ -257,7 +257,7 @@ def explain(folder: ServerFolder, output: str) -> EmbeddedError:
 
 
 def make_private(path: Path, user: ServerUser | None) -> None:
-    """Make a folder that only the server's user may enter; accept one that is just so already."""
+    """Create a folder that only the server's user may enter; accept an existing one with these rights."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
         if user is not None:

@@ -2,7 +2,8 @@
 
 A user of the server holds a shared `flock` on the file `holders`; the kernel drops it however the user ends.
 The keeper waits for the exclusive one, which it gets when no user is left, so it never has to look around.
-Whoever leaves in good order stops the server itself (`server.py`): the keeper is for those who were killed.
+A process that leaves normally stops the server itself (`server.py`): the keeper is for processes that were
+killed.
 
 Standard library only: this file also runs as a script, in a bare interpreter (`python -I -S keeper.py SPEC`).
 """
@@ -38,7 +39,7 @@ _open_locks: set[int] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What the keeper is told, as JSON in its one argument."""
+    """The keeper's settings, as JSON in its only argument."""
 
     command: list[str]
     user: int | None
@@ -53,7 +54,7 @@ class Spec:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `condition` holds, at most so many `seconds`; return whether it did."""
+    """Poll until `condition` holds, for up to `seconds`; return whether it does."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -90,7 +91,7 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def try_lock(fd: int, operation: int) -> bool:
-    """Take a `flock` (LOCK_SH or LOCK_EX) if it is free this instant."""
+    """Take a `flock` (LOCK_SH or LOCK_EX) if it is free; return whether it was."""
     try:
         fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except OSError as error:
@@ -205,7 +206,7 @@ def stop_unheld(
 ) -> None:
     """Stop the server if no process holds it, even if its folder was moved or deleted while it ran."""
     is_here = has_its_name(holders_fd, holders)
-    if is_here or not Path(holders).exists():  # else it is the folder of another server by now
+    if is_here or not Path(holders).exists():  # otherwise the folder now belongs to another server
         stop(data=data, server_lock=server_lock, tag=tag, keep_data=keep_data)
     if not is_here:
         stop_stray(data=data, tag=tag)
@@ -256,7 +257,7 @@ def main(argument: str) -> None:
     """Start the server, then wait until it ends or until no process holds it."""
     spec = Spec(**json.loads(argument))
     if os.fork():
-        os._exit(0)  # whoever started us reaps this half at once and never has a zombie of ours
+        os._exit(0)  # the parent reaps this half at once, and is left without a zombie
     os.setsid()
     os.chdir("/")
     postmaster = subprocess.Popen(
@@ -274,7 +275,7 @@ def main(argument: str) -> None:
     def follow() -> None:
         postmaster.wait()
         if not is_last.is_set():
-            os._exit(0)  # crashed, killed, or stopped by a user of it: nothing is left to keep
+            os._exit(0)  # crashed, killed, or stopped by a user: the keeper is done
 
     threading.Thread(target=follow, daemon=True).start()
     holders = os.open(spec.holders, os.O_RDWR | os.O_CLOEXEC)

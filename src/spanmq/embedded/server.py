@@ -105,7 +105,7 @@ class EmbeddedServer:
 
     def dsn_for(self, database: str) -> str:
         """Return the address of another database of this server."""
-        # Everything that an environment variable could change stands in it.
+        # Contains every setting that an environment variable could change.
         host = quote(str(self._socket), safe="")
         return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port={PORT}"
 
@@ -155,7 +155,7 @@ def join(
     timeout: float,
     keep_data: bool = True,
 ) -> EmbeddedServer:
-    """Take a hold on the server of a folder; make and start it if need be."""
+    """Hold the server of a folder; create and start it if necessary."""
     binaries = find_binaries(version)
     with clear_errors(folder.path):
         prepare(folder)
@@ -179,7 +179,7 @@ def join(
 def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: bool) -> None:
     """Drop a hold, and stop the server if it was the last."""
     with contextlib.ExitStack() as stack:
-        # One after another, so that of two who leave together the second sees that it is the last.
+        # In sequence, so that of two processes that leave together the second knows that it is the last.
         with contextlib.suppress(EmbeddedError, OSError):
             stack.enter_context(start_lock(folder, LEAVE_SECONDS))
         # Said aloud: a forked child may still have this file open, and must not hold the server for us.
@@ -204,7 +204,7 @@ def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: boo
 
 @contextlib.contextmanager
 def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
-    """Be the only one who starts or leaves."""
+    """Exclude other processes that start or leave."""
     fd = keeper.open_lock(folder.start_lock)
     try:
         if not keeper.wait_until(lambda: keeper.try_lock(fd, fcntl.LOCK_EX), timeout):
@@ -285,7 +285,7 @@ def run(
 def await_decision(folder: ServerFolder, timeout: float) -> bool:
     """Wait while the server is neither ready (True) nor gone (False).
 
-    Between the two it starts, stops, or has crashed and left sessions that go on computing for nobody.
+    Between the two it starts, stops, or has crashed and left sessions that still run.
     """
 
     def is_decided() -> bool:

@@ -86,9 +86,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in one attempt to handle a message.
+    """The failure of one attempt to handle a message.
 
-    `outcome` is "retrying" (it comes again at `retry_at`), "expired" (its lease ran out) or "dead".
+    `outcome` is "retrying" (the next attempt is at `retry_at`), "expired" (its lease expired) or "dead".
     """
 
     attempt: int
@@ -167,7 +167,8 @@ class Batch:
 class Schedule:
     """A recurring message: when it comes, and what; `next_at` is None where no time is planned.
 
-    The database knows all its times up to `planned_until`; maintenance plans more. Maintenance pauses it, with a `pause_reason`, when the role `made_by` may no longer send into the queue.
+    The database knows all its times up to `planned_until`; maintenance plans more. Maintenance pauses it,
+    with a `pause_reason`, when the role `made_by` may no longer send to the queue.
     """
 
     name: str

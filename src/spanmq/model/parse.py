@@ -29,10 +29,9 @@ _DATE_LENGTH: Final = len("2013-01-01")
 
 
 def parse(value: object, kind: Any) -> Any:
-    """Make a value of an annotation `kind`; raises TypeError or ValueError, which name the field.
+    """Return a value of an annotation `kind`; raises TypeError or ValueError, which name the field.
 
-    Annotations that can't be read are a NameError. A dataclass takes no notice of fields that it doesn't
-    know.
+    Annotations that can't be read are a NameError. Fields that a dataclass does not have are ignored.
     """
     kind = _unwrapped(kind)
     if not isinstance(kind, type):
@@ -73,7 +72,7 @@ def _unwrapped(kind: Any) -> Any:
 
 
 def _parse_dataclass(value: object, kind: type, given: Mapping[Any, Any]) -> object:
-    """Make a dataclass; `given` are the types that stand for the variables of a generic one."""
+    """Return a dataclass; `given` are the types of a generic one's variables."""
     if not isinstance(value, Mapping):
         _misfit(value, kind.__qualname__)
     fields: dict[str, object] = {}
@@ -161,7 +160,7 @@ def _parse_tuple(value: list[object], kind: Any, arguments: tuple[Any, ...]) -> 
 
 
 def _parse_key(key: object, kind: Any) -> object:
-    """Make a key, which is a text in JSON."""
+    """Return a key, which is a string in JSON."""
     kind = _unwrapped(kind)
     if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, int) and kind is not bool:
         key = int(key)

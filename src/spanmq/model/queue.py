@@ -11,7 +11,7 @@ Flavour = Literal["spanmq", "upstream", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as `list_queues` gives it."""
+    """A queue in the list of `list_queues`."""
 
     name: str
     is_partitioned: bool
@@ -51,7 +51,7 @@ class QueueStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCount:
-    """How a queue stands now, if it is small (`is_exact`); else the counts are None.
+    """The current state of a queue, if it is small (`is_exact`); otherwise the counts are None.
 
     `visible` + `in_flight` + `delayed` + `failed` are the `backlog`, as in QueueHealth. A worker whose
     circuit breaker is open receives nothing until `breaker_open_until`.

@@ -36,7 +36,7 @@ class AdoptedQueue:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something that can't be carried over and must be dealt with first."""
+    """An object that cannot be transferred and must be dealt with first."""
 
     object: str
     reason: str
@@ -44,9 +44,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:
-    """What was done, or with `is_dry_run` would be. `obstacles` are empty unless it is a dry run.
+    """The result of a take-over, or with `is_dry_run` its plan. `obstacles` are empty unless it is a dry run.
 
-    `version` is that of the extension; `kept` names what else stands in schema pgmq and stays there.
+    `version` is that of the extension; `kept` names the other objects in schema pgmq, which stay there.
     """
 
     holding: Holding
@@ -69,12 +69,11 @@ def adopt(
     lock_timeout_seconds: float = 30.0,
     release: Release | None = None,
 ) -> AdoptReport:
-    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues.
-
-    Ids go on, and every message keeps its id, read count, times, visibility, body and headers; archives stay
-    the tables that they are; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for
-    each up to `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as
-    it was. A dry run counts and looks for obstacles, and locks nothing.
+    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues. Ids continue, and
+    every message keeps its id, read count, times, visibility, body and headers; archives stay the same
+    tables; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for each up to
+    `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as it was. A dry
+    run counts and looks for obstacles, and locks nothing.
 
     Raises NotPossibleError, which names every obstacle, or where spanmq is installed already;
     SchemaMissingError where there is neither;

@@ -103,14 +103,14 @@ def install(connection: Connection, *, release: Release | None = None) -> Instal
 def upgrade(connection: Connection, *, release: Release | None = None) -> Installed:
     """Bring an installed schema to this version and apply all functions again, which repairs them.
 
-    Calls in progress go on: no live function is dropped. Raises SchemaMissingError where there is nothing to
-    upgrade, else as `install`.
+    Calls in progress continue: no live function is dropped. Raises SchemaMissingError if there is no schema
+    to upgrade, otherwise the errors of `install`.
     """
     return _apply(connection, release or load_release(), reapply=True)
 
 
 def state(connection: Connection, *, release: Release | None = None) -> State:
-    """Look what the database holds. Needs the right to read our tables, where there are any."""
+    """Return the state of the database. Requires the right to read spanmq's tables, if they exist."""
     with typed_errors(), connection.transaction():
         return fetch_state(connection, release or load_release())
 
@@ -133,8 +133,8 @@ def verify(connection: Connection, *, release: Release | None = None) -> list[Di
 def uninstall(connection: Connection, *, force: bool = False, release: Release | None = None) -> None:
     """Drop both schemas, in one transaction.
 
-    Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or
-    something of your own stands in the schemas or depends on them. With `force` all that goes too.
+    Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or your
+    own objects are in the schemas or depend on them. With `force` these are dropped, too.
     """
     release = release or load_release()
     with typed_errors(), locked_transaction(connection):
@@ -169,7 +169,7 @@ def sql(from_version: str | None = None, *, transaction: bool = True, release: R
 
 
 def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], release: Release) -> State:
-    """Make a State of the row of `STATE_QUERY` and, if it says `has_ledger`, the rows of the other two."""
+    """Return the State of a row of `STATE_QUERY` and, if it says `has_ledger`, the rows of the other two."""
     applied = {row["name"]: row["checksum"] for row in migrations}
     last = releases[-1] if releases else None
     version = last["version"] if last else None
@@ -244,7 +244,7 @@ def compare(current: State, release: Release) -> list[Difference]:
 
 
 def check_server(current: State) -> None:
-    """Raise the typed error for a server or a role that can't change a schema."""
+    """Raise the typed error for a server or a role that cannot change a schema."""
     if current.server_version < OLDEST_SERVER:
         found, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
         raise SchemaVersionError(

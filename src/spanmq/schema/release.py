@@ -19,7 +19,7 @@ LOCK_KEY = 1427365083163801878
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL text to run in one go: one command or several. `name` says where it is from."""
+    """SQL text to run in one step: one command or several. `name` is its origin."""
 
     name: str
     text: str

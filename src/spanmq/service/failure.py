@@ -51,7 +51,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
 MESSAGE_OF: Final[dict[type[errors.SpanmqError], str]] = {
     errors.ConnectionFailedError: "no connection to the database could be had: it is away, or all are taken",
     errors.ConnectionLostError: "the connection to the database was lost: whether it took effect is unknown",
-    errors.ServerExhaustedError: "the database has run out of something",
+    errors.ServerExhaustedError: "the database lacks a resource",
     errors.ServerReadOnlyError: "the database is read-only",
     errors.StatementCancelledError: "the database took too long; nothing was changed",
     errors.TransactionConflictError: "a conflict with concurrent transactions; nothing was changed",

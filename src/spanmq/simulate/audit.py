@@ -7,7 +7,7 @@ that
   was stopped, the queue must hold the missing messages. When only a log is read, a message is lost if
 
 a later message of its key was handled.
-- duplicated: handled again without cause. A cause is a failure, a lease that ran out (by the server's clock),
+- duplicated: handled again without cause. A cause is a failure, a lease that expired (by the server's clock),
   or, in an engine without leases, the death of its worker.
 - out of order: begun before an earlier message of the same producer and key was settled.
 - dead without cause, handled but never sent, received but sent by another program, a key without

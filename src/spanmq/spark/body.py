@@ -155,7 +155,7 @@ def _readable(kind: pyarrow.DataType) -> pyarrow.DataType:
     if of.is_list(kind):
         return pyarrow.list_(kind.value_field.with_type(_readable(kind.value_type)))
     if of.is_decimal(kind):
-        # Arrow checks this precision before it moves the point: so many digits more must have room.
+        # Arrow checks this precision before it moves the point: it needs room for that many more digits.
         return pyarrow.decimal256(_DIGITS_MAX - kind.scale, kind.scale)
     return pyarrow.string() if of.is_temporal(kind) or of.is_binary(kind) else kind
 

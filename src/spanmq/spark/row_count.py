@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
-# The end of a query is told after all of its batches, and when awaitTermination returns it is on its way.
+# The end of a query is reported after all of its batches, and may still be pending when awaitTermination
+# returns.
 END_SECONDS: Final = 60.0
 
 
@@ -61,7 +62,7 @@ class RowCount(StreamingQueryListener):
             self._rows[str(event.progress.runId)] += event.progress.numInputRows
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Note that no batch will follow."""
+        """Record the end of the query: no batch will follow."""
         with self._changed:
             self._ended.add(str(event.runId))
             self._changed.notify_all()

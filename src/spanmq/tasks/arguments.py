@@ -62,7 +62,7 @@ class Arguments:
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        # At the first use: annotations may name what stands further down in the module.
+        # At the first use, because annotations may name objects that are defined further down in the module.
         try:
             from typing import NotRequired
 

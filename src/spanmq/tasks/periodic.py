@@ -110,7 +110,7 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
 
 
 async def keep(client: AsyncClient, tasks: Tasks) -> None:
-    """Look from time to time, until cancelled."""
+    """Check periodically, until cancelled."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:

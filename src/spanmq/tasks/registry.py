@@ -168,9 +168,8 @@ class Tasks:
         catch_up: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Callable[[AnyTask], AnyTask]:
-        """Send a task at every time of a cron expression, such as "*/5 * * * *"; stands above `task`.
-
-        Missed times give one message together, or with `catch_up` one each.
+        """Send a task at every time of a cron expression, such as "*/5 * * * *"; place it above `task`.
+        Missed times result in one message, or with `catch_up` in one each.
         """
 
         def register(task: AnyTask) -> AnyTask:

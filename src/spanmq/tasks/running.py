@@ -41,7 +41,7 @@ def run(tasks: Tasks, queues: Iterable[str] | None, settings: WorkerOptions) -> 
 async def working(
     tasks: Tasks, queues: Iterable[str] | None, settings: WorkerOptions
 ) -> AsyncIterator[Worker]:
-    """Start a worker, yield it, and stop it; raises what made it impossible to start or to go on."""
+    """Start a worker, yield it, and stop it; raises errors that prevent it from starting or continuing."""
     started = asyncio.Event()
 
     def observe(event: Event) -> None:

@@ -28,7 +28,7 @@ INPUT = "spanmq_server"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Have the server's DSN ready for a worker of pytest-xdist, if a run wants that."""
+    """Pass the server's DSN to a worker of pytest-xdist, if the run uses one."""
     config: pytest.Config = node.config
     if not config.getini("spanmq_shared_server"):
         return

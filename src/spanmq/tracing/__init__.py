@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sending(Protocol):
-    """A block that sends: it has headers that carry its trace to who receives."""
+    """A block that sends: its headers carry its trace to receivers."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -34,10 +34,10 @@ class Sending(Protocol):
         """Return the headers of each message with the trace added."""
 
     def sent(self, message_id: int) -> int:
-        """Note the id of the one message that was sent; give it back."""
+        """Record the id of the one message that was sent; return it."""
 
     def sent_many(self, count: int) -> None:
-        """Note how many were sent."""
+        """Record the number of messages that were sent."""
 
 
 class Receiving(Protocol):
@@ -49,11 +49,11 @@ class Receiving(Protocol):
     ) -> None: ...
 
     def received(self, messages: list[Message]) -> list[Message]:
-        """Note what came; give it back."""
+        """Record the received messages; return them."""
 
 
 class Handling(Protocol):
-    """A block that handles messages, within the trace of who sent them."""
+    """A block that handles messages, within the trace of their sender."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -151,8 +151,8 @@ def handling(
 ) -> Handling:
     """Trace a block that handles a message, or some, of one queue; a worker does so by itself.
 
-    The message's trace goes on in the block, in what it sends too. `earlier` are contexts of attempts before
-    this one. What is kept open ends by `end`, when it is known what became of the messages.
+    The message's trace continues in the block, including messages that it sends. `earlier` are the contexts
+    of earlier attempts. Open spans end with `end`, when the outcome of the messages is known.
     """
     telemetry = _telemetry()
     if telemetry is None:
@@ -162,7 +162,7 @@ def handling(
 
 
 def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:
-    """Note in the trace span that is open, if any, what a call that settles came to; give it back."""
+    """Record the result of a settling call in the current trace span, if any; return it."""
     telemetry = _telemetry()
     if telemetry is not None:
         telemetry.settled(operation, outcomes)

@@ -146,12 +146,12 @@ class Sending:
             yield last[1]
 
     def sent(self, message_id: int) -> int:
-        """Note the id."""
+        """Record the id."""
         self._span.set_attribute(MESSAGE_ID, str(message_id))
         return message_id
 
     def sent_many(self, count: int) -> None:
-        """Note the number."""
+        """Record the number."""
         self._span.set_attribute(BATCH, count)
 
 
@@ -166,7 +166,7 @@ class Receiving:
         self._began_at = 0
 
     def __enter__(self) -> Self:
-        """Note the time."""
+        """Record the time."""
         self._began_at = time_ns()
         return self
 
@@ -191,13 +191,15 @@ class Receiving:
         span.end()
 
     def received(self, messages: list[Message]) -> list[Message]:
-        """Note what came."""
+        """Record the received messages."""
         self._messages = messages
         return messages
 
 
 class Handling:
-    """One message goes on in the trace that sent it; several have a trace of their own, with a link each."""
+    """A single message continues the trace of its sender; several have a trace of their own, with a link
+    each.
+    """
 
     def __init__(
         self,
@@ -248,7 +250,7 @@ class Handling:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Note the time and the error; end, unless it is kept open."""
+        """Record the time and the error; end the span, unless it is kept open."""
         context.detach(self._token)
         self._handled_at = time_ns()
         if error is not None:

@@ -65,8 +65,8 @@ class AsyncDeadLetters:
         """Return up to `limit` dead letters to their queue, the lowest ids first; none twice.
 
         They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
-        ids and their history, their attempts begin anew. With `dry_run` nothing is done; the list is what
-        would be.
+        ids and their history; their attempts start again. With `dry_run` nothing is done; the list has those
+        that would be redriven.
         """
         arguments = (
             argument.queue_name("queue", queue),
@@ -131,10 +131,11 @@ class AsyncDeadLetters:
         body_bytes_max: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
-        """List the dead letters of a queue, or of all that you may look into, in the order of their deaths.
+        """List the dead letters of a queue, or of all that you may look into, in the order in which they were
+        added.
 
-        A page ends after `limit`; the next one begins `after` the last `dead_letter_id`. Of a body or
-        headers that take more than `body_bytes_max` bytes comes `{"spanmq.cut": bytes}`.
+        A page ends after `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of
+        more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
         """
         arguments = (
             *given(argument.queue_name, "queue", queue),

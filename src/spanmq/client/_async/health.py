@@ -23,7 +23,7 @@ from spanmq.model import (
 
 
 class AsyncHealth:
-    """Look at all queues at once, at their last hours, and at the server."""
+    """Calls about all queues, their statistics, and the server."""
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link

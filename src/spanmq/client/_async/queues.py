@@ -68,7 +68,7 @@ class AsyncQueues:
         return await self._link.run(Call("purge_queue", arguments, number, queue, native=False))
 
     async def pause(self, queue: str) -> None:
-        """Stop delivery: receivers get nothing; senders go on, and leased messages can be settled."""
+        """Pause deliveries; messages can still be sent, and leased ones settled."""
         await self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     async def resume(self, queue: str) -> None:

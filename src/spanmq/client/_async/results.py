@@ -71,7 +71,7 @@ class AsyncResults:
     ) -> list[int]:
         interval = FIRST_POLL_SECONDS
         while True:
-            # In this order: what is settled during the look ends the next wait.
+            # In this order: a settlement during the poll ends the next wait.
             announced.clear()
             arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", left))
             left = await self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))

@@ -47,7 +47,7 @@ class AsyncSessionLink:
         return [result for call in made for result in await self.run(call)]
 
     async def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         return await self._look()
 
     async def _look(self, call: Call[Any] | None = None) -> Flavour:

@@ -320,9 +320,8 @@ class PipelineRuns:
         self._link = link
 
     def begin(self, job: str, queue: str | None = None, *, target: str | None = None) -> int:
-        """Note that a job begins, on a queue or on several; return the run's id.
-
-        `target` says where it writes to, or reads from. For a queue the newest thousand are kept.
+        """Record the start of a job, on a queue or on several; return the run's id. `target` is the
+        destination or the source of its data. For a queue the newest thousand are kept.
         """
         arguments = (
             argument.text("job", job),
@@ -332,7 +331,8 @@ class PipelineRuns:
         return self._link.run(Call("begin_pipeline_run", arguments, number, queue, native=True))
 
     def note(self, run_id: int, *, done: int | None = None) -> bool:
-        """Note that a run goes on, and how many messages it has done; every two minutes, or it is "lost".
+        """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
+        the run is "lost".
 
         False: this role has no such run, or it has ended.
         """
@@ -340,7 +340,7 @@ class PipelineRuns:
         return self._link.run(Call("note_pipeline_run", arguments, flag, native=True))
 
     def end(self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None) -> bool:
-        """Note that a run has ended, with its report, or with the error that ended it.
+        """Record the end of a run, with its report, or with its error.
 
         False: this role has no such run, or it has ended.
         """

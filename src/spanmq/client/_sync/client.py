@@ -52,22 +52,20 @@ logger = logging.getLogger("spanmq")
 class Client:
     """Send and receive messages.
 
-    It takes one of three things. With a `dsn` it keeps a pool of up to `pool_size` connections, which
-    reconnects by itself, and waits at most `timeout` seconds for one of them. With a `pool` of psycopg_pool
-    it only borrows connections. With an open `connection`, psycopg's or a session of another library
-    (docs/sending.md), every call joins the transaction that is open there, and the client never commits.
-    Without any of them it uses the DSN in the environment variable SPANMQ_DSN, or else the embedded server,
-    with the schema installed.
+    With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one
+    of them. With a `pool` of psycopg_pool it borrows connections. With an open `connection`, psycopg's or a
+    session of another library (docs/guides/sending.md), every call joins the open transaction, and the client
+    never commits. Without any of them the DSN is that of the environment variable SPANMQ_DSN, or else of the
+    embedded server, with the schema installed.
 
-    Over a pool each call is its own transaction. A `receive` does not wait for the disk then, because
-    messages of a claim that a crash loses are only received again, unless `durable_claims`. Waiting uses
-    LISTEN on one more connection, unless `listen` is False, and polls at growing intervals up to
-    `poll_interval` seconds. `maintain_interval` is the approximate number of seconds between runs of
-    maintenance in the background; without it the client does nothing in the background. `pooler` says that
-    the DSN leads to a pooler in transaction mode, such as PgBouncer: then no statement is prepared, no time
-    limits are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless
-    the DSN sets others; None passes none. `on_connect` is called with each new connection of the client's own
-    pool, in autocommit, before it is used. With an `encryption` bodies are encrypted and decrypted.
+    Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for
+    the disk: messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more
+    connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
+    `maintain_interval` is the seconds between background runs of maintenance (None: none). `pooler` says that
+    the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is prepared, no time limits
+    are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless the DSN
+    sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
+    in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class Client:
 
     @property
     def inspect(self) -> Inspect:
-        """Look into a queue: states, failures, leases, groups, segments, the archive."""
+        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
         return Inspect(self._link, self._codec)
 
     @property
@@ -439,11 +437,13 @@ class Client:
         return self._link.run(Call("cancel", arguments, settlements, queue, native=True))
 
     def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Delete messages, whoever holds them; return the ids of those that existed."""
+        """Delete messages, even those that a receiver holds; return the ids of those that existed."""
         return self._link.run(Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, whoever holds them; return the ids of those that existed."""
+        """Move messages to the archive, even those that a receiver holds; return the ids of those that
+        existed.
+        """
         return self._link.run(Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False))
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:

@@ -29,13 +29,13 @@ from spanmq.client.dsn import unreadable
 from spanmq.client.loaders import AsciiTextLoader, ForeignJsonLoader, JsonLoader, TimeLoader
 from spanmq.model import Flavour
 
-# A pool's pauses double from a second until so many have passed: the longest is about half of it.
+# A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
 _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class Link(Protocol):
-    """What a client needs of the thing that it was given; `connection` is what the user may use too."""
+    """The connection of a client; `connection` may be used by the caller, too."""
 
     @property
     def connection(self) -> Any: ...
@@ -47,7 +47,7 @@ class Link(Protocol):
         """Run several calls as one: all of them take effect, or none."""
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
 
     def transaction(self) -> AbstractContextManager[Link]:
         """Run calls in one transaction, or under one savepoint of the caller's."""
@@ -98,7 +98,7 @@ class PoolLink:
         with self._opening:
             if self._opened:  # by another task, meanwhile
                 return
-            # A pool only logs why it can't connect, and its clients time out after half a minute.
+            # A pool only logs why it cannot connect, and its clients time out after half a minute.
             with self.dedicated():
                 pass
             try:
@@ -153,7 +153,7 @@ class PoolLink:
         return results
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         self.open()
         with self.lend() as connection:
             found = probe(connection)
@@ -194,7 +194,7 @@ class PoolLink:
             self.pool.putconn(connection)
 
     def _alive(self) -> Connection[Any]:
-        """Take a connection of the pool; of our own pool one that the server has not hung up on."""
+        """Yield a connection of the pool; of the client's own pool one that is still connected."""
         # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
         # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
@@ -236,7 +236,7 @@ class PoolLink:
 
 
 class ConnectionLink:
-    """Calls over one connection, in the transaction that is open there. Commits only what it began."""
+    """Calls over one connection, in its open transaction. Commits only transactions that it began."""
 
     def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
         self._connection = connection
@@ -280,7 +280,7 @@ class ConnectionLink:
         return [result for call in made for result in self.run(call)]
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         found = probe(self.connection)
         self._is_spanmq = found == "spanmq"
         return found
@@ -325,8 +325,8 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             is_idle = connection.info.transaction_status == TransactionStatus.IDLE
             if not (is_idle and errors.is_stale_plan(error)):
                 raise
-            # Prepared before an upgrade gave the function more columns: refused before it ran. Psycopg can't
-            # forget one statement, so this one goes this way until the connection's end.
+            # Prepared before an upgrade added columns to the function: refused before it ran. Psycopg cannot
+            # discard a single statement, so this one is executed this way until the connection ends.
             cursor.execute(statement, parameters, binary=True, prepare=False)
         values = _fetch(cursor)
         columns = columns_of(cursor)
@@ -344,7 +344,7 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
 
 
 def _fetch(cursor: Cursor[Any]) -> Sequence[Sequence[Any]]:
-    """Fetch all rows; once more, with a slower loader, where there is a time that Python has not."""
+    """Fetch all rows; again, with a slower loader, if a time is outside Python's range."""
     try:
         return cursor.fetchall()
     except psycopg.DataError:
@@ -366,7 +366,7 @@ def columns_of(cursor: Cursor[Any]) -> tuple[str, ...]:
 
 
 def probe(connection: Connection[Any]) -> Flavour:
-    """Look at what the database holds."""
+    """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
     cursor = Cursor(connection, row_factory=tuple_row)
@@ -387,8 +387,8 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
             began = True
             yield
             if connection.info.transaction_status == TransactionStatus.INERROR:
-                # Whoever swallowed the error must hear it: the server answers a commit with a rollback, and
-                # psycopg says nothing.
+                # The error was suppressed, but the caller must know: the server answers a commit with a
+                # rollback, and psycopg raises nothing.
                 raise errors.InvalidTransactionError(
                     "a call in the transaction had failed: nothing of it took effect",
                     hint="A transaction() around a call that may fail is a savepoint.",

@@ -25,7 +25,7 @@ from spanmq.model import (
 
 
 class Health:
-    """Look at all queues at once, at their last hours, and at the server."""
+    """Calls about all queues, their statistics, and the server."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

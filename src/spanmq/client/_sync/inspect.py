@@ -15,7 +15,7 @@ from spanmq.model import Failure, Group, HeldLease, Message, Segment
 
 
 class Inspect:
-    """Look into a queue; nothing here costs more when more messages wait."""
+    """Calls that inspect a queue; their cost does not grow with the number of messages."""
 
     def __init__(self, link: Link, codec: Codec) -> None:
         self._link = link
@@ -55,7 +55,7 @@ class Inspect:
     def groups(self, queue: str, limit: int = 100) -> list[Group]:
         """List groups and what they wait for, blocked ones first.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became so first, and the first
+        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")

@@ -36,9 +36,9 @@ FIRST_POLL_SECONDS: Final = 0.005
 # A wait of at least this length first asks when a message becomes visible; a shorter one takes no longer than
 # the answer.
 AHEAD_SECONDS: Final = 0.1
-# And then it waits so long at least: what is due may be what another holds this instant.
+# The minimal wait after that: a due message may be locked by another session.
 DUE_SECONDS_MIN: Final = 0.001
-# How long a new queue's LISTEN may wait for its turn on the connection: psycopg's wait can't be interrupted.
+# How long a new queue's LISTEN may wait for the connection: psycopg's wait cannot be interrupted.
 SLICE_SECONDS: Final = 0.1
 # How long an announcement of a waiting receiver is valid; it is repeated when a third of the time is over.
 AWAIT_SECONDS: Final = 30.0
@@ -123,7 +123,7 @@ def receive_until(
     interval = FIRST_POLL_SECONDS
     is_announced = False
     while True:
-        # In this order: what is announced during the look ends the next wait.
+        # In this order: an announcement during the poll ends the next wait.
         announced.clear()
         due = Due()
         if ahead is not None and interval >= AHEAD_SECONDS and not is_announced:
@@ -203,7 +203,7 @@ class Listener:
                     del self._events[name]
 
     def stop(self) -> None:
-        """Stop listening; who still waits goes on polling."""
+        """Stop listening; waiting tasks continue to poll."""
         self._stopped.set()
         self._wanted.set()
 

@@ -18,7 +18,7 @@ from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, Sc
 
 logger = logging.getLogger("spanmq")
 
-# An idle client, in a database where nothing is to be done, looks this many times less often.
+# An idle client, in a database without pending work, polls this many times less often.
 IDLE_FACTOR: Final = 32
 # The budget of one step: the default of spanmq.maintain().
 BUDGET: Final = 10
@@ -70,7 +70,7 @@ class Maintenance:
             except MissingPrivilegeError:
                 return  # maintenance is a right, which this role has not
             except SchemaMissingError:
-                pass  # not yet: who opens a client may be about to install it
+                pass  # not yet: the program may be about to install it
             except (SpanmqError, psycopg.Error) as error:
                 # Errors of a client that is being closed are not logged.
                 failures += 1

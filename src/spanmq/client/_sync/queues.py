@@ -70,7 +70,7 @@ class Queues:
         return self._link.run(Call("purge_queue", arguments, number, queue, native=False))
 
     def pause(self, queue: str) -> None:
-        """Stop delivery: receivers get nothing; senders go on, and leased messages can be settled."""
+        """Pause deliveries; messages can still be sent, and leased ones settled."""
         self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     def resume(self, queue: str) -> None:

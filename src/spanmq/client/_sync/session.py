@@ -49,7 +49,7 @@ class SessionLink:
         return [result for call in made for result in self.run(call)]
 
     def flavour(self) -> Flavour:
-        """Look at what the database holds."""
+        """Return which schema the database contains, spanmq or PGMQ."""
         return self._look()
 
     def _look(self, call: Call[Any] | None = None) -> Flavour:

@@ -20,7 +20,7 @@ from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest
 
 # How long receive() listens to one shard before it looks at all of them again.
 SLICE_SECONDS: Final = 0.1
-# A map changes rarely; who meets so many changes in one call is in a loop.
+# A map rarely changes; this number of changes during one call means a loop.
 CHANGES_MAX: Final = 20
 
 
@@ -148,7 +148,7 @@ class ShardedQueue:
         delay: Delay | None = None,
         **options: Any,
     ) -> tuple[str, int]:
-        """Send a message; give its shard and its id there. `options` are those of Client.send."""
+        """Send a message; return its shard and its id there. `options` are those of Client.send."""
         [sent] = self.send_batch([body], group=group, key=key, headers=headers, delay=delay, **options)
         return sent
 
@@ -162,7 +162,7 @@ class ShardedQueue:
         delay: Delay | None = None,
         **options: Any,
     ) -> list[tuple[str, int]]:
-        """Send messages of one group or key, all or none; give the shard and the id of each, in order."""
+        """Send messages of one group or key, all or none; return the shard and the id of each, in order."""
         kept = list(bodies)
         if not kept:
             raise InvalidArgumentError("a batch cannot be empty", queue=self.queue)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Messages that may be unconfirmed at a time. RabbitMQ confirms many with one frame.
 WINDOW: Final = 1_000
-# For so long a broker may be away: a restart with many messages takes its time.
+# How long a broker may be unavailable: a restart with many messages takes time.
 PATIENCE_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 1.0
 _INTEGER_MAX: Final = 2**63

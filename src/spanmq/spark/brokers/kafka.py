@@ -12,7 +12,7 @@ from spanmq.spark.brokers.outgoing import Outgoing
 if TYPE_CHECKING:
     from types import ModuleType
 
-# For so long the producer tries by itself; then a message counts as refused.
+# How long the producer retries by itself; then a message counts as refused.
 PATIENCE_SECONDS: Final = 120.0
 CHECK_SECONDS: Final = 10.0
 

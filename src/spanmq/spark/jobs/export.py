@@ -43,7 +43,8 @@ from spanmq.spark.reader import extent_of, queue_named
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Between two exports of one that goes on. Each makes a file a day and task: rather large ones than many.
+# The seconds between two exports with `follow`. Each writes a file for each day and task: few large files are
+# better than many.
 EVERY_SECONDS: Final = 60.0
 
 
@@ -87,12 +88,12 @@ def export(
     format: str = "parquet",  # noqa: A002 - Spark's word
     dry_run: bool = False,
 ) -> ExportReport:
-    """Write what a table of a queue has and the lake hasn't, and verify it against the database.
+    """Write the rows of a queue's table that the lake lacks, and verify them against the database.
 
     The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`. Files lie in
     `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
-    `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what
-    was left and goes on. Raises PipelineError where the folder is in use, or what was written is not what
+    `to`/_spanmq names them; with the others, when a commit does. After a kill, the next run removes the
+    remains and continues. Raises PipelineError where the folder is in use, or what was written is not what
     the database holds.
     """
     began = time.monotonic()

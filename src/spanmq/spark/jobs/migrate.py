@@ -1,7 +1,7 @@
-"""migrate: everything that waits in a queue, to another broker; until it is empty, or on and on.
+"""migrate: moves the messages of a queue to another broker, until it is empty, or continuously.
 
-A stream like any other: what the broker has confirmed is settled when the checkpoint says so. Killed at any
-instant, the next run sends the batch that was under way again, with the same marks, and goes on.
+An ordinary stream: messages that the broker has confirmed are settled when the checkpoint contains them.
+After a kill, the next run sends the current batch again, with the same marks, and continues.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def migrate(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> MigrateReport:
-    """Send what waits in a queue to a broker, each message at least once, and take it out of the queue.
+    """Send the messages of a queue to a broker, each at least once, and remove them from the queue.
 
-    Ends when nothing can be received any more; with `follow` it goes on until it is stopped. Groups keep
-    their order. What is sent twice, around a kill, has the same mark both times. `checkpoint` is a folder of
-    its own for each queue; with it any run goes on where the last one ended. `dry_run` asks the broker
-    whether it would take messages, and counts. Raises PipelineError where the broker does not answer, refuses
-    or has no such target.
+    Ends when no more messages can be received; with `follow` it continues until it is stopped. Groups keep
+    their order. A message that is sent twice, after a kill, has the same mark both times. `checkpoint` is a
+    folder of its own for each queue, with which a run continues where the last one ended. `dry_run` checks
+    that the broker would accept messages, and counts. Raises PipelineError if the broker does not answer,
+    refuses, or lacks the target.
     """
     from spanmq.spark.row_count import RowCount
 

@@ -1,4 +1,4 @@
-"""Runs of jobs, noted in the database for people to look at: a job goes on whether or not that works."""
+"""Runs of jobs, recorded in the database for display: a job continues if that fails."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ Report = TypeVar("Report")
 def recorded(
     job: str, target: Callable[[Given], object], *, when: Callable[[Given], bool] = lambda _: True
 ) -> Callable[[Callable[Parameters, Report]], Callable[Parameters, Report]]:
-    """Note each run of a job that has parameters `dsn`, `queue` and `dry_run`, but no dry one.
+    """Record each run of a job that has parameters `dsn`, `queue` and `dry_run`, except dry runs.
 
-    `target` gives of the arguments where it writes to or reads from, `when` says whether it does anything.
+    `target` returns the destination or source of its data from the arguments, `when` whether the run does
+    anything.
     """
 
     def decorate(function: Callable[Parameters, Report]) -> Callable[Parameters, Report]:
@@ -73,7 +74,7 @@ class _Note:
         self._thread.start()
 
     def end(self, *, report: Any = None, error: str | None = None) -> None:
-        """Note how it ended."""
+        """Record the end of the run."""
         self._ended.set()
         self._thread.join()
         run_id = self._run_id

@@ -183,7 +183,7 @@ begin
     return found;
 end $$;
 
--- For views over spanmq_core.queue that stand where PGMQ has tables: a row that is changed there is a queue that is half gone.
+-- For views over spanmq_core.queue in place of PGMQ's tables: a change of such a row would damage the queue.
 create or replace function spanmq_core.refuse_change() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

@@ -1,5 +1,5 @@
--- Keys of the SQS protocol. Who bears one acts with the rights of the service's role, so only roles
--- with the verb `admin` handle them, and the service, which has the verb `serve`, looks them up.
+-- Keys of the SQS protocol. The owner of a key acts with the rights of the service's role, so only roles with the verb
+-- `admin` manage keys, and the service, which has the verb `serve`, looks them up.
 
 -- Makes a key. Raises MQ002 for an id that is taken, a pattern that fits no queue's name, an unknown verb, a time that is over.
 create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
@@ -48,7 +48,7 @@ begin
     return true;
 end $$;
 
--- The key with its secret if it is good now, for who checks signatures: no row otherwise.
+-- The key with its secret if it is valid now, for checking signatures; otherwise no row.
 create or replace function spanmq.find_access_key(access_key_id text)
 returns table (secret text, queues text[], verbs text[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -28,7 +28,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     segments := (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id);
-    -- A rewrite may have two more tables, and whoever drops one in this moment leaves null.
+    -- A rewrite may have two more tables; the size of a table that is dropped at this moment is null.
     log_bytes := (
         select coalesce(sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name)))), 0)
         from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) t (name)

@@ -24,9 +24,9 @@ begin
     return next;
 end $$;
 
--- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how many; of the first
--- piece (after 0) also how many are left behind it. With max_bytes fewer: as many as have at most so many bytes of bodies and headers as text,
--- but one at least. quantity is the number that this leaves of qty.
+-- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how
+-- many; of the first piece (after 0) also how many follow it. With max_bytes fewer: as many as have at most that many
+-- bytes of bodies and headers as text, but at least one. quantity is the number that this leaves of qty.
 create or replace function spanmq_call.archive_piece(
     queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint default null
 ) returns table (last_id bigint, n bigint, rest bigint, quantity integer)

@@ -1,8 +1,9 @@
 -- Batches: a message is sent, once, when all messages of a batch are settled.
 --
--- A message is settled when it is in no run: so nothing is counted, and no row is hot. A settlement that finds no other message of the batch
--- ends it. Two that commit at the same time each find the other's message: then maintain() ends the batch, as it does where messages leave a
--- queue in other ways. Whoever ends a batch has locked its row, and looks again under the lock. Nobody waits for that row.
+-- A message is settled when it is in no run: so nothing is counted, and no row is hot. A settlement that finds no other
+-- message of the batch ends it. Two that commit at the same time each find the other's message: then maintain() ends
+-- the batch, as it does where messages leave a queue in other ways. A transaction that ends a batch has locked its row,
+-- and checks again under the lock. No transaction waits for that row.
 
 -- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same transaction are settled. Its
 -- header x-spanmq-batch has the id of the batch, and how many messages there were, and were done and dead. Returns the id. A batch without
@@ -110,8 +111,9 @@ begin
         from spanmq_core.batch_part p where p.batch_id = this_batch);
 end $$;
 
--- Ends a batch if all its messages are settled: sends its message. False if it is open, another is ending it, or the message can't be sent now. Waits
--- hardly for locks: whoever settles a message must not wait for the queue into which the batch sends.
+-- Ends a batch if all its messages are settled: sends its message. False if it is open, another transaction is ending
+-- it, or the message cannot be sent now. Hardly waits for locks: a settlement must not wait for the queue into which
+-- the batch sends.
 create or replace function spanmq_core.end_batch(this_batch bigint, out has_ended boolean, out trouble text)
 language plpgsql set lock_timeout = '20ms' as $$
 declare
@@ -124,7 +126,7 @@ begin
         return;
     end if;
     select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null for update skip locked;
-    -- A new statement, under the lock: the one who held it may have put a message back.
+    -- A new statement, under the lock: its last holder may have returned a message.
     if not found or spanmq_core.has_unsettled(this_batch) then
         return;
     end if;
@@ -157,7 +159,8 @@ language sql stable as $$
     from spanmq_core.batch_part p where p.batch_id = this_batch
 $$;
 
--- Lets settlements of a queue look for batches and for sessions that wait. Whoever holds the queue's row keeps that from being noted: maintain() does it then.
+-- Makes settlements of a queue look for batches and for waiting sessions. If another transaction has locked the queue's
+-- row, maintain() does it later.
 create or replace function spanmq_core.watch(this_queue int) returns void
 language plpgsql as $$
 begin

@@ -46,7 +46,8 @@ declare
     at_ timestamptz;
     writers record;
 begin
-    -- The mark before the transactions: who draws an id up to the mark, or writes a time before it, later on, is among them.
+    -- The mark before the transactions: a transaction that draws an id up to the mark, or writes a time before it, is
+    -- among them.
     drawn := spanmq_core.drawn_from(ids);
     at_ := clock_timestamp();
     writers := spanmq_core.writers();

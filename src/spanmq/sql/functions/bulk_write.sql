@@ -35,7 +35,7 @@ begin
         select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
         exit when found;
-        -- After the look above: who publishes deletes the write and writes the ledger in one transaction.
+        -- After the check above: publishing deletes the write and writes the ledger in one transaction.
         if exists (select from spanmq_core.bulk_ledger l
                    where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer and l.epoch = bulk_reserve.epoch) then
             return;
@@ -94,7 +94,7 @@ begin
                        ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
                        ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
-        -- Whoever lost the answer seals again.
+        -- A writer that lost the answer seals again.
         delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then
             execute format('insert into spanmq_core.bulk_run (block_id, lo, n, group_key)'
@@ -177,8 +177,9 @@ begin
     return published;
 end $$;
 
--- Gives a write up: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if it was
--- published already, which then stands (engines abort also what was committed, when the answer got lost); else null.
+-- Abandons a write: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if
+-- it was published already, which then stays published (engines also abort committed writes when the answer was lost);
+-- otherwise null.
 create or replace function spanmq_call.bulk_close(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,4 +1,5 @@
--- Classification: what kind of failure an error is. Whoever handles a message may say so; else rules do, which are rows.
+-- Classification of errors into categories. A handler may name the category; otherwise the rules decide, which are
+-- rows.
 
 -- The category of an error by the rules: those of the queue (null: of none) first, then those of all, in their order. UNKNOWN where
 -- none matches. Looks at the first 200 characters of the class and 2,000 of the text: with patterns that set_category_rule lets

@@ -68,7 +68,7 @@ begin
         quantity := spanmq_core.take_tokens(this.queue_id, quantity, policy.rate_limit, policy.rate_burst);
     end if;
     asked := quantity;
-    -- Bounded, for a backlog may have expired: the next call goes on, and maintain() takes thousands at a time.
+    -- Bounded, because a backlog may have expired: the next call continues, and maintain() takes thousands at a time.
     for round in 1 .. 50 loop
         exit when quantity = 0;
         runs := case
@@ -93,8 +93,8 @@ begin
     return runs;
 end $$;
 
--- As claim(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does not have. Only what comes
--- from leases that ran out is looked through, and that only for its last attempts.
+-- As claim(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does
+-- not have. Only messages of expired leases are checked, and only for their last attempts.
 create or replace function spanmq_core.claim_limited(this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
 returns spanmq_core.run[]
 language plpgsql as $$
@@ -180,7 +180,7 @@ declare
     runs spanmq_core.run[] := '{}';
     missing int := quantity;
 begin
-    -- A message of no priority that is not among the first fresh ones stands behind as many older ones of a higher level as are wanted.
+    -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher level.
     select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
         into found_los, found_priorities, found_at, are_fresh
         from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f

@@ -77,7 +77,7 @@ begin
     end if;
 end $$;
 
--- How many messages of a queue are leased by leases that have not run out.
+-- The number of messages of a queue under running leases.
 create or replace function spanmq_core.count_in_flight(this_queue int, at_ timestamptz) returns int
 language plpgsql as $$
 begin

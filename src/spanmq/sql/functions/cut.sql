@@ -1,4 +1,4 @@
--- Bodies that are too large for who only wants to look over many.
+-- Omits large bodies when many messages are listed.
 
 -- The body, or in place of one that takes more bytes (as it is stored, which may be compressed) {"spanmq.cut": bytes}. Reads nothing of what it cuts.
 create or replace function spanmq_core.cut(body jsonb, bytes_max integer) returns jsonb

@@ -1,9 +1,9 @@
 -- Listing and deleting dead letters. They are created in bury.sql and redriven in redrive.sql.
 
--- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over `after` (`by` is
--- that), or, for who will act on them, by msg_id: what a limit leaves for later is later in its group too. `locking` is put behind the
--- statement; then dead_run rows are left out. Planned for what is given: each filter but that on the text of the error has an index, and
--- those not given cost nothing.
+-- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over
+-- `after` (`by` is that), or, to act on them, by msg_id: those beyond the limit are then also later in their group.
+-- `locking` is put behind the statement; then dead_run rows are left out. Planned for what is given: each filter but
+-- that on the text of the error has an index, and those not given cost nothing.
 create or replace function spanmq_core.find_dead_letters(
     this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
     after bigint, qty int, by text, locking text default ''
@@ -118,7 +118,8 @@ begin
         order by q.name, c.category;
 end $$;
 
--- Deletes these dead letters, which the caller has locked, for good, and returns how many. A group that waited for one of them goes on.
+-- Deletes these dead letters, which the caller has locked, and returns their number. Groups that waited for one of them
+-- continue.
 create or replace function spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
@@ -154,9 +155,10 @@ begin
     return n;
 end $$;
 
--- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until it returns 0.
--- dry_run only counts them. By default those that wait, which are lost then; redriven true: the history of those that were redriven. Groups that
--- waited for one go on. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ020 for a bad pattern.
+-- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
+-- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
+-- of those that were redriven. Groups that waited for one continue. Raises 42P01 for an unknown queue, 42501 without
+-- the right to delete from it, MQ020 for a bad pattern.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, redriven boolean default false, qty integer default 1000,

@@ -32,8 +32,9 @@ language sql volatile as $$
         where d.queue_id = this.queue_id and d.dead_letter_id = any (runs) order by d.lo for update skip locked))
 $$;
 
--- Puts these dead letters back, as redrive() does, and returns how many: those that wait, each once, whoever else calls. Visible after
--- `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002.
+-- Redrives these dead letters, as redrive() does, and returns their number: each waiting one once, also with concurrent
+-- calls. Visible after `delay` seconds, or from then on `rate` a second. Raises 42P01 for an unknown queue, 42501
+-- without the right to delete from it, MQ002.
 create or replace function spanmq_call.redrive_chosen(
     queue text, dead_letter_ids bigint[], rate double precision default null, delay double precision default 0
 ) returns bigint

@@ -1,6 +1,6 @@
 -- Messages that died together and are still one row (spanmq_core.dead_run): as dead letters, and on their way to rows of their own.
 
--- The dead letters that such a row stands for.
+-- The dead letters of such a row.
 create or replace function spanmq_core.letters_of(this spanmq_core.dead_run) returns setof spanmq_core.dead_letter
 language plpgsql stable rows 100 as $$
 begin

@@ -72,7 +72,7 @@ begin
     return next;
 end $$;
 
--- Forgets up to `budget` entries of a queue that have run out, but none that a sender holds.
+-- Deletes up to `budget` expired entries of a queue, but none that a sender has locked.
 create or replace function spanmq_core.forget_duplicates(this_queue int, budget int) returns bigint
 language plpgsql as $$
 declare

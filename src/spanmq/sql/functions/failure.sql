@@ -183,7 +183,7 @@ begin
         begin
             detail := spanmq_core.expire(this, clock_timestamp(), 1000);
         exception when lock_not_available then
-            -- Somebody is at one of these messages: the next call will see. The rest goes on.
+            -- Another transaction has locked one of these messages: the next call tries again. The rest continues.
             detail := '0';
         end;
         if detail <> '0' then

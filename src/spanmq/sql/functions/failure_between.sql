@@ -37,7 +37,7 @@ begin
         from spanmq_core.failure f
         cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id)
         left join last_deaths l on l.msg_id = e.id
-        -- A failure of several messages stands at the first of them, within the same 256 ids.
+        -- A failure of several messages is stored at the first of them, within the same 256 ids.
         where f.queue_id = this.queue_id and f.lo between first_id / 256 * 256 and last_id and e.id between first_id and last_id
           and f.outcome <> 'cancelled' and f.failed_at > coalesce(l.dead_at, '-infinity');
 end $$;

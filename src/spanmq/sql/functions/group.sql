@@ -1,5 +1,5 @@
--- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery, or while a dead letter blocks it; what
--- stands behind a delayed message waits for that. Messages without a group are one group, `_default_fifo_group`, as in PGMQ. Here a
+-- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery, or while a dead letter blocks it;
+-- messages behind a delayed one wait for it. Messages without a group are one group, `_default_fifo_group`, as in PGMQ. Here a
 -- group is its hash (null: no group): two keys of one hash would only wait for each other.
 
 -- Takes the first messages of groups that are not blocked. mode says how they share the quantity:
@@ -109,7 +109,7 @@ begin
     if there_is_more then
         perform spanmq_core.set_turn(this_queue, turn, not is_odd);
     end if;
-    -- More may stand behind what a group gave: in equal parts, until all have given what they have.
+    -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
     while missing > 0 and mode in ('fair', 'free', 'rr') and full_hashes <> '{}' loop
         tried := full_hashes;
         full_hashes := '{}';

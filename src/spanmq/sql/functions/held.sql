@@ -84,8 +84,8 @@ begin
     for candidate in
         select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
     loop
-        -- Whoever acks a run as it goes frees the group with the last message. Only what is leased behind these counts: of two
-        -- settlements of one run, neither of which sees the other, that of its end speaks.
+        -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
+        -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
         continue when is_ordered and exists (
             select from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
@@ -148,7 +148,7 @@ begin
     end loop;
 end $$;
 
--- Up to 100 leased runs that ran out with at least so many attempts. Only looks.
+-- Up to 100 leased runs that expired with at least that many attempts. Reads only.
 create or replace function spanmq_core.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -160,7 +160,7 @@ begin
         order by h.queue_id + 0, h.vt limit 100);
 end $$;
 
--- Takes messages out of leases that ran out, skipping what others hold at this instant.
+-- Takes messages out of expired leases, skipping those that other transactions have locked.
 create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
 declare

@@ -1,8 +1,9 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
--- How each of these queues stands now (null: all into which the caller may look), in the order of their making. is_exact: it has at most
--- `most` runs, and these were counted; else the counts are null: use the last sample (latest_statistics). Costs what
--- `most` runs cost. Queues that are not there, or that one may not look into, are left out. Raises MQ002 for a bad number.
+-- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
+-- is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
+-- (latest_statistics). Costs what `most` runs cost. Queues that are not there, or that one may not look into, are left
+-- out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
@@ -36,8 +37,9 @@ begin
     end loop;
 end $$;
 
--- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. A lease that ran out stands here
--- until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+-- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. An expired
+-- lease is listed until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without
+-- the right to look into it.
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -80,7 +82,7 @@ begin
         select s.log_name, s.lo, s.hi,
                case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead' when s.settled_at_xid is not null then 'settled' else 'open' end,
                s.copy_name is not null or s.old_name is not null,
-               -- Whoever drops one in this moment leaves null.
+               -- A table that is dropped at this moment has a null size.
                (select sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name))))::bigint
                 from unnest(array[s.log_name, s.copy_name, s.old_name]) t (name) where t.name is not null),
                s.created_at

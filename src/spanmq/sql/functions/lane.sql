@@ -1,6 +1,6 @@
 -- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is
 -- a fifth of what a message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment,
--- under one of 16 names that stand in the functions below. Where all lanes are taken, and between two segments, calls
+-- under one of 16 names that the functions below contain. Where all lanes are taken, and between two segments, calls
 -- put their SQL together.
 --
 -- A queue's row names the lane, the log that it shows and that log's ids: a session that reads the row and uses the
@@ -8,8 +8,9 @@
 -- lane shows one log until no session can have read a row that names it: until every snapshot is younger than the
 -- change of that row.
 
--- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes. append_by_lane() returns the id, since a
--- call that gives something can stand in an assignment, which costs half of a `perform`. fetch_by_lane(): null if there is no row.
+-- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes.
+-- append_by_lane() returns the id, because a call with a result can be used in an assignment, which costs half of a
+-- `perform`. fetch_by_lane(): null if there is no row.
 do $do$
 declare
     heading text;

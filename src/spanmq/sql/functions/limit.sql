@@ -1,11 +1,12 @@
 -- Limits on receivers: how many messages may be in flight, and how many a second may come.
 
--- How many of `quantity` messages may be in flight beside those that are. Holds locks of the queue to the end of the transaction, for
--- only then do others see what this claim takes. A lease that ran out is not in flight any more.
+-- How many of `quantity` messages may be in flight beside those that are. Holds locks of the queue to the end of the
+-- transaction, because only then do others see what this claim takes. Messages of an expired lease are not in flight.
 --
--- Far from the limit up to 16 transactions claim side by side, once each, for at most a 64th of the limit, so all of them for a quarter; as
--- long as they see no more than half of it. (When the last of them looked, there was half; what was under way then was a quarter; what
--- is under way now is the other.) Else claims go one at a time. One that has waited for 50 ms, for that or for one of the 16, gives 0.
+-- Far from the limit up to 16 transactions claim side by side, once each, for at most a 64th of the limit, so all of
+-- them for a quarter; as long as they see no more than half of it. (When the last of them looked, there was half; what
+-- was under way then was a quarter; what is under way now is the other.) Else claims go one at a time. One that has
+-- waited for 50 ms, for that or for one of the 16, gives 0.
 create or replace function spanmq_core.room_in_flight(this spanmq_core.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
 language plpgsql as $$
 declare
@@ -29,7 +30,7 @@ begin
     end if;
     begin
         perform set_config('lock_timeout', '50ms', true);
-        -- Again, if there was none to be had.
+        -- Again, if no place was free.
         perform spanmq_core.lock(this.queue_id, concat_ws(' ', 'in flight', place));
         perform set_config('lock_timeout', kept, true);
     exception when lock_not_available then

@@ -49,7 +49,7 @@ begin
     elsif not spanmq_core.try_lock(this_queue, 'segment') then
         return null;
     end if;
-    -- A new statement: the one who held the lock may have made it.
+    -- A new statement: the last holder of the lock may have created it.
     this := spanmq_core.segment_of(this_queue, id);
     if this.lo is not null then
         return this;
@@ -221,8 +221,8 @@ begin
                   case when last_id <= this.hi then this.log_name else format('log_%s', this_queue) end);
 end $$;
 
--- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's attempts;
--- read_at and hidden_until stand for the run's own last_read_at and vt where they are given.
+-- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's
+-- attempts; read_at and hidden_until replace the run's own last_read_at and vt unless null.
 create or replace function spanmq_core.fetch(
     this_queue int, runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, sorted boolean
 ) returns setof pgmq.message_record
@@ -382,7 +382,7 @@ begin
     end if;
 end $$;
 
--- Where all of a claim is lost, what stands behind it may be: a claim that met them one by one would never get to its end.
+-- If all messages of a claim are missing, those behind may be, too: a claim that met them one by one would never end.
 create or replace function spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint) returns void
 language plpgsql as $$
 declare

@@ -338,7 +338,7 @@ begin
         segment := spanmq_core.note_passed(segment);
         detail := segment.log_name;
         if segment.state = 'truncated' then
-            -- Nobody can have the table's name any more who looked it up before it was truncated.
+            -- No session that looked the table's name up before it was truncated can still have it.
             continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
             continue when not spanmq_core.lock_log(segment.log_name, 'access exclusive');
             -- A new statement under the lock: a dead letter may have come back into it.
@@ -425,7 +425,8 @@ begin
     return exists (select from spanmq_core.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
 end $$;
 
--- How many messages of a segment are alive. With subscriptions at most so many: one that is alive in two queues counts twice.
+-- The number of live messages in a segment. With subscriptions an upper bound: one that is alive in two queues counts
+-- twice.
 create or replace function spanmq_core.count_alive_of(this spanmq_core.queue, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin

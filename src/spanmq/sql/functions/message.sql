@@ -257,7 +257,7 @@ begin
     cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
-    -- To find out where a message is costs more than to take it: only for those that were not to be had.
+    -- Finding out where a message is costs more than taking it: only for those that could not be taken.
     others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
     if others <> '{}' then
         -- Raises if the queue was dropped meanwhile.
@@ -269,7 +269,8 @@ begin
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
--- Deletes all messages of a queue, in flight or not, and returns their number. The archive, the dead letters and the ids go on.
+-- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are
+-- kept, and ids continue.
 create or replace function spanmq_call.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -166,7 +166,8 @@ begin
             retrying := array(select r from unnest(runs) u, unnest(spanmq_core.run_without(u, spanmq_core.ids_of(u.lo, u.n, u.ids) * dead)) r);
         end if;
         if retrying <> '{}' then
-            -- One draw for each block of ids: those of it who failed together come back together, and cost one run, and one failure.
+            -- One draw for each block of ids: its messages that failed together are retried together, and cost one run
+            -- and one failure.
             for i in 1 .. cardinality(retrying) loop
                 run := retrying[i];
                 if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then

@@ -1,6 +1,7 @@
 -- Notifications at a send: channel pgmq.q_<name>.INSERT, empty payload, at most one each throttle interval and queue.
--- When a queue last notified stands in a sequence, spanmq_core.notified_<queue_id> (milliseconds since 1970): it is read and set
--- without locks, survives a crash, and no sender waits for another. Two senders at the same instant may both notify.
+-- The time when a queue last notified is stored in a sequence, spanmq_core.notified_<queue_id> (milliseconds since
+-- 1970): it is read and set without locks, survives a crash, and no sender waits for another. Two senders at the same
+-- instant may both notify.
 
 create or replace function spanmq_core.notify(this spanmq_core.queue) returns void
 language plpgsql as $$
@@ -45,7 +46,7 @@ begin
     return spanmq_core.find_queue(queue_name);
 end $$;
 
--- Notifies channel pgmq.q_<name>.INSERT of sends from now on, at most once in so many milliseconds.
+-- Notifies channel pgmq.q_<name>.INSERT of sends from now on, at most once in throttle_interval_ms.
 create or replace function spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -54,7 +55,7 @@ begin
     perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
     this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
-    -- A new statement: the one who held the lock may have dropped it.
+    -- A new statement: the last holder of the lock may have dropped it.
     this := spanmq_core.find_queue(queue_name);
     -- Created before the queue's row refers to it: a sender that reads notify_ms finds the sequence. An existing one
     -- stays, because a sender may be using it.

@@ -32,8 +32,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name from spanmq_core.pipeline_run r join spanmq_core.queue q on q.queue_id = r.queue_id where r.run_id = queue_of_run.run_id
 $$;
 
--- Notes that a run goes on, and how many messages it has done (null: it can't tell); false if there is no such run of the caller's, or it
--- has ended.
+-- Records that a run is alive, and the number of messages it has done (null: unknown); false if the caller has no such
+-- run, or it has ended.
 create or replace function spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint default null, by_role text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

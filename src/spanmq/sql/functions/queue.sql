@@ -16,7 +16,7 @@ begin
     perform pgmq.validate_queue_name(queue_name);
     perform pgmq.format_table_name(queue_name, 'q');
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
-    -- A new statement: the one who held the lock may have made it.
+    -- A new statement: the last holder of the lock may have created it.
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
     is_new := not found;
     if is_new then
@@ -144,8 +144,8 @@ begin
     perform spanmq_core.open_relations(this);
 end $$;
 
--- The view of a queue: each unsettled message with its read_ct and vt. Look-ups by msg_id go through the log's key, scans through the runs;
--- both conditions stand in it so that the planner may choose.
+-- The view of a queue: each unsettled message with its read_ct and vt. Lookups by msg_id use the log's key, scans the
+-- runs; the view has both conditions so that the planner may choose.
 create or replace function spanmq_core.view_text(view_name text, queue_id int) returns text
 language sql immutable as $$
     select format($view$

@@ -2,9 +2,10 @@
 -- the same rows; it is settled when the engine shows, by the offset from which it goes on, that its checkpoint has it. The
 -- messages of a batch don't come back by themselves: a stream that is gone for good is released by hand.
 
--- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are refused.
--- receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver lets the next one go on in
--- its place; also where this receiver bore it until it was released), MQ051 for a receiver that is not of this queue or this server.
+-- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
+-- refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver allows
+-- the next one to replace it; also where this receiver bore it until it was released), MQ051 for a receiver that is not
+-- of this queue or this server.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -335,8 +336,8 @@ begin
     return found_one;
 end $$;
 
--- Lets the next new checkpoint that names this receiver's label go on in its place, with what it holds. A stream that still runs
--- under it stops with an error.
+-- Allows the next new checkpoint with this receiver's label to replace it, and to take over its messages. A stream that
+-- still runs with the label stops with an error.
 create or replace function spanmq_call.adopt_receiver(queue text, receiver text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

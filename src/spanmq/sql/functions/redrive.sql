@@ -194,7 +194,7 @@ declare
     held spanmq_core.segment;
     log_name text;
 begin
-    -- Whoever changes a segment does it once, so a second round is rare.
+    -- A segment is changed only once by another transaction, so a second round is rare.
     for round in 1 .. 10 loop
         this := spanmq_core.segment_of(this_queue, id);
         if this.lo is null then

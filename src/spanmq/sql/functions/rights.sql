@@ -57,7 +57,7 @@ begin
     return (spanmq_core.find_queue(queue_name)).queue_id;
 end $$;
 
--- Whether the caller has the verb on a queue: the right to execute may_<verb>() stands for it.
+-- Whether the caller has the verb on a queue, which is the right to execute may_<verb>().
 create or replace function spanmq_call.may(queue_id int, verb text) returns boolean
 language sql stable as $$
     select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||) '()', 'execute')

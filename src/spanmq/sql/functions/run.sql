@@ -87,7 +87,7 @@ begin
     return n;
 end $$;
 
--- Runs of one message each, one of every group in turn; groups in the order in which they stand.
+-- Runs of one message each, one of every group in turn; groups in their given order.
 create or replace function spanmq_core.layer(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$
     select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq_core.run
@@ -109,7 +109,7 @@ begin
     return this;
 end $$;
 
--- Runs with those joined that go on where another ends, within a block, and are alike.
+-- Joins runs that are adjacent within a block, and alike.
 create or replace function spanmq_core.join_runs(runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare

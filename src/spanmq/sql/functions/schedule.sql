@@ -183,7 +183,7 @@ begin
     loop
         exit when n >= budget;
         begin
-            -- A new statement under the lock of the schedule: what stands there is what is to be done.
+            -- A new statement under the lock of the schedule reads its current row.
             select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;

@@ -1,11 +1,12 @@
--- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits: numbers of
--- attempts and expiries of their own). Nothing else comes here.
+-- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits:
+-- numbers of attempts and expiries of their own). Nothing else comes here.
 --
--- A lease that ran out tells that its worker died or was too slow, perhaps because of one of its messages. So what comes from such
--- a lease is delivered by itself, in halves of what is left of the lease, and alone for its last two attempts: then a message
--- that kills its worker takes no others along. What is not delivered stays a run of the lease that ran out.
--- In an ordered group only the first message of such a lease is known to have been started. The delivery of those behind it does not count
--- as an attempt; but one of them may be the one that kills. They are suspects, and delivered one by one.
+-- An expired lease shows that its worker died or was too slow, perhaps because of one of its messages. So what
+-- comes from such a lease is delivered by itself, in halves of what is left of the lease, and alone for its last two
+-- attempts: then a message that kills its worker takes no others along. Messages that are not delivered stay a run of
+-- the expired lease. In an ordered group only the first message of such a lease is known to have been started. The
+-- delivery of those behind it does not count as an attempt; but one of them may be the one that kills. They are
+-- suspects, and delivered one by one.
 
 -- The lease of suspects. No receiver is given this number, and none may use it.
 create or replace function spanmq_core.suspects() returns bigint
@@ -22,18 +23,18 @@ declare
     expired int8multirange := '{}';
     policy spanmq_core.policy;
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
-    has_late boolean := false;     -- what comes from a lease that ran out, or may have no attempt left
+    has_late boolean := false;     -- messages of an expired lease, or possibly without attempts left
     late spanmq_core.run[];
     dead int8multirange := '{}';
     spent int8multirange;
     buried spanmq_core.run[] := '{}';
-    waiting int8multirange := '{}';        -- what stands behind a dead letter for which its group waits
+    waiting int8multirange := '{}';        -- messages behind a dead letter for which their group waits
     alone int8multirange := '{}';
     run spanmq_core.run;
     piece spanmq_core.run;
     kept spanmq_core.run[] := '{}';
     back spanmq_core.run[] := '{}';
-    is_late boolean;               -- what is delivered: the rest of one lease that ran out, or what is from none
+    is_late boolean;               -- delivered messages: the rest of one expired lease, or those of none
     late_lease bigint;
     room int;
     is_ordered boolean := mode is not null;
@@ -159,7 +160,7 @@ begin
         cross join unnest(spanmq_core.ids_of(f.lo, f.n, f.ids) * spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
 end $$;
 
--- Those messages of runs that stand behind one of these dead letters in their group.
+-- The messages of runs that are behind one of these dead letters in their group.
 create or replace function spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[]) returns int8multirange
 language plpgsql immutable as $$
 begin
@@ -170,7 +171,7 @@ begin
         cross join unnest(spanmq_core.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
 end $$;
 
--- Runs with those messages as suspects that stand behind the first one of their group in a lease that ran out.
+-- Runs, with those messages as suspects that are behind the first one of their group in an expired lease.
 create or replace function spanmq_core.without_followers(runs spanmq_core.run[]) returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare

@@ -262,7 +262,8 @@ begin
     return true;
 end $$;
 
--- Deletes a leased run all of whose messages are done. Never waits: who holds it may be waiting for a note of ours.
+-- Deletes a leased run all of whose messages are done. Never waits: its holder may be waiting for a note of this
+-- transaction.
 create or replace function spanmq_core.sweep_run(this_queue int, this_lo bigint, n int) returns boolean
 language plpgsql as $$
 begin

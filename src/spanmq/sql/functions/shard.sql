@@ -59,7 +59,7 @@ declare
 begin
     perform pgmq.validate_queue_name(queue);
     perform spanmq_core.lock_shared(0, 'shards ' || lower(queue));
-    -- A new statement: who held the lock may have changed the map.
+    -- A new statement: the last holder of the lock may have changed the map.
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     if there is distinct from enter_shards.epoch then
         raise exception 'the shards of queue "%" have changed: epoch % here, not %', queue, coalesce(there::text, 'none'), enter_shards.epoch

@@ -1,5 +1,6 @@
--- Move tasks of the SQS protocol. A step of a task (its row locked, messages received, sent and acked, the row noted) is one transaction
--- of a service: whatever dies on the way, a message is in one queue, and any service goes on with the task.
+-- Move tasks of the SQS protocol. A step of a task (its row locked, messages received, sent and acked, the step
+-- recorded) is one transaction of a service: after any crash a message is in exactly one queue, and any service can
+-- continue the task.
 
 create or replace function spanmq_core.sqs_move_row(this spanmq_core.sqs_move) returns spanmq.sqs_move
 language sql immutable as $$

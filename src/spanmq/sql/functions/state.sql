@@ -62,7 +62,7 @@ begin
     return spanmq_core.state_of(spanmq_core.find_queue(queue), msg_id);
 end $$;
 
--- Receivers get nothing from now on; senders go on, and what is leased can be settled. Wants the rights of set_policy.
+-- Pauses deliveries; messages can still be sent, and leased ones settled. Requires the rights of set_policy.
 create or replace function spanmq_call.pause(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -38,8 +38,9 @@ begin
     return exists (select from spanmq_core.subscription s where s.log_id = has_subscriptions.log_id);
 end $$;
 
--- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits in short pieces,
--- between which senders go on: one that stays open must not stop them all. Raises MQ061 after `lock_timeout`, or 10 seconds if that is off.
+-- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits
+-- in short intervals, between which senders continue: one open transaction must not stop them all. Raises MQ061 after
+-- `lock_timeout`, or 10 seconds if that is off.
 create or replace function spanmq_core.hold_senders(log_id int) returns spanmq_core.queue
 language plpgsql as $$
 declare
@@ -95,7 +96,7 @@ begin
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
     perform spanmq_core.lock(0, 'queue ' || n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
-    -- New statements: who held the locks may have made the one or dropped the other.
+    -- New statements: the last holder of the locks may have created the one or dropped the other.
     parent := spanmq_core.find_queue(queue);
     select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
     if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then

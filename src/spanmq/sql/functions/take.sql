@@ -1,5 +1,5 @@
--- Taking visible messages. What is taken is out of its queue, for this transaction alone until it commits; hold() then leases it. A claim
--- never waits: it skips what others hold at this instant.
+-- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold() then leases
+-- them. A claim never waits: it skips rows that other transactions have locked.
 
 -- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending.
 create or replace function spanmq_core.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)

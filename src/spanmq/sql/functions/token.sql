@@ -6,7 +6,7 @@ create or replace function spanmq_core.check_secret_hash(secret_hash text) retur
 language plpgsql immutable as $$
 begin
     if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
-        -- Without the value: whoever passes the secret by mistake must not find it in the server's log.
+        -- Without the value: a secret that was passed by mistake must not appear in the server's log.
         raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits'
             using errcode = 'MQ002', hint = 'Keep the secret: the database must not see it.';
     end if;

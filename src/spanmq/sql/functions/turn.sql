@@ -1,7 +1,8 @@
--- Turns: where on the ring of groups this session's claims of a queue go on, as a custom setting, spanmq.turn_<queue_id>. Any
--- place is a good one, so nothing but fairness depends on it; where none is kept, it is a random one.
+-- Turns: where on the ring of groups this session's claims of a queue continue, as a custom setting,
+-- spanmq.turn_<queue_id>. Any place is valid, so only fairness depends on it; without one, it is random.
 
--- A place to go on from. Its lowest bit says whose turn it is when a claim wants one message only: the oldest's or the next one's.
+-- The place from which to continue. Its lowest bit decides, for a claim of only one message, between the oldest group
+-- and the next one.
 create or replace function spanmq_core.get_turn(this_queue int) returns bigint
 language plpgsql volatile as $$
 declare

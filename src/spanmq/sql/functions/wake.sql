@@ -95,7 +95,7 @@ declare
     last regclass;
 begin
     perform spanmq_core.lock(0, 'queue ' || lower(this.name::text));
-    -- A new statement: the one who held the lock may have made them, or dropped the queue.
+    -- A new statement: the last holder of the lock may have created them, or dropped the queue.
     select q.waiting into made from spanmq_core.queue q where q.queue_id = this.queue_id;
     if not found then
         perform spanmq_core.raise_not_found(this.name);

@@ -118,7 +118,7 @@ begin
         execute each;
     end loop;
     revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
-    -- Functions that a view calls are called by who reads the view.
+    -- Functions in a view are executed with the rights of the role that reads the view.
     grant execute on function spanmq_core.last_notified_at(int) to public;
     -- Entries record the caller there; a caller cannot write another role's name.
     grant insert (proof) on spanmq_call.caller to public;

@@ -1,4 +1,4 @@
--- Puts back the settings that begin.sql changed: the transaction may go on with the caller's own work.
+-- Restores the settings that begin.sql changed: the transaction may continue with the caller's own work.
 do $end$
 begin
     perform pg_catalog.set_config('role', pg_catalog.current_setting('spanmq.outer_role'), true),

@@ -5,7 +5,7 @@ declare
     owner name;
     schema_name text;
 begin
-    -- A superuser who upgrades must not become the owner of half of the functions: they run with their owner's rights.
+    -- A superuser that upgrades must not become the owner of half of the functions: they run with their owner's rights.
     select r.rolname into owner
     from pg_catalog.pg_class c
     join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -55,7 +55,7 @@ create table if not exists spanmq_core.object_checksum (
     primary key (kind, name)
 );
 
--- Objects that stand in our schemas and are not ours: record.sql leaves them out. A user's own function in one of them
+-- Foreign objects in our schemas: record.sql leaves them out. A user's own function in one of them
 -- would otherwise be taken for one of ours at the next upgrade.
 do $foreign$
 begin

@@ -1,5 +1,5 @@
--- The table of a queue that is polled, corrected: the same columns, and an index that answers what is asked:
--- what is the first new message of this key, and which key comes next?
+-- The table of a queue that is polled, corrected: the same columns, and an index for its two questions: the first new
+-- message of a key, and the next key.
 create table msg_queue (
     msg_id integer not null,
     queue_type varchar(10) not null,

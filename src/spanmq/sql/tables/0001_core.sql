@@ -106,8 +106,8 @@ create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) whe
 alter table spanmq_core.fresh alter column queue_id set (n_distinct = 1);
 alter table spanmq_core.held alter column queue_id set (n_distinct = 1);
 
--- A message of a leased run of several that was deleted or archived by itself. A row here, and no change of the run, lets deletes of
--- different messages go on side by side. It goes with its run.
+-- A message of a leased run of several that was deleted or archived by itself. Such a row, instead of a change of the
+-- run, allows deletes of different messages to run concurrently. It is deleted with its run.
 create table spanmq_core.done (
     queue_id int not null,
     msg_id bigint not null,

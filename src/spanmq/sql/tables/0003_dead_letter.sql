@@ -31,7 +31,7 @@ create table spanmq_core.failure (
     retry_at timestamptz
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index failure_lo on spanmq_core.failure (queue_id, lo);
--- A message's own failures stand at its id; those that it shares are among its block's, without all that others have alone.
+-- A message's own failures are stored at its id; shared ones are among its block's, without those of single messages.
 create index failure_shared on spanmq_core.failure (queue_id, (lo / 256)) where n > 1;
 
 -- How far maintain() has looked for failures that may go, for messages that expired, and for those without attempts; and up to which id

@@ -28,5 +28,5 @@ create table spanmq_core.sample (
     in_flight bigint not null
 ) with (fillfactor = 50);
 
--- Failures since a moment, without a price for who writes them: rows come in the order of time.
+-- Failures since a time, at no cost for their writers: rows are in the order of time.
 create index failure_time on spanmq_core.failure using brin (failed_at) with (autosummarize = on);

@@ -7,7 +7,7 @@ create table spanmq_core.subscription (
 -- Used by every send. Empty without subscriptions: then it costs next to nothing.
 create index subscription_log on spanmq_core.subscription (log_id, queue_id);
 
--- Copies of what stands there, in the row that every call reads anyway.
+-- Copies of these values, in the row that every call reads anyway.
 alter table spanmq_core.queue
     add column is_subscription boolean not null default false,
     add column has_subscriptions boolean not null default false;

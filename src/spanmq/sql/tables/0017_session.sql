@@ -1,6 +1,6 @@
 -- since 0.1.0
--- Sessions of people in the service's pages. Whoever shows a token's secret gets one; a browser keeps its key, and here is the key's
--- SHA-256. It is good while its token is: ends with it, and sees what the token sees at that moment.
+-- Sessions of people in the service's pages. A caller that presents a token's secret gets one; a browser keeps its key,
+-- whose SHA-256 is stored here. It is valid while its token is valid, and has the current rights of the token.
 create table spanmq_core.session (
     key_hash text primary key check (key_hash ~ '^[0-9a-f]{64}$'),
     token_id int not null references spanmq_core.token on delete cascade,

@@ -1,6 +1,6 @@
 -- since 0.1.0
--- Move tasks of the SQS protocol: messages of a queue of dead letters go back where they came from, or elsewhere. Whoever serves does
--- the next step of one, under the lock of its row.
+-- Move tasks of the SQS protocol: messages of a dead-letter queue return to their source queues, or move to another
+-- one. Any service runs the next step of a task, under the lock of its row.
 create table spanmq_core.sqs_move (
     handle uuid primary key default gen_random_uuid(),
     source text not null,

@@ -20,7 +20,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--database", default="default", help="the alias of a database")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Print what was found; fail if there is a problem."""
+        """Print the findings; fail if there is a problem."""
         connection = connections[options["database"]]
         connection.ensure_connection()
         findings = Client(connection=connection).health.doctor()

@@ -31,8 +31,10 @@ LIFE = (
     "select spanmq.bulk_reserve('orders', 'w', 0, 5)",
     "select spanmq.begin_pipeline_run('export', 'orders')",
     "select spanmq.store_result('orders', 1, '1')",
-    "select spanmq.report_worker('orders', 'a', 1, 1, 1, jsonb_build_array("
-    " jsonb_build_object('kind', 'a', 'failed', false, 'bucket', 1, 'n', 1)))",
+    (
+        "select spanmq.report_worker('orders', 'a', 1, 1, 1, jsonb_build_array("
+        " jsonb_build_object('kind', 'a', 'failed', false, 'bucket', 1, 'n', 1)))"
+    ),
     "select spanmq.report_breaker('orders', 'a', 60)",
     "select spanmq.add_to_batch('orders', spanmq.create_batch('orders', '1'), array[40]) from (select) as together",
     "select spanmq.set_sqs_queue('orders', '{}')",

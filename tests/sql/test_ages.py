@@ -1,7 +1,6 @@
 """Ages in metrics are of messages that are still there, also where some left their lease one by one."""
 
-from psycopg import sql
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one, rows
 
 SECONDS = {1: 1000, 2: 2000, 3: 3000, 4: 4000, 299: 5000, 300: 6000}  # the more, the younger
 
@@ -13,25 +12,17 @@ def prepare(connection: Connection) -> None:
         "select count(*) from pgmq.send_batch("
         "'orders', array(select to_jsonb(i) from generate_series(1, 300) i))"
     )
-    row = connection.execute("select 'log_' || queue_id from spanmq_core.queue").fetchone()
-    assert row is not None
-    log = sql.Identifier("spanmq_core", row[0])
+    log = one(connection, "select 'spanmq_core.log_' || queue_id from spanmq_core.queue")
+    older = f"update {log} set enqueued_at = now() - make_interval(secs => %s) where msg_id = %s"
     for message_id, seconds in SECONDS.items():
-        connection.execute(
-            sql.SQL("update {} set enqueued_at = now() - make_interval(secs => %s) where msg_id = %s").format(
-                log
-            ),
-            [10_000 - seconds, message_id],
-        )
+        rows(connection, older, 10_000 - seconds, message_id)
 
 
 def ages(connection: Connection) -> tuple[int, int]:
     """Give the age of the oldest and of the newest message, in whole thousands of seconds."""
-    row = connection.execute(
-        "select oldest_msg_age_sec / 1000, newest_msg_age_sec / 1000 from pgmq.metrics('orders')"
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    thousands = "oldest_msg_age_sec / 1000, newest_msg_age_sec / 1000"
+    [(oldest, newest)] = rows(connection, f"select {thousands} from pgmq.metrics('orders')")
+    return oldest, newest
 
 
 def test_ages_are_of_what_has_not_left_its_lease(connection: Connection) -> None:

@@ -34,9 +34,8 @@ def found(connection: Connection, **filters: Any) -> list[int]:
 def purge(connection: Connection, **filters: Any) -> int:
     arguments: dict[str, Any] = {"queue": "orders"} | filters
     call = ", ".join(f"{key} => %({key})s" for key in arguments)
-    row = connection.execute(f"select spanmq.purge_dead_letters({call})".encode(), arguments).fetchone()
-    assert row is not None
-    return int(row[0])
+    [(purged,)] = connection.execute(f"select spanmq.purge_dead_letters({call})".encode(), arguments)
+    return int(purged)
 
 
 def counts(connection: Connection, queue: str | None = "orders") -> dict[str, int]:

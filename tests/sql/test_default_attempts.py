@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, column
 
 ATTEMPTS = 25
 
@@ -16,10 +16,6 @@ def jobs(connection: Connection, request: pytest.FixtureRequest) -> Connection:
 
 def send(jobs: Connection, n: int) -> list[int]:
     return column(jobs, "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]))", n)
-
-
-def column(connection: Connection, query: str, *arguments: object) -> list[Any]:
-    return [row[0] for row in connection.execute(query.encode(), arguments).fetchall()]
 
 
 def fail(jobs: Connection) -> str:

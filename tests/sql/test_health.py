@@ -98,24 +98,23 @@ def logs(pages: dict[str, int]) -> int:
     return sum(n for name, n in pages.items() if name.startswith("log_"))
 
 
-def test_waiting_sessions_and_old_snapshots_are_seen(database: str) -> None:
-    with Race(database) as race:
-        race.send(4)
-        race.main.rows("select pgmq.create('others')")
-        one, two, three = race.begun(), race.open(), race.open()
-        one.rows("lock table pgmq.a_jobs in access exclusive mode")
-        archives = two.waiting("select pgmq.archive('jobs', 1::bigint), pgmq.archive('jobs', 256::bigint)")
-        deletes = three.waiting("select pgmq.delete('jobs', array[256]::bigint[])")
-        assert health(race.main.connection)["waiting_sessions"] == 2
-        assert health(race.main.connection, "others")["waiting_sessions"] == 1
-        age = "select extract(epoch from clock_timestamp() - xact_start) from pg_stat_activity where pid = %s"
-        # Those of all databases count, and another test's may be older.
-        held = one.value(age, one.pid)
-        assert health(race.main.connection)["oldest_snapshot_seconds"] >= held > 0
-        one.rollback()
-        archives.rows()
-        deletes.rows()
-        assert health(race.main.connection)["waiting_sessions"] == 0
+def test_waiting_sessions_and_old_snapshots_are_seen(race: Race) -> None:
+    race.send(4)
+    race.main.rows("select pgmq.create('others')")
+    one, two, three = race.begun(), race.open(), race.open()
+    one.rows("lock table pgmq.a_jobs in access exclusive mode")
+    archives = two.waiting("select pgmq.archive('jobs', 1::bigint), pgmq.archive('jobs', 256::bigint)")
+    deletes = three.waiting("select pgmq.delete('jobs', array[256]::bigint[])")
+    assert health(race.main.connection)["waiting_sessions"] == 2
+    assert health(race.main.connection, "others")["waiting_sessions"] == 1
+    age = "select extract(epoch from clock_timestamp() - xact_start) from pg_stat_activity where pid = %s"
+    # Those of all databases count, and another test's may be older.
+    held = one.value(age, one.pid)
+    assert health(race.main.connection)["oldest_snapshot_seconds"] >= held > 0
+    one.rollback()
+    archives.rows()
+    deletes.rows()
+    assert health(race.main.connection)["waiting_sessions"] == 0
 
 
 # Statistics
@@ -256,19 +255,18 @@ def test_leaking_functions_and_missing_rows_are_found(connection: Connection) ->
         assert finding(connection, "segments")[0] == level
 
 
-def test_held_snapshot_is_named(database: str) -> None:
-    with Race(database) as race:
-        holder = race.open()
-        holder.rows("set application_name = 'report'")
-        holder.look()
-        ours = f"by process {holder.pid} (report), idle in transaction"
-        deadline = time.monotonic() + WAIT_SECONDS
-        # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
-        while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
-            assert time.monotonic() < deadline, found
-        assert found[0] == "ok"
-        holder.rollback()
-        assert ours not in finding(race.main.connection, "snapshots")[1]
+def test_held_snapshot_is_named(race: Race) -> None:
+    holder = race.open()
+    holder.rows("set application_name = 'report'")
+    holder.look()
+    ours = f"by process {holder.pid} (report), idle in transaction"
+    deadline = time.monotonic() + WAIT_SECONDS
+    # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
+    while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
+        assert time.monotonic() < deadline, found
+    assert found[0] == "ok"
+    holder.rollback()
+    assert ours not in finding(race.main.connection, "snapshots")[1]
 
 
 def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection) -> None:

@@ -1,29 +1,14 @@
 """hold: single messages of a lease held longer, or shorter, than the rest of it."""
 
 import pytest
-from tests.sql.queue import Queue
+from tests.sql.queue import Queue, column
 from tests.sql.race.sessions import Race
 
 
-def seconds_left(orders: Queue) -> list[int]:
+def seconds_left(orders: Queue, more: str = "") -> list[int]:
     """Of each message of the queue, rounded to 200: the machine may stand still for a while."""
-    return [
-        int(row[0])
-        for row in orders.rows(
-            "select round(extract(epoch from vt - clock_timestamp()) / 200) * 200"
-            " from pgmq.q_orders order by 1"
-        )
-    ]
-
-
-def of_message(orders: Queue, message_id: int) -> int:
-    return int(
-        orders.value(
-            "select round(extract(epoch from vt - clock_timestamp()) / 200) * 200 from pgmq.q_orders"
-            " where msg_id = %s",
-            message_id,
-        )
-    )
+    left = "round(extract(epoch from vt - clock_timestamp()) / 200) * 200"
+    return column(orders.connection, f"select ({left})::int from pgmq.q_orders {more} order by 1")
 
 
 @pytest.mark.parametrize("place", [0, 4, 9])
@@ -31,7 +16,7 @@ def test_one_message_is_held_by_itself(orders: Queue, place: int) -> None:
     ids = orders.send(10)
     lease, _ = orders.receive(10, 600)
     assert orders.settle("hold", lease, [ids[place]], 6000) == {ids[place]: "held"}
-    assert of_message(orders, ids[place]) == 6000
+    assert seconds_left(orders, f"where msg_id = {ids[place]}") == [6000]
     assert seconds_left(orders) == [600] * 9 + [6000]
 
 
@@ -81,30 +66,26 @@ def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> Non
     assert orders.left() == [each for each in ids if each not in ids[1:30:3]]
 
 
-def test_extend_finds_what_hold_moves_meanwhile(database: str) -> None:
-    with Race(database) as race:
-        ids = race.send(6)
-        lease = race.lease(6, 30)
-        one, two = race.begun(), race.open()
-        one.rows("select spanmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
-        later = two.waiting("select spanmq.extend(%s, %s, 600)", race.queue, lease)
-        one.end("commit")
-        assert later.rows() == [(6,)]
-        short = "select count(*) from spanmq_core.held where vt < clock_timestamp() + interval '500 s'"
-        assert race.main.rows(short) == [(0,)]
+def test_extend_finds_what_hold_moves_meanwhile(race: Race) -> None:
+    ids = race.send(6)
+    lease = race.lease(6, 30)
+    one, two = race.begun(), race.open()
+    one.rows("select spanmq.hold(%s, %s, %s::bigint[], 60)", race.queue, lease, ids[:2])
+    later = two.waiting("select spanmq.extend(%s, %s, 600)", race.queue, lease)
+    one.end("commit")
+    assert later.rows() == [(6,)]
+    short = "select count(*) from spanmq_core.held where vt < clock_timestamp() + interval '500 s'"
+    assert race.main.rows(short) == [(0,)]
 
 
-def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(database: str) -> None:
-    with Race(database) as race:
-        race.main.rows("select spanmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
-        ids = race.send(6)
-        # A run for each, so that only the look for followers meets who holds.
-        lease = race.main.value("select lease_id from spanmq.receive(%s, 6, 30, 6)", race.queue)
-        one, two = race.begun(), race.open()
-        one.rows("select spanmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
-        later = two.waiting(
-            "select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1]
-        )
-        one.end("commit")
-        assert later.rows() == [(ids[0], "retrying")]
-        assert race.main.rows("select count(*) from spanmq_core.held where lease_id > 0") == [(0,)]
+def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(race: Race) -> None:
+    race.main.rows("select spanmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
+    ids = race.send(6)
+    # A run for each, so that only the look for followers meets who holds.
+    lease = race.main.value("select lease_id from spanmq.receive(%s, 6, 30, 6)", race.queue)
+    one, two = race.begun(), race.open()
+    one.rows("select spanmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
+    later = two.waiting("select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
+    one.end("commit")
+    assert later.rows() == [(ids[0], "retrying")]
+    assert race.main.rows("select count(*) from spanmq_core.held where lease_id > 0") == [(0,)]

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from psycopg import sql
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one, rows
 
 CLAIMS = {
     "read": "pgmq.read('orders', 60, %s)",
@@ -34,14 +33,8 @@ def send(connection: Connection, n: int) -> None:
 
 def lose(connection: Connection, *ranges: tuple[int, int]) -> None:
     for first, last in ranges:
-        row = connection.execute("select log_name from spanmq_core.segment order by lo limit 1").fetchone()
-        assert row is not None
-        connection.execute(
-            sql.SQL("delete from {} where msg_id between %s and %s").format(
-                sql.Identifier("spanmq_core", row[0])
-            ),
-            [first, last],
-        )
+        log = one(connection, "select log_name from spanmq_core.segment order by lo limit 1")
+        rows(connection, f"delete from spanmq_core.{log} where msg_id between %s and %s", first, last)
 
 
 def claim(connection: Connection, name: str, n: int) -> list[Any]:

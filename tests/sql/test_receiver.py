@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.sql.queue import Connection, sqlstate_of
+from tests.sql.queue import Connection, one, rows, sqlstate_of
 from tests.sql.race.sessions import Race
 
 from spanmq import errors
@@ -17,28 +17,19 @@ class Reader:
 
     def __init__(self, connection: Connection, receiver: str | None = None, label: str | None = None) -> None:
         self.connection = connection
-        row = connection.execute(
-            "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)",
-            [receiver, label],
-        ).fetchone()
-        assert row is not None
-        self.receiver, self.incarnation, self.settled = row
+        call = "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)"
+        [(self.receiver, self.incarnation, self.settled)] = rows(connection, call, receiver, label)
 
     def claim(
         self, settled: int, quantity: int = 1000, last_id: int | None = None, max_bytes: int | None = None
     ) -> int:
-        row = self.connection.execute(
-            "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s)",
-            [self.receiver, self.incarnation, settled, quantity, last_id, max_bytes],
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
+        call = "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s)"
+        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes)
+        return int(one(self.connection, call, *given))
 
-    def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[int, int, int]]:
-        return self.connection.execute(
-            "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s)",
-            [self.receiver, self.incarnation, after, batch, fail],
-        ).fetchall()
+    def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[Any, ...]]:
+        call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s)"
+        return rows(self.connection, call, self.receiver, self.incarnation, after, batch, fail)
 
 
 @pytest.fixture
@@ -253,9 +244,8 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
     client.queues.create("others")
-    row = connection.execute("select receiver_id from spanmq.receiver_open('others')").fetchone()
-    assert row is not None
-    fails(connection, "MQ051", lambda: Reader(connection, row[0]))
+    other = one(connection, "select receiver_id from spanmq.receiver_open('others')")
+    fails(connection, "MQ051", lambda: Reader(connection, other))
 
 
 def test_streams_error_classes() -> None:
@@ -296,12 +286,9 @@ def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:
 
 def first_segments(connection: Connection) -> int:
     """Count the first segment of `orders`, if it is there and not truncated."""
-    row = connection.execute(
-        "select count(*) from spanmq_core.segment s join spanmq_core.queue q using (queue_id)"
-        " where q.name = 'orders' and s.lo = 0 and s.state = 'open'"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    segments = "spanmq_core.segment s join spanmq_core.queue q using (queue_id)"
+    first = "q.name = 'orders' and s.lo = 0 and s.state = 'open'"
+    return int(one(connection, f"select count(*) from {segments} where {first}"))
 
 
 def keep_house(race: Race) -> None:

@@ -24,9 +24,8 @@ def queues(connection: Connection) -> Connection:
 def spend(connection: Connection, queue: str = "jobs") -> tuple[int, int]:
     """Send a message and lease it; return the lease and the message's id."""
     connection.execute("select pgmq.send(%s, '1', '{\"a\": 2}'::jsonb)", [queue])
-    row = connection.execute("select lease_id, msg_id from spanmq.receive(%s)", [queue]).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    [(lease_id, message_id)] = rows(connection, "select lease_id, msg_id from spanmq.receive(%s)", queue)
+    return lease_id, message_id
 
 
 MOVE = "select spanmq.move_sqs_messages(%s, %s, %s, array[%s::bigint], array['1'::jsonb], 3600)"
@@ -62,10 +61,9 @@ def test_moved_message_keeps_its_headers_and_its_origin_through_several_queues(
     queues.execute("select spanmq.set_sqs_queue('dead', %s)", [policy("secret")])
     lease_id, first_id = spend(queues)
     queues.execute(MOVE, ["jobs", "dead", lease_id, first_id])
-    row = queues.execute("select lease_id, msg_id, headers ->> 'a' from spanmq.receive('dead')").fetchone()
-    assert row is not None
-    assert row[2] == "2"
-    queues.execute(MOVE, ["dead", "secret", row[0], row[1]])
+    [(*moved, header)] = rows(queues, "select lease_id, msg_id, headers ->> 'a' from spanmq.receive('dead')")
+    assert header == "2"
+    queues.execute(MOVE, ["dead", "secret", *moved])
     listed = "select source, first_queue, first_id from spanmq.list_sqs_moved(%s, array[1, 2])"
     assert queues.execute(listed, ["dead"]).fetchall() == [("jobs", "jobs", first_id)]
     assert queues.execute(listed, ["secret"]).fetchall() == [("dead", "jobs", first_id)]

@@ -260,10 +260,12 @@ def test_short_wait_does_not_end_a_longer_one(session: Connection, listener: Lis
     assert listener.heard(session) == [(CHANNEL, "")]
 
 
-def test_notifications_are_throttled_and_go_on(session: Connection, listener: Listener) -> None:
+@pytest.mark.parametrize("call", ["pgmq.send('MyOrders', '1')", "pgmq.set_vt('MyOrders', 1, 0)"])
+def test_notifications_are_throttled_and_go_on(session: Connection, listener: Listener, call: str) -> None:
+    rows(session, SENDS["send"])
     wait(session)
-    sends = "select pgmq.send('MyOrders', '1'), pg_sequence_last_value('spanmq_core.woken_1')"
-    woken = sorted({at for _, at in rows(session, f"{sends} from generate_series(1, 200)")})
+    sends = f"select {call}, pg_sequence_last_value('spanmq_core.woken_1') from generate_series(1, 200)"
+    woken = sorted({at for _, at in rows(session, sends)})
     assert all(later - before > 10 for before, later in pairwise(woken)), (
         "milliseconds, however fast this machine is"
     )

@@ -1,8 +1,6 @@
 """What a call touches, as the database counts it: pages, rows, and entries of indexes. No clock is read."""
 
-import json
-
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one
 
 # The state of all queues, without spanmq_core.done: that has one index, and runs of one message do not need it.
 TABLES = ["spanmq_core.fresh", "spanmq_core.held", "spanmq_core.bound"]
@@ -15,6 +13,12 @@ select 'all of ' || o::regclass, pg_stat_get_xact_numscans(o), 0 from unnest(%(t
 """
 
 
+WRITTEN = """
+select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int from pg_stat_xact_user_tables
+where schemaname in ('pgmq', 'spanmq_core')
+"""
+
+
 def pages_touched(connection: Connection, query: str) -> int:
     """Return how many pages a query looks at, all its inner statements included. What it did is rolled back.
 
@@ -23,9 +27,7 @@ def pages_touched(connection: Connection, query: str) -> int:
     counts: list[int] = []
     for _ in range(3):
         with connection.transaction(force_rollback=True):
-            row = connection.execute(b"explain (analyze, buffers, format json) " + query.encode()).fetchone()
-        assert row is not None
-        plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
+            plan = one(connection, f"explain (analyze, buffers, format json) {query}")[0]["Plan"]
         counts.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] + plan["Local Hit Blocks"])
     return min(counts)
 
@@ -58,11 +60,5 @@ def rows_written(connection: Connection, query: str) -> int:
     with connection.transaction(force_rollback=True):
         for text in ("select", query):
             connection.execute(text.encode())
-            row = connection.execute(
-                "select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int"
-                " from pg_stat_xact_user_tables"
-                " where schemaname in ('pgmq', 'spanmq')"
-            ).fetchone()
-            assert row is not None
-            counts.append(row[0])
+            counts.append(one(connection, WRITTEN))
     return counts[1] - counts[0]

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.schemas import qualified
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one
 
 CALLS = (
     "select count(*) from pgmq.delete('jobs', %s)",
@@ -76,7 +76,5 @@ def pages(session: Connection, call: str) -> int:
     """Give how many pages a call touches that is made a second time, and undo it."""
     for _ in range(2):
         with session.transaction(force_rollback=True):
-            row = session.execute(f"explain (analyze, buffers, format json) {call}".encode()).fetchone()
-    assert row is not None
-    plan = row[0][0]["Plan"]
+            plan = one(session, f"explain (analyze, buffers, format json) {call}")[0]["Plan"]
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

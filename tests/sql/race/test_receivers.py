@@ -19,27 +19,26 @@ CLAIM = "select spanmq.receiver_claim('jobs', %s, %s, %s, 1000)"
 
 @pytest.mark.parametrize("first", ["purge", "settle"])
 @pytest.mark.parametrize("archives", [True, False])
-def test_purge_and_settling_of_a_stream_do_not_deadlock(database: str, first: str, archives: bool) -> None:
-    with Race(database) as race:
-        race.send(600)
-        race.main.rows("select spanmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
-        reader, purger, holder = race.open(), race.open(), race.open()
-        receiver, incarnation = claimed(race, reader)
-        # Whoever comes first waits in the midst of the batch's runs.
-        holder.begin()
-        holder.rows("select from spanmq_core.held order by lo limit 1 for update")
-        settle = (CLAIM, receiver, incarnation, 1)
-        purge = ("select pgmq.purge_queue('jobs')",)
-        one = (purger if first == "purge" else reader).later(*(purge if first == "purge" else settle))
-        assert one.waits()
-        two = (reader if first == "purge" else purger).later(*(settle if first == "purge" else purge))
-        assert two.waits()
-        holder.commit()
-        results = {first: one.rows(), "purge" if first == "settle" else "settle": two.rows()}
-        assert results == {"settle": [(1,)], "purge": [(600 if first == "purge" else 0,)]}
-        assert race.left() == []
-        archived = race.main.value("select count(*) from pgmq.a_jobs")
-        assert archived == (600 if archives and first == "settle" else 0)
+def test_purge_and_settling_of_a_stream_do_not_deadlock(race: Race, first: str, archives: bool) -> None:
+    race.send(600)
+    race.main.rows("select spanmq.set_policy('jobs', jsonb_build_object('archive_on_ack', %s))", archives)
+    reader, purger, holder = race.open(), race.open(), race.open()
+    receiver, incarnation = claimed(race, reader)
+    # Whoever comes first waits in the midst of the batch's runs.
+    holder.begin()
+    holder.rows("select from spanmq_core.held order by lo limit 1 for update")
+    settle = (CLAIM, receiver, incarnation, 1)
+    purge = ("select pgmq.purge_queue('jobs')",)
+    one = (purger if first == "purge" else reader).later(*(purge if first == "purge" else settle))
+    assert one.waits()
+    two = (reader if first == "purge" else purger).later(*(settle if first == "purge" else purge))
+    assert two.waits()
+    holder.commit()
+    results = {first: one.rows(), "purge" if first == "settle" else "settle": two.rows()}
+    assert results == {"settle": [(1,)], "purge": [(600 if first == "purge" else 0,)]}
+    assert race.left() == []
+    archived = race.main.value("select count(*) from pgmq.a_jobs")
+    assert archived == (600 if archives and first == "settle" else 0)
 
 
 def test_two_new_checkpoints_of_one_label(race: Race) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from tests.service.sqs.conftest import Make
-from tests.service.sqs.test_queues import attributes, refused
+from tests.service.sqs.conftest import Make, refused
+from tests.service.sqs.test_queues import attributes
 
 ARN = "arn:aws:sqs:x:000000000000:dead"
 FORM = {"content-type": "application/x-www-form-urlencoded"}

@@ -172,12 +172,13 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
     return Done(code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()), "")
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
-    """Return when the condition holds; fail if it does not in time, or the process ends before."""
+def wait_until(condition: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None:
+    """Return when the condition holds; fail if it does not in time, or a process ends before."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not become so in time"
-        assert process is None or process.poll() is None, finish(process)
+        for each in processes:
+            assert each.poll() is None, finish(each)
         time.sleep(POLL_SECONDS)
 
 
@@ -189,7 +190,6 @@ def ask(dsn: str, statement: str) -> Any:
 
 
 def do(dsn: str, *statements: str) -> None:
-    """Execute statements."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import psycopg
+from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 
-POLL_SECONDS = 0.005
 SOMEBODY_WAITS = (
     "select count(*) > 0 from pg_stat_activity where datname = current_database()"
     " and pid <> pg_backend_pid() and wait_event_type = 'Lock'"
@@ -72,11 +71,10 @@ async def until_async(observer: psycopg.Connection[Any], query: str) -> None:
 
 def until(observer: psycopg.Connection[Any], query: str) -> None:
     """Return as soon as a query returns true."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
+
+    def is_true() -> bool:
         observer.execute("select pg_stat_clear_snapshot()")
         row = observer.execute(query.encode()).fetchone()
-        if row is not None and row[0]:
-            return
-        time.sleep(POLL_SECONDS)
-    raise AssertionError(query)
+        return row is not None and bool(row[0])
+
+    wait_until(is_true)

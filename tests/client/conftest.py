@@ -79,6 +79,13 @@ def reused_database(module_database: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def database(request: pytest.FixtureRequest) -> str:
+    """The DSN of a new database; with the mark `reused`, of the module's, in which are no queues."""
+    is_reused = request.node.get_closest_marker("reused") is not None
+    return str(request.getfixturevalue("reused_database" if is_reused else "spanmq_database"))
+
+
+@pytest.fixture
 def reused_upstream_database(module_upstream_database: str) -> Iterator[str]:
     """The same with upstream PGMQ."""
     yield module_upstream_database

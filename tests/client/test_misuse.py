@@ -35,20 +35,20 @@ TABLES = (
 class Misuse:
     """One misuse in the words of each; None where it can't even be said there."""
 
-    error: type[errors.SpanmqError]
     sql: str | None
     call: Callable[[Any], Any] | None
     command: tuple[str, ...] | None = None
+    error: type[errors.SpanmqError] = errors.InvalidArgumentError
     # Where the command line does not come so far as to ask the client.
     is_usage: bool = False
 
 
-def named(name: str, error: type[errors.SpanmqError] = errors.InvalidArgumentError) -> Misuse:
+def named(name: str) -> Misuse:
     return Misuse(
-        error,
         f"select pgmq.create({sql.Literal(name).as_string(None)})",
         lambda client: client.queues.create(name),
         ("queue", "create", "--", name),
+        errors.InvalidArgumentError,
     )
 
 
@@ -62,194 +62,168 @@ MISUSES = {
     "name with a dollar": named("$a"),
     "name with SQL": named(WITH_SQL),
     "unknown queue, sent to": Misuse(
-        errors.QueueNotFoundError,
         "select pgmq.send('nope', '1')",
         lambda client: client.send("nope", 1),
         ("send", "nope", "1"),
+        error=errors.QueueNotFoundError,
     ),
     "unknown queue with SQL": Misuse(
-        errors.QueueNotFoundError,
         "select pgmq.read('x\" where true) or (true', 1, 1)",
         lambda client: client.read('x" where true) or (true'),
         ("message", "read", 'x" where true) or (true'),
+        error=errors.QueueNotFoundError,
     ),
     "unknown queue, received from": Misuse(
-        errors.QueueNotFoundError,
         "select spanmq.receive('nope')",
         lambda client: client.receive("nope"),
         ("receive", "nope"),
+        error=errors.QueueNotFoundError,
     ),
     "unknown queue, purged": Misuse(
-        errors.QueueNotFoundError,
         "select pgmq.purge_queue('nope')",
         lambda client: client.queues.purge("nope"),
         ("queue", "purge", "nope", "--yes"),
+        error=errors.QueueNotFoundError,
     ),
     "no batch": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send_batch('orders', null::jsonb[])",
         lambda client: client.send_batch("orders", None),
     ),
-    "empty batch": Misuse(
-        errors.InvalidArgumentError, "select pgmq.send_batch('orders', '{}'::jsonb[])", None
-    ),
+    "empty batch": Misuse("select pgmq.send_batch('orders', '{}'::jsonb[])", None),
     "fewer headers than bodies": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send_batch('orders', array['1', '2']::jsonb[], array['{}']::jsonb[])",
         lambda client: client.send_batch("orders", [1, 2], headers=[{}]),
     ),
     "more headers than bodies": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send_batch('orders', array['1']::jsonb[], array['{}', '{}']::jsonb[])",
         lambda client: client.send_batch("orders", [1], headers=[{}, {}]),
     ),
     "fewer dedup ids than bodies": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.send_messages('orders', array['1', '2']::jsonb[], dedup_ids => array['a'])",
         lambda client: client.send_batch("orders", [1, 2], dedup_ids=["a"]),
     ),
     "negative quantity, read": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.read('orders', 30, -1)",
         lambda client: client.read("orders", -1),
         ("message", "read", "orders", "-n", "-1"),
     ),
     "negative quantity, received": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', -1)",
         lambda client: client.receive("orders", -1),
         ("receive", "orders", "-n", "-1"),
     ),
     "negative quantity, popped": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.pop('orders', -1)",
         lambda client: client.pop("orders", -1),
         ("message", "pop", "orders", "-n", "-1"),
     ),
     "quantity of 2³¹": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', (2::bigint ^ 31)::bigint::int)",
         lambda client: client.receive("orders", 2**31),
         ("receive", "orders", "-n", str(2**31)),
     ),
     "no quantity": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', null)",
         lambda client: client.receive("orders", None),
     ),
     "no slots": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', 1, 30, 0)",
         lambda client: client.receive("orders", slots=0),
         ("receive", "orders", "--slots", "0"),
     ),
     "endless lease": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', 1, 'infinity')",
         lambda client: client.receive("orders", lease=math.inf),
         ("receive", "orders", "--lease", "inf"),
     ),
     "lease that is no number": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.receive('orders', 2, 'nan')",
         lambda client: client.receive("orders", lease=math.nan),
         ("receive", "orders", "--lease", "nan"),
     ),
     "negative delay": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send('orders', '1', -1)",
         lambda client: client.send("orders", 1, delay=-1),
         ("send", "orders", "1", "--delay", "-1"),
     ),
     "delay of a lifetime of the sun": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send('orders', '1', '300000-01-01'::timestamptz)",
         lambda client: client.send("orders", 1, delay=1e17),
         ("send", "orders", "1", "--delay", "1e17"),
     ),
     "endless delay": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send('orders', '1', 'infinity'::timestamptz)",
         lambda client: client.send("orders", 1, delay=math.inf),
         ("send", "orders", "1", "--delay", "inf"),
     ),
     "delay until a time of no zone": Misuse(
-        errors.InvalidArgumentError,
         None,
         lambda client: client.send("orders", 1, delay=datetime(2099, 1, 1)),
         ("send", "orders", "1", "--delay", "2099-01-01"),
     ),
     "visibility of no time": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.set_vt('orders', 1, null::int)",
         lambda client: client.set_vt("orders", 1, None),
     ),
     "priority of 1000": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
         lambda client: client.send("orders", 1, priority=1000),
         ("send", "orders", "1", "--priority", "1000"),
     ),
     "body that is no JSON": Misuse(
-        errors.InvalidBodyError,
         "select pgmq.send('orders', '{')",
         lambda client: client.send("orders", math.nan),
         ("send", "orders", "{"),
         is_usage=True,
+        error=errors.InvalidBodyError,
     ),
     "body that no JSON can hold": Misuse(
-        errors.InvalidBodyError,
         "select pgmq.send('orders', '\"\\u0000\"')",
         lambda client: client.send("orders", "\0"),
         ("send", "orders", '"\\u0000"'),
+        error=errors.InvalidBodyError,
     ),
     "body of no known type": Misuse(
-        errors.InvalidBodyError, None, lambda client: client.send("orders", object())
+        None, lambda client: client.send("orders", object()), error=errors.InvalidBodyError
     ),
     "bad body last in a batch": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send_batch('orders', array['1', '{']::jsonb[])",
         lambda client: client.send_batch("orders", [*range(3000), object()]),
     ),
     "headers that are no object": Misuse(
-        errors.InvalidArgumentError,
         None,  # PGMQ takes any JSON there, and so do we
         lambda client: client.send("orders", 1, headers=[]),
         ("send", "orders", "1", "--headers", "[]"),
         is_usage=True,
     ),
     "lease of no id": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.ack('orders', 0, array[1])",
         lambda client: client.ack(Leased("orders", 0, [1])),
         ("ack", "orders", "0", "1"),
     ),
     "id of 2⁶⁴": Misuse(
-        errors.InvalidArgumentError,
         f"select pgmq.delete('orders', ({2**64})::bigint)",
         lambda client: client.delete("orders", 2**64),
         ("message", "delete", "orders", str(2**64)),
     ),
     "bad pattern": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.bind_topic('a..b', 'orders')",
         lambda client: client.topics.bind("a..b", "orders"),
         ("topic", "bind", "a..b", "orders"),
+        error=errors.InvalidArgumentError,
     ),
     "bad routing key": Misuse(
-        errors.InvalidArgumentError,
         "select pgmq.send_topic('a.*', '1')",
         lambda client: client.topics.send("a.*", 1),
         ("topic", "send", "a.*", "1"),
+        error=errors.InvalidArgumentError,
     ),
     "policy of no such name": Misuse(
-        errors.InvalidArgumentError,
         "select spanmq.set_policy('orders', '{\"nope\": 1}')",
         lambda client: client.queues.set_policy("orders", nope=1),
         ("policy", "set", "orders", "nope=1"),
     ),
     "cron of no time": Misuse(
-        errors.InvalidArgumentError,
         None,
         lambda client: client.schedules.create("daily", "orders", "every day", 1),
         ("schedule", "create", "daily", "orders", "every day", "1"),
@@ -257,25 +231,21 @@ MISUSES = {
 }
 ORDINARY = {
     "sent": Misuse(
-        errors.SpanmqError,
         "select pgmq.send('orders', '1')",
         lambda client: client.send("orders", 1),
         ("send", "orders", "1"),
     ),
     "received": Misuse(
-        errors.SpanmqError,
         "select spanmq.receive('orders', 1)",
         lambda client: client.receive("orders"),
         ("receive", "orders"),
     ),
     "deleted": Misuse(
-        errors.SpanmqError,
         "select pgmq.delete('orders', 1)",
         lambda client: client.delete("orders", 1),
         ("message", "delete", "orders", "1"),
     ),
     "made": Misuse(
-        errors.SpanmqError,
         "select pgmq.create('more')",
         lambda client: client.queues.create("more"),
         ("queue", "create", "more"),

@@ -44,7 +44,6 @@ class Browser:
         self.driver.get(f"{self.address}{path}")
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run a script in the page."""
         return self.driver.execute_script(script, *arguments)
 
     def find(self, selector: str) -> Any:
@@ -53,7 +52,6 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def text(self, selector: str) -> str:
-        """Give what stands in an element."""
         found = self.wait(lambda: (str(self.find(selector).text),))
         return str(found[0])
 

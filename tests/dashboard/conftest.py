@@ -40,7 +40,6 @@ class Person:
 
 
 def rows(dsn: str, statement: str) -> list[tuple[Any, ...]]:
-    """Execute a statement and give what it gives."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         return connection.execute(statement.encode()).fetchall()
 

@@ -14,7 +14,6 @@ from spanmq.client import Client
 
 @pytest.fixture
 def worked(filled: str) -> str:
-    """A run in each state."""
     with Client(filled) as client:
         client.admin.pipeline_runs.begin("migrate", "mail", target="amqp")
         done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")

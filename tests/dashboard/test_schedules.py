@@ -19,7 +19,6 @@ FORM = {
 
 @pytest.fixture
 def nightly(filled: str) -> str:
-    """A schedule of orders, and one of mail."""
     with Client(filled) as client:
         client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
         client.schedules.create("newsletter", "mail", "0 9 * * 1", "hello")

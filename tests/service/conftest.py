@@ -27,7 +27,6 @@ def shared(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def http(shared: Running) -> Iterator[httpx.Client]:
-    """A client of it."""
     with shared.client() as client:
         yield client
 

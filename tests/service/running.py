@@ -165,7 +165,6 @@ def service_process(dsn: str, folder: Path, *options: str | float, tokens: bool 
 
 
 def token(dsn: str, name: str, *, queues: str = "*", verbs: str = "send,receive,look,manage") -> str:
-    """Create a token and return its secret."""
     with Client(dsn, pool_size=1) as client:
         return client.admin.tokens.create(name, queues=queues.split(","), verbs=verbs.split(","))
 

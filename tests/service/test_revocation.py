@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from fastapi.routing import APIRoute
@@ -24,6 +26,7 @@ from spanmq.service.app import ROUTERS
 
 # Longer than a test may take: what is remembered ends by being forgotten only.
 LONG = ("--token-cache", 3600)
+RECEIVE = "/v1/queues/orders/receive"
 
 
 @pytest.fixture
@@ -120,23 +123,28 @@ def test_what_ended_unheard_is_refused_when_the_service_listens_again(guarded: R
         wait_until(lambda: client.get("/v1/queues").status_code == 401)
 
 
-def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: Path) -> None:
-    watcher = token(orders, "watcher")
-    secret = token(orders, "mine", verbs="receive")
+@contextmanager
+def polled(dsn: str, folder: Path) -> Iterator[tuple[Running, httpx.Client, Future[httpx.Response]]]:
+    """Run a service, with the client of the token `mine`, who waits for a message, and his poll."""
+    watcher, secret = token(dsn, "watcher"), token(dsn, "mine", verbs="receive")
     with (
-        Client(orders) as client,
-        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
+        service(dsn, folder, *LONG, "--wait-max", 3600, tokens=True) as running,
         running.client(secret) as mine,
         running.client(watcher) as watching,
         ThreadPoolExecutor(1) as pool,
     ):
-        wait_until(lambda: listeners(orders) == 1)
-        poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
+        wait_until(lambda: listeners(dsn) == 1)
+        poll = pool.submit(mine.post, RECEIVE, json={"wait": 3600})
         wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
+        yield running, mine, poll
+
+
+def test_who_waits_when_his_token_ends_gets_nothing_more(orders: str, tmp_path: Path) -> None:
+    with Client(orders) as client, polled(orders, tmp_path) as (_, mine, poll):
         client.admin.tokens.revoke("mine")
         assert poll.result().json() == {"messages": []}
         client.send("orders", 1)
-        assert mine.post("/v1/queues/orders/receive", json={}).status_code == 401
+        assert mine.post(RECEIVE, json={}).status_code == 401
         assert client.queues.metrics("orders").visible_length == 1
 
 
@@ -159,7 +167,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
         # Its token was checked, and it does not wait yet: its first look for a message takes long.
         blocker.execute("lock table spanmq_core.fresh in access exclusive mode")
         if protocol == "http":
-            poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
+            poll = pool.submit(mine.post, RECEIVE, json={"wait": 3600})
         else:
             made = client.admin.keys.create(verbs=["receive"])
             key = {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)}
@@ -194,20 +202,13 @@ def test_token_is_not_remembered_for_longer_than_it_is_valid(guarded: Running, o
 
 
 def test_notifications_by_any_role_end_no_poll(orders: str, tmp_path: Path) -> None:
-    watcher, gone = token(orders, "watcher"), token(orders, "gone")
-    secret = token(orders, "mine", verbs="receive")
+    gone = token(orders, "gone")
     with (
         Client(orders) as client,
-        service(orders, tmp_path, *LONG, "--wait-max", 3600, tokens=True) as running,
-        running.client(secret) as mine,
-        running.client(watcher) as watching,
+        polled(orders, tmp_path) as (running, _, poll),
         running.client(gone) as noticing,
-        ThreadPoolExecutor(1) as pool,
     ):
-        wait_until(lambda: listeners(orders) == 1)
         assert noticing.get("/v1/queues").status_code == 200
-        poll = pool.submit(mine.post, "/v1/queues/orders/receive", json={"wait": 3600})
-        wait_until(lambda: "spanmq_requests_waiting 1.0" in watching.get("/metrics").text)
         do(orders, "delete from spanmq_core.token where name = 'gone'")  # reported to nobody
         do(orders, 'notify "spanmq.access"')
         # The service has heard of it.

@@ -38,7 +38,6 @@ Key = Annotated[str | None, Header(min_length=1, max_length=5)]
 async def echo(
     queue: QueueName, batch: Batch, request: Request, backend: Behind, caller: MaySend, some_key: Key = None
 ) -> Response:
-    """Say what was given."""
     assert backend.settings.host == "127.0.0.1"
     assert caller.may("send", queue)
     assert request.url.path.endswith(queue)
@@ -46,7 +45,6 @@ async def echo(
 
 
 async def echo_some(queue: QueueName, caller: MaySend, part: Part | None = None) -> Response:
-    """Say what was given, if anything was."""
     return reply(queue=queue, part=part and part.model_dump())
 
 
@@ -113,33 +111,28 @@ def test_answers_to_a_body_that_may_be_missing_are_those_of_fastapi(
     check_alike(app, "orders/some", body, headers, status)
 
 
-def check_alike(app: FastAPI, path: str, body: str | bytes, headers: dict[str, str], status: int) -> None:
+def answers(app: FastAPI, path: str, **request: Any) -> list[httpx.Response]:
+    """Ask our own way, and FastAPI's."""
+
     async def ask() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return [
-                await client.post(f"{way}/{path}", content=body, headers={"content-type": JSON, **headers})
-                for way in ("/straight", "/own")
-            ]
+            return [await client.post(f"{way}/{path}", **request) for way in ("/straight", "/own")]
 
-    straight, own = asyncio.run(ask())
+    return asyncio.run(ask())
+
+
+def check_alike(app: FastAPI, path: str, body: str | bytes, headers: dict[str, str], status: int) -> None:
+    straight, own = answers(app, path, content=body, headers={"content-type": JSON, **headers})
     assert straight.status_code == status, straight.text
     assert (straight.status_code, straight.json()) == (own.status_code, own.json())
 
 
 def test_name_that_is_too_long_is_told_beside_the_body(app: FastAPI) -> None:
-    async def ask() -> list[str]:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return [
-                (await client.post(f"{way}/{'x' * 60}", json={"parts": []})).text
-                for way in ("/straight", "/own")
-            ]
-
-    straight, own = asyncio.run(ask())
-    assert "path.queue" in straight
-    assert "body.parts" in straight
-    assert straight == own
+    straight, own = answers(app, "x" * 60, json={"parts": []})
+    assert "path.queue" in straight.text
+    assert "body.parts" in straight.text
+    assert straight.text == own.text
 
 
 def test_route_that_asks_for_more_is_refused_when_it_is_made() -> None:

@@ -325,7 +325,6 @@ def test_bad_headers_are_refused(headers: Any, group: Any, error: type[Exception
 
 
 def cut(bodies: Iterable[object]) -> list[int]:
-    """Give the sizes of the calls that a batch becomes."""
     return [len(chunk) for chunk in batch.chunks(batch.encode(Codec(), bodies, None, None))]
 
 

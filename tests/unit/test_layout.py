@@ -281,7 +281,6 @@ def statements_of(source: str) -> Iterator[tuple[str, str]]:
 
 
 def docstrings(tree: ast.Module) -> set[str]:
-    """Give the strings that stand alone."""
     return {
         node.value.value
         for node in ast.walk(tree)

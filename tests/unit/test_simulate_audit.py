@@ -14,7 +14,6 @@ STILL, COMPLETE = "every key made progress", "the log is complete"
 
 
 def filled(count: int = 4, **options: object) -> Log:
-    """Begin a log: so many messages of one key were sent."""
     log = Log(**options)
     for message in range(1, count + 1):
         log.send(message, message)
@@ -142,24 +141,21 @@ def test_second_delivery_is_right_when_the_lease_ran_out(later: float, is_right:
     assert set(log.failed()) == (set() if is_right else {DUPLICATED})
 
 
-def test_death_of_a_worker_is_no_cause_where_there_are_leases() -> None:
-    log = filled(1)
-    log.start(1)
-    log.write("worker_killed", worker=0)
-    log.handle(1, worker=1, taken_at=101.0)
+@pytest.mark.parametrize(
+    ("engine", "is_killed", "is_right"),
+    [("spanmq", True, False), ("polling", True, True), ("polling", False, False)],
+)
+def test_death_of_a_worker_is_the_cause_where_there_are_no_leases(
+    engine: str, is_killed: bool, is_right: bool
+) -> None:
+    log = filled(1, engine=engine)
+    times = (100.0, 101.0) if engine == "spanmq" else (None, None)
+    log.start(1, taken_at=times[0])
+    if is_killed:
+        log.write("worker_killed", worker=0)
+    log.handle(1, worker=1, taken_at=times[1])
     log.stop()
-    assert set(log.failed()) == {DUPLICATED}
-
-
-def test_death_of_a_worker_is_the_cause_where_there_are_none() -> None:
-    for is_killed in (True, False):
-        log = filled(1, engine="polling")
-        log.start(1, taken_at=None)
-        if is_killed:
-            log.write("worker_killed", worker=0)
-        log.handle(1, worker=1, taken_at=None)
-        log.stop()
-        assert set(log.failed()) == (set() if is_killed else {DUPLICATED})
+    assert set(log.failed()) == (set() if is_right else {DUPLICATED})
 
 
 def test_failure_is_a_cause() -> None:
@@ -183,49 +179,35 @@ def test_later_message_may_follow_a_dead_one_before_that_is_written() -> None:
     assert log.failed() == {}
 
 
-def test_message_given_up_too_early_is_found() -> None:
-    for failures, poison, category, is_right in (
-        (2, False, "TRANSIENT", False),
-        (3, False, "TRANSIENT", True),
-        (1, False, "PERMANENT", True),
-        (0, False, "PERMANENT", False),
-        (0, True, "TRANSIENT", True),
-    ):
-        log = Log(max_attempts=3, failure_category=category)
-        log.send(1, 1, poison=poison)
-        log.write("workers_started")
-        for _ in range(failures):
-            log.start(1)
-            log.write("failed", worker=0, id=1, category=category)
-        log.write("settled", worker=0, outcome="dead", ids=[1])
-        log.stop()
-        assert set(log.failed()) == (set() if is_right else {CAUSE}), (failures, poison, category)
-
-
-def test_attempts_are_counted_by_the_engine() -> None:
-    for attempt, is_right in ((2, False), (3, True)):
-        log = Log(max_attempts=3)
-        log.send(1, 1)
-        log.write("workers_started")
-        log.start(1)["attempt"] = attempt
-        log.write("failed", worker=0, id=1, category="TRANSIENT")
-        log.write("settled", worker=0, outcome="dead", ids=[1])
-        log.stop()
-        assert set(log.failed()) == (set() if is_right else {CAUSE})
-
-
-def test_what_a_killed_worker_had_received_lost_an_attempt() -> None:
-    for deaths, is_right in ((0, False), (1, True)):
-        log = Log(max_attempts=3)
-        log.send(1, 1)
-        log.write("workers_started")
-        log.start(1)["attempt"] = 2
-        log.write("failed", worker=0, id=1, category="TRANSIENT")
-        for _ in range(deaths):
-            log.write("worker_killed", worker=1)
-        log.write("settled", worker=0, outcome="dead", ids=[1])
-        log.stop()
-        assert set(log.failed()) == (set() if is_right else {CAUSE})
+@pytest.mark.parametrize(
+    ("failures", "category", "more", "is_right"),
+    [
+        (2, "TRANSIENT", {}, False),
+        (3, "TRANSIENT", {}, True),
+        (1, "PERMANENT", {}, True),
+        (0, "PERMANENT", {}, False),
+        (0, "TRANSIENT", {"poison": True}, True),
+        # Attempts are counted by the engine.
+        (1, "TRANSIENT", {"attempt": 2}, False),
+        (1, "TRANSIENT", {"attempt": 3}, True),
+        # What a killed worker had received lost an attempt.
+        (1, "TRANSIENT", {"attempt": 2, "deaths": 1}, True),
+    ],
+)
+def test_message_given_up_too_early_is_found(
+    failures: int, category: str, more: dict[str, int], is_right: bool
+) -> None:
+    log = Log(max_attempts=3, failure_category=category)
+    log.send(1, 1, poison="poison" in more)
+    log.write("workers_started")
+    for _ in range(failures):
+        log.start(1)["attempt"] = more.get("attempt", 1)
+        log.write("failed", worker=0, id=1, category=category)
+    for _ in range(more.get("deaths", 0)):
+        log.write("worker_killed", worker=1)
+    log.write("settled", worker=0, outcome="dead", ids=[1])
+    log.stop()
+    assert set(log.failed()) == (set() if is_right else {CAUSE})
 
 
 def test_number_used_twice_is_found() -> None:

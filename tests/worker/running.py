@@ -30,13 +30,11 @@ class Record:
             self._changed.notify_all()
 
     def of(self, kind: type[Kind], where: Callable[[Kind], bool] = lambda _: True) -> list[Kind]:
-        """Give the events of a kind so far."""
         return [event for event in self.events if isinstance(event, kind) and where(event)]
 
     def wait(
         self, kind: type[Kind], count: int = 1, *, where: Callable[[Kind], bool] = lambda _: True
     ) -> list[Kind]:
-        """Wait until there are so many."""
         looked_at = 0
         found: list[Kind] = []
 
@@ -97,7 +95,6 @@ class Running:
 def working(
     dsn: str | None, handler: Callable[..., Any], *, queues: Any = "orders", **settings: Any
 ) -> Iterator[Record]:
-    """Have a worker work while the block runs."""
     record = Record()
     observers = [*settings.pop("observers", ()), record]
     running = Running(Worker(queues, handler, dsn=dsn, observers=observers, **settings), record)

@@ -33,25 +33,39 @@ def shipped(client: Client, database: str) -> Callable[[], list[Any]]:
     return look
 
 
-def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
-    connection.execute(INSERT, [message.body, message.attempt])
-    if message.body == 3 and message.attempt == 1:
-        raise TimeoutError("fails after its write")
+def handler_of(
+    act: Callable[[Message, Any], None], *, is_async: bool, is_first: bool = False
+) -> Callable[..., Any]:
+    """Return a handler that writes, and acts after or before that."""
+
+    def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
+        for step in (is_first, not is_first):
+            if step:
+                act(message, connection)
+            else:
+                connection.execute(INSERT, [message.body, message.attempt])
+
+    async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        for step in (is_first, not is_first):
+            if step:
+                act(message, connection)
+            else:
+                await connection.execute(INSERT, [message.body, message.attempt])
+
+    return asynchronous if is_async else plain
 
 
-async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
-    await connection.execute(INSERT, [message.body, message.attempt])
-    if message.body == 3 and message.attempt == 1:
-        raise TimeoutError("fails after its write")
-
-
-@pytest.mark.parametrize("handler", [plain, asynchronous])
+@pytest.mark.parametrize("is_async", [True, False])
 def test_writes_and_ack_commit_together_and_a_failure_undoes_the_writes(
-    client: Client, database: str, shipped: Callable[[], list[Any]], handler: Any
+    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool
 ) -> None:
+    def fail_once(message: Message, _: Any) -> None:
+        if message.body == 3 and message.attempt == 1:
+            raise TimeoutError("fails after its write")
+
     client.queues.set_policy("orders", backoff_base=0.01)
     client.send_batch("orders", range(20))
-    with working(database, handler, concurrency=4) as record:
+    with working(database, handler_of(fail_once, is_async=is_async), concurrency=4) as record:
         record.wait(MessageSettled, 20, where=lambda event: event.outcome == "acked")
     assert shipped() == [(number, 2 if number == 3 else 1) for number in range(20)]
     assert client.queues.metrics("orders").length == 0
@@ -77,21 +91,13 @@ def test_lease_that_was_lost_undoes_the_writes(
     client.send("orders", 1)
     taken: list[Message] = []
 
-    def take_it_away() -> None:
+    def take_it_away(*_: object) -> None:
         # At one instant: the worker would hear of a message that is visible again.
         with client.transaction() as ours:
             ours.set_vt("orders", 1, 0)
             taken.extend(ours.receive("orders", lease=600))
 
-    def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
-        connection.execute(INSERT, [message.body, message.attempt])
-        take_it_away()
-
-    async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
-        await connection.execute(INSERT, [message.body, message.attempt])
-        take_it_away()
-
-    with working(database, asynchronous if is_async else plain) as record:
+    with working(database, handler_of(take_it_away, is_async=is_async)) as record:
         assert record.outcomes(1) == ["stale"]
     assert shipped() == []
     assert [each.outcome for each in client.ack(taken)] == ["acked"]
@@ -104,23 +110,13 @@ def test_connection_that_breaks_under_the_handler_costs_no_attempt(
     client.send("orders", 1)
     once = threading.Event()
 
-    def terminate(pid: int) -> None:
-        with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute("select pg_terminate_backend(%s, 10000)", [pid])
-
-    def plain(message: Message, connection: psycopg.Connection[Any]) -> None:
+    def terminate(_: Message, connection: Any) -> None:
         if not once.is_set():
             once.set()
-            terminate(connection.info.backend_pid)
-        connection.execute(INSERT, [message.body, message.attempt])
+            with psycopg.connect(database, autocommit=True) as other:
+                other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
-    async def asynchronous(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
-        if not once.is_set():
-            once.set()
-            terminate(connection.info.backend_pid)
-        await connection.execute(INSERT, [message.body, message.attempt])
-
-    with working(database, asynchronous if is_async else plain) as record:
+    with working(database, handler_of(terminate, is_async=is_async, is_first=True)) as record:
         settled = record.wait(MessageSettled, 2)
     # Neither waits for the other to be told.
     assert sorted((event.attempt, event.outcome) for event in settled) == [(1, "acked"), (1, "released")]
@@ -154,13 +150,11 @@ def test_message_whose_handler_was_not_called_loses_no_attempt(client: Client, d
                     await other.execute("select 1 / 0")
                 session: Any = GivenSession(one, other)
                 verdicts: list[Verdict] = []
-                for handler in (asynchronous, plain):
-                    performer = Performer(look_at(handler, takes_batches=False), lambda _: session, {})
+                for is_async in (True, False):
+                    handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
+                    performer = Performer(handler, lambda _: session, {})
                     job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
-                    if handler is plain:
-                        verdicts.append(performer.call(job))
-                    else:
-                        verdicts.append(await performer.perform(job))
+                    verdicts.append(await performer.perform(job) if is_async else performer.call(job))
                 return verdicts
 
     assert asyncio.run(verdicts()) == [Release(), Release()]

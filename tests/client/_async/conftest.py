@@ -27,6 +27,5 @@ async def upstream(upstream_database: str) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture(params=["client", "upstream"])
 def common(request: pytest.FixtureRequest) -> AsyncClient:
-    """A client of each, for what PGMQ has too."""
     client: AsyncClient = request.getfixturevalue(request.param)
     return client

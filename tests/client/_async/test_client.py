@@ -13,10 +13,7 @@ from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Leased, Message, Routed, Settled
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 @pytest.fixture

@@ -12,10 +12,7 @@ from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import CategoryPolicy, CategoryRule, DeadLetterCount
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 async def kill(client: AsyncClient, n: int = 1, **reason: Any) -> list[int]:

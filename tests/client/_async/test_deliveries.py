@@ -10,10 +10,7 @@ from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError, NotSupportedByUpstreamError, QueueNotFoundError
 from spanmq.model import Leased, Settled
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 async def test_messages_are_given_back_given_up_and_released(client: AsyncClient) -> None:

@@ -18,9 +18,7 @@ OLD, NEW = b"o" * 32, b"n" * 32
 SECRET = "a body that nobody may read"
 
 
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 def with_keys(dsn: str, **keys: bytes) -> AsyncClient:

@@ -10,9 +10,7 @@ from spanmq.model import Message
 FAR = [EARLIEST, LATEST]
 
 
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 @pytest.fixture

@@ -10,10 +10,7 @@ import pytest
 from spanmq import errors
 from spanmq.client import AsyncClient
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 async def let_pass(client: AsyncClient, hours: int) -> None:

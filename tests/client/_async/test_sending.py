@@ -9,10 +9,7 @@ from spanmq import errors
 from spanmq.client import AsyncClient
 from spanmq.codec.body import RawJson
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 async def test_options_reach_the_server(client: AsyncClient) -> None:
@@ -108,8 +105,9 @@ async def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         with pytest.raises(errors.InvalidBodyError):
             await AsyncClient(connection=connection).send_batch("orders", bodies)
-
-    assert (await client.queues.metrics("orders")).length == 0
+        assert (await client.queues.metrics("orders")).length == 0
+        await AsyncClient(connection=connection).send_batch("orders", range(SPLIT))
+    assert (await client.queues.metrics("orders")).length == SPLIT
 
 
 async def test_upstream_pgmq_goes_on_with_plain_sends(upstream: AsyncClient) -> None:

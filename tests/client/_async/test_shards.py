@@ -38,7 +38,6 @@ async def clients(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
 
 @asynccontextmanager
 async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
-    """Open a client of each database."""
     here, there = dsns
     async with (
         AsyncClient(here, timeouts=None) as one,

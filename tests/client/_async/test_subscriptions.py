@@ -6,10 +6,7 @@ import pytest
 from spanmq.client import AsyncClient
 from spanmq.errors import NotPossibleError, QueueBusyError
 
-
-@pytest.fixture
-def database(reused_database: str) -> str:
-    return reused_database
+pytestmark = pytest.mark.reused
 
 
 async def test_subscription_gets_what_the_queue_gets(client: AsyncClient) -> None:

@@ -44,15 +44,16 @@ async def test_wait_ends_with_the_first_message(client: AsyncClient) -> None:
 async def test_wait_that_is_over_gives_nothing(client: AsyncClient) -> None:
     started = time.monotonic()
     assert await client.receive("orders", wait=timedelta(seconds=0.2)) == []
+    assert time.monotonic() - started >= 0.2
     assert await client.read("orders", wait=0) == []
-    assert 0.2 <= time.monotonic() - started < 60
 
 
-async def test_message_that_is_there_is_taken_without_waiting(client: AsyncClient) -> None:
+async def test_message_that_is_there_is_taken_without_waiting(
+    client: AsyncClient, observer: Connection
+) -> None:
     await client.send("orders", 1)
-    started = time.monotonic()
     assert len(await client.receive("orders", 5, wait=60)) == 1
-    assert time.monotonic() - started < 30
+    assert observer.execute(SOMEBODY_LISTENS).fetchone() == (False,)
 
 
 @pytest.mark.parametrize("listen", [True, False])

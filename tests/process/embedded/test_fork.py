@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.patience import WAIT_SECONDS
 from tests.process.embedded.processes import is_stopped, start_python, wait_until_stopped
 
@@ -33,10 +34,9 @@ with embedded.temporary() as server:
     assert start_python(program).communicate() == ("True\n", "")
 
 
-def test_child_that_lives_on_does_not_hold_for_its_killed_parent(folder: Path) -> None:
-    process = start_python(
-        FORKED + "server = embedded.start(sys.argv[1])\nfork()\nos.kill(os.getpid(), 9)", str(folder)
-    )
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "server.close()"])
+def test_child_that_lives_on_does_not_hold_for_its_parent(folder: Path, end: str) -> None:
+    process = start_python(f"{FORKED}server = embedded.start(sys.argv[1])\nfork()\n{end}", str(folder))
     assert process.stdout is not None
     assert process.stdout.readline() == "forked\n"
     process.wait(WAIT_SECONDS)

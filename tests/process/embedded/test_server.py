@@ -20,10 +20,14 @@ from spanmq.errors import (
 )
 
 
-def test_server_is_durable_and_of_the_version_asked_for(temporary: embedded.TemporaryServer) -> None:
-    assert ask(temporary.dsn, "show fsync") == "on"
-    assert ask(temporary.dsn, "show full_page_writes") == "on"
-    assert ask(temporary.dsn, "show data_checksums") == "on"
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("fsync", "on"), ("full_page_writes", "on"), ("data_checksums", "on"), ("listen_addresses", "")],
+)
+def test_server_is_durable_and_listens_on_no_port(
+    temporary: embedded.TemporaryServer, setting: str, value: str
+) -> None:
+    assert ask(temporary.dsn, f"show {setting}") == value
     assert ask(temporary.dsn, "show server_version_num").startswith("18")
 
 
@@ -31,10 +35,6 @@ def test_postgresql_16_comes_from_the_same_wheel() -> None:
     with embedded.temporary(version=16) as server:
         assert ask(server.dsn, "show server_version_num").startswith("16")
         assert server.version == 16
-
-
-def test_server_listens_on_no_port(temporary: embedded.TemporaryServer) -> None:
-    assert ask(temporary.dsn, "show listen_addresses") == ""
 
 
 def test_nobody_else_may_enter_data_or_socket(temporary: embedded.TemporaryServer) -> None:

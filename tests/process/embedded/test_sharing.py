@@ -128,24 +128,6 @@ def test_forked_child_neither_holds_nor_stops_the_server(folder: Path) -> None:
     assert is_stopped(folder)
 
 
-def test_forked_child_that_lives_on_does_not_keep_the_server(folder: Path) -> None:
-    program = """
-import os, sys
-from spanmq import __version__, embedded
-server = embedded.start(sys.argv[1])
-if os.fork() == 0:
-    sys.stdin.read()
-    os._exit(0)
-server.close()
-print("closed", flush=True)
-"""
-    process = start_python(program, str(folder))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "closed\n"
-    assert is_stopped(folder)
-    process.communicate("")
-
-
 def test_user_that_ends_without_a_word_lets_go(folder: Path) -> None:
     program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
     assert start_python(program, str(folder)).communicate()[1] == ""

@@ -54,6 +54,14 @@ def test_unprivileged_user_shares_with_root_but_not_with_others(parent: Path) ->
     assert is_stopped(home / "postgres")
 
 
+def refusal_to_nobody(folder: Path) -> str:
+    program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
+    python = python_for_everybody()
+    _, errors = start_python(program, str(folder), python=python, user=NOBODY).communicate()
+    assert "EmbeddedError" in errors
+    return errors
+
+
 @needs_root
 def test_server_of_another_user_is_refused(parent: Path) -> None:
     embedded.start(parent / "postgres").close()  # root's, so nobody's
@@ -61,19 +69,13 @@ def test_server_of_another_user_is_refused(parent: Path) -> None:
         os.chown(path, 4001, 4001)
     for name in ("start", "holders", "server"):
         (parent / "postgres" / name).chmod(0o666)
-    program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
-    python = python_for_everybody()
-    _, errors = start_python(program, str(parent / "postgres"), python=python, user=NOBODY).communicate()
-    assert "EmbeddedError" in errors
+    errors = refusal_to_nobody(parent / "postgres")
     assert "belongs to user '4001'" in errors
 
 
 @needs_root
 def test_folder_without_rights_is_named(parent: Path) -> None:
-    program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
-    python = python_for_everybody()
-    _, errors = start_python(program, str(parent / "postgres"), python=python, user=NOBODY).communicate()
-    assert "EmbeddedError" in errors
+    errors = refusal_to_nobody(parent / "postgres")
     assert "Permission denied" in errors
 
 

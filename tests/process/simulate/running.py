@@ -13,7 +13,6 @@ from tests.cli.program import Done, finish
 
 
 def simulate(*arguments: object, dsn: str | None, folder: Path) -> Done:
-    """Run it to its end."""
     with started(*arguments, dsn=dsn, folder=folder) as process:
         return finish(process)
 
@@ -27,7 +26,6 @@ def report(*arguments: object, dsn: str, folder: Path, code: int = 0) -> dict[st
 
 
 def objections(found: dict[str, Any]) -> dict[str, list[str]]:
-    """Give the checks that failed, and the offending ids."""
     return {check["name"]: check["ids"] for check in found["checks"] if not check["passed"]}
 
 

@@ -67,7 +67,6 @@ class Act:
     target: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as `main` takes it."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -78,7 +77,6 @@ class Stop:
         self.seam, self.folder = seam, folder
 
     def at(self, seam: str) -> None:
-        """Stop if this is the seam."""
         if seam == self.seam:
             (self.folder / HIT).touch()
             time.sleep(3600)
@@ -195,7 +193,6 @@ def named(given: Any, act: Act) -> Any:
 
 
 def with_seam(given: Any, act: Act) -> Any:
-    """Set the options of a source with seams."""
     return given.options(seam=act.seam, folder=str(act.folder), after=act.after)
 
 
@@ -316,7 +313,6 @@ class StoppingBroker(AmqpBroker):
 
 
 def migrate(spark: SparkSession, act: Act) -> MigrateReport:
-    """Send what waits to a broker."""
     stop = Stop(act.seam, act.folder)
     broker = StoppingBroker(url=act.url, routing_key=act.target, stop=stop, after=act.after)
     checkpoint = act.folder / "checkpoint"

@@ -16,7 +16,6 @@ Row = dict[str, Any]
 
 
 def archive(client: Client, quantity: int) -> None:
-    """Receive and archive so many messages."""
     client.archive("orders", [message.message_id for message in client.receive("orders", quantity)])
 
 

@@ -79,19 +79,16 @@ class Rabbit:
             self._node = None
 
     def stop(self) -> None:
-        """End everything."""
         self.kill()
         self._names.kill()
         self._names.wait()
 
 
 def is_installed() -> bool:
-    """Tell whether a node can be started here."""
     return PROGRAM.exists() and shutil.which("epmd") is not None
 
 
 def declare(url: str, name: str) -> str:
-    """Make a durable queue, and give its name."""
     import pika
 
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
@@ -117,7 +114,6 @@ def consumed(url: str, name: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
-    """Give what `consumed` does, whole."""
     return list(consumed(url, name))
 
 

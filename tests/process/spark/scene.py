@@ -57,7 +57,6 @@ class Scene:
     doubled: int = 0
 
     def ask(self, expression: str, table: str = "pgmq.q_orders") -> Any:
-        """Ask the database."""
         with psycopg.connect(self.act.dsn, autocommit=True) as connection:
             row = connection.execute(f"select {expression} from {table}".encode()).fetchone()
         assert row is not None
@@ -66,7 +65,6 @@ class Scene:
 
 @contextmanager
 def prepared(what: str, seam: str, server: str, template: str, folder: Path) -> Iterator[Scene]:
-    """Make the scene of an act."""
     folder.mkdir()
     with new_database(server, template=template) as name:
         act = Act(what, with_database(server, name), folder, seam)
@@ -123,7 +121,6 @@ def assert_once(found: pyarrow.Table, scene: Scene, quantity: int) -> None:
 
 
 def prepare_send(scene: Scene) -> Scene:
-    """Write files with what is to be sent."""
     folder = scene.act.folder / "bodies"
     folder.mkdir()
     for part in range(FILES):
@@ -133,7 +130,6 @@ def prepare_send(scene: Scene) -> Scene:
 
 
 def orders() -> list[str]:
-    """Give the bodies that are sent."""
     return [f'{{"order": {i}}}' for i in range(MESSAGES)]
 
 
@@ -184,7 +180,6 @@ def assert_relayed(scene: Scene) -> None:
 
 
 def prepare_export(scene: Scene) -> Scene:
-    """Send messages, and archive all."""
     fill(scene, OF_JOBS)
     for first, last in calls(OF_JOBS):
         ids = f"(select array_agg(id) from generate_series({first}, {last}) id)"
@@ -216,7 +211,6 @@ def audit_export(spark: SparkSession, scene: Scene) -> None:
 
 
 def prepare_migrate(scene: Scene) -> Scene:
-    """Send messages in five groups."""
     for first, last in calls(OF_JOBS):
         ids = range(first - 1, last)
         scene.client.send_batch("orders", ids, group=[f"g{i % GROUPS}" for i in ids])
@@ -271,7 +265,6 @@ def killed_in_letters(scene: Scene) -> Scene:
 
 
 def deaths() -> int:
-    """Give how many messages die in this scene."""
     return OF_JOBS * 2 // 3
 
 

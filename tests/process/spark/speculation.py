@@ -146,7 +146,6 @@ def connect(master: str) -> SparkSession:
 
 
 def send(spark: SparkSession, given: dict[str, str]) -> None:
-    """Send a batch."""
     bodies = spark.range(0, ROWS, 1, PARTITIONS).selectExpr("to_json(struct(id)) as body")
     bodies.write.format("slow").options(**given).mode("append").save()
 

@@ -56,7 +56,6 @@ def prepare(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Iterator[Prepare]:
-    """Make scenes."""
     with ExitStack() as stack:
 
         def one(what: str, seam: str) -> Scene:

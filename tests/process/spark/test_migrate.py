@@ -29,7 +29,6 @@ Run = Callable[..., MigrateReport]
 
 @pytest.fixture
 def target(rabbit: Rabbit) -> Iterator[AmqpBroker]:
-    """A durable queue in RabbitMQ."""
     import pika
 
     broker = AmqpBroker(url=rabbit.url, routing_key=declare(rabbit.url, f"orders-{uuid.uuid4().hex[:8]}"))

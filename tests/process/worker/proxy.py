@@ -81,7 +81,6 @@ class Proxy:
 
 @contextmanager
 def proxying(socket: str) -> Iterator[Proxy]:
-    """Run a proxy for the length of a block."""
     proxy = Proxy(socket)
     ready, end = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=proxy._loop.run_until_complete, args=(proxy._serve(ready, end),))

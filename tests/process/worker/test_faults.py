@@ -65,7 +65,6 @@ class Handled:
 
 
 def send_in_order(client: Client, count: int) -> list[int]:
-    """Send messages of forty groups."""
     return client.send_batch("orders", range(count), group=[f"g{number % 40}" for number in range(count)])
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from tests.cli.program import POLL_SECONDS, PROGRAM, environment
+from tests.cli.program import PROGRAM, environment, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker.proxy import proxying
 from tests.worker.sharded import GROUPS, at_work, opened
@@ -54,7 +52,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             proxy.set("pass")
             record.wait(ConnectionRestored)
             # One whose ack nobody answered may have come again: it is told of twice.
-            wait_until(lambda: not orders.metrics().length, [])
+            wait_until(lambda: not orders.metrics().length)
     done = record.of(MessageSettled, lambda event: event.outcome in ("acked", "unknown"))
     assert {(event.queue, event.message_id) for event in done} == set(sent)
 
@@ -143,7 +141,7 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         process(tmp_path, dsns, "--shards=all"),
     ]
     try:
-        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 2, workers)
+        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 2, *workers)
         for producer in producers:
             producer.start()
         turn.wait()
@@ -151,15 +149,15 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
         assert workers[0].wait(WAIT_SECONDS) == -signal.SIGKILL
         # Of this one only a part.
         workers[0] = process(tmp_path, dsns, "--shards=orders_0,orders_1")
-        wait_until(orders.finish, workers)
+        wait_until(orders.finish, *workers)
         # Before one of its shards goes: the other worker may do it all before the new one has begun.
-        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, workers)
+        wait_until(lambda: (tmp_path / "events").read_text().count("worker_started") == 3, *workers)
         turn.wait()
         orders.change({"orders_0": "here", "orders_2": "here", "orders_3": "there"})
         turn.wait()
         for producer in producers:
             producer.join(WAIT_SECONDS)
-        wait_until(lambda: orders.finish() and orders.metrics().length == 0, workers)
+        wait_until(lambda: orders.finish() and orders.metrics().length == 0, *workers)
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(WAIT_SECONDS) == 0
@@ -179,11 +177,3 @@ def test_shards_added_under_load_keep_the_order_of_groups_though_workers_are_kil
     for name, client in orders.servers.items():
         for queue in client.queues.list():
             assert client.queues.metrics(queue.name).length == 0, (name, queue)
-
-
-def wait_until(is_so: Callable[[], bool], workers: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        assert [worker.poll() for worker in workers] == [None] * len(workers)
-        time.sleep(POLL_SECONDS)

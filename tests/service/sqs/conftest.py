@@ -41,7 +41,6 @@ def arn_of(sqs: Any, url: str) -> str:
 
 @pytest.fixture(scope="session")
 def keyed(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A service that wants keys."""
     with service(service_database, tmp_path_factory.mktemp("sqs"), tokens=True) as started:
         yield started
 
@@ -55,7 +54,6 @@ def key(service_database: str) -> dict[str, str]:
 
 @pytest.fixture
 def sqs(keyed: Running, key: dict[str, str]) -> Any:
-    """A client."""
     return client_of(keyed.address, key)
 
 
@@ -75,5 +73,4 @@ def make(sqs: Any, request: pytest.FixtureRequest) -> Make:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of the test's own."""
     return tmp_path

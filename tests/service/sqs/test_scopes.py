@@ -52,7 +52,6 @@ FINAL: Final = {"DeleteQueue", "CancelMessageMoveTask"}
 
 
 def values_for(action: str, queue: str, task: str) -> dict[str, Any]:
-    """Give what an action takes, for a queue."""
     url, arn = {"QueueUrl": f"/000000000000/{queue}"}, f"arn:aws:sqs:x:000000000000:{queue}"
     held = {"ReceiptHandle": HANDLE[queue]}
     given: dict[str, dict[str, Any]] = {
@@ -112,7 +111,6 @@ def http(keyed: Running) -> Iterator[httpx.Client]:
 
 
 def signed(http: httpx.Client, key: dict[str, str], action: str, values: dict[str, Any]) -> httpx.Response:
-    """Ask under a key."""
     body, address = json.dumps(values), str(http.base_url)
     headers = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
     request = AWSRequest("POST", address, data=body, headers=headers)

@@ -117,17 +117,17 @@ async def test_session_of_the_other_world_is_refused(database: str) -> None:
         pytest.raises(errors.InvalidArgumentError, match="a Client"),
     ):
         AsyncClient(connection=session)
-    with pytest.raises(errors.InvalidArgumentError, match="no connection"):
+    with pytest.raises(errors.InvalidArgumentError, match="is not a connection"):
         AsyncClient(connection="postgresql://")
     async with asyncpg.create_pool(min_size=0, connect=lambda *_, **__: connect_asyncpg(database)) as pool:
-        with pytest.raises(errors.InvalidArgumentError, match="no connection"):
+        with pytest.raises(errors.InvalidArgumentError, match="is not a connection"):
             AsyncClient(connection=pool)
 
 
 def test_what_makes_sessions_is_no_session(database: str) -> None:
     with engine_of(database) as engine:
         for maker in (engine, sessionmaker(engine)):
-            with pytest.raises(errors.InvalidArgumentError, match="no connection that a Client knows"):
+            with pytest.raises(errors.InvalidArgumentError, match="not a connection that a Client supports"):
                 Client(connection=maker)
 
 

@@ -100,7 +100,7 @@ def test_stream_over_an_archive_opens_sealed_bodies(sealing: Client, stream: Str
 
 def test_frame_is_sent_sealed(client: Client, load: Load, database: str, key_file: str) -> None:
     source = load(encryptionKeyFile=key_file)
-    with pytest.raises(InvalidBodyError, match="no json"):
+    with pytest.raises(InvalidBodyError, match="not valid JSON"):
         save(source, {"body": ["{broken"]})
     save(source, {"body": ["0", "1"]}, {"body": ["2"]})
     assert all(SEALED_KEY in each.body for each in client.peek("orders", 10))

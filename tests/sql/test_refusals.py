@@ -140,7 +140,7 @@ REFUSED = {
     "42P01": r"""
         ?('nothing') <- peek_archive | dead_letters | count_dead_letters | redrive | get_policy
         ?('nothing') <- look_ahead | await_messages | pause
-        ?('nothing', 1) <- status | failures
+        ?('nothing', 1) <- state | failures
         extend('nothing', 1, ?) <- 1
         nack('nothing', 1, ?) <- array[1]
         set_policy('nothing', ?) <- '{}'

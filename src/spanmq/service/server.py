@@ -190,7 +190,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
         if error.errno == errno.EADDRINUSE:
             raise NotPossibleError(
                 f"{host}:{port} is in use by another program",
-                hint="--port names another port; 0 is any that is free.",
+                hint="Choose another port with --port; 0 selects a free one.",
                 code="service_not_available",
             ) from error
         raise NotPossibleError(

@@ -36,12 +36,12 @@ class PollingStage:
     def prepare(self) -> None:
         """Create the table from the schema file; raises InvalidArgumentError if the file does not create it."""
         path = self._site.options.schema_file
-        source = path or "our own schema.sql"
+        source = path or "the built-in schema.sql"
         self._connection.execute(composed("create_schema", schema=self._site.name))
         try:
             self._connection.execute(schema_text(self._site.options))
         except psycopg.Error as error:
-            raise InvalidArgumentError(f"the schema in {source} is refused: {error}") from error
+            raise InvalidArgumentError(f"the schema in {source} failed: {error}") from error
         rows = self._connection.execute(read("columns")).fetchall()
         if missing := COLUMNS - {name for (name,) in rows}:
             raise InvalidArgumentError(

@@ -42,7 +42,7 @@ def load(path: str) -> Callable[..., Any]:
     found = find(path)
     if not callable(found):
         raise InvalidArgumentError(
-            f"{path!r} can't be called, it is {type(found).__qualname__}", hint=HINT, code="invalid_handler"
+            f"{path!r} is not callable, it is {type(found).__qualname__}", hint=HINT, code="invalid_handler"
         )
     function: Callable[..., Any] = found
     return function
@@ -53,7 +53,7 @@ def find(path: str) -> Any:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise InvalidArgumentError(
-            f"a handler is named as module:function, got {path!r}",
+            f"a handler must be named module:function, got {path!r}",
             hint="For example shop.jobs:ship.",
             code="invalid_handler",
         )
@@ -62,10 +62,10 @@ def find(path: str) -> Any:
     except (Exception, SystemExit) as error:  # importing a module may raise anything
         missing = isinstance(error, ModuleNotFoundError) and error.name in (module_name, *_above(module_name))
         raise InvalidArgumentError(
-            f"there is no module {module_name!r}"
+            f"module {module_name!r} does not exist"
             if missing
             else f"the module {module_name!r} raised {type(error).__name__} when it was imported: {error}",
-            hint="Modules are looked for in the current folder and in Python's path." if missing else None,
+            hint="Modules are searched in the current folder and in Python's path." if missing else None,
             code="invalid_handler",
         ) from error
     for part in name.split("."):
@@ -84,7 +84,7 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
         return function
     if inspect.isclass(function) or not callable(function):
         raise InvalidArgumentError(
-            f"the handler can't be called, it is {function!r}", hint=HINT, code="invalid_handler"
+            f"the handler is not callable, it is {function!r}", hint=HINT, code="invalid_handler"
         )
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     plain = function
@@ -94,7 +94,7 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
     body = plain if inspect.isroutine(plain) else type(plain).__call__
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise InvalidArgumentError(
-            f"the handler {name!r} is a generator: nothing would run it", hint=HINT, code="invalid_handler"
+            f"the handler {name!r} is a generator function, which a worker cannot run", hint=HINT, code="invalid_handler"
         )
     return Handler(
         function, name, inspect.iscoroutinefunction(body), _takes_connection(function, name), takes_batches
@@ -112,7 +112,7 @@ def _takes_connection(function: Callable[..., Any], name: str) -> bool:
     by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
     if by_name or len(needed) > 2 or (not places and not has_rest):
         raise InvalidArgumentError(
-            f"the handler {name!r} takes other arguments than it is given", hint=HINT, code="invalid_handler"
+            f"the handler {name!r} has other parameters than a worker passes", hint=HINT, code="invalid_handler"
         )
     return len(needed) == 2 or (len(places) > 1 and places[1].name == "connection")
 

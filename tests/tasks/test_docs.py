@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import spanmq.tasks
@@ -16,7 +17,7 @@ from spanmq.tasks import Tasks
 from spanmq.tasks.task import AllOptions
 
 DOCS = Path(__file__).parents[2] / "docs/guides"
-PAGES = {name: (DOCS / f"{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
+PAGES = {name: (DOCS / f"{name}.md").read_text("utf-8") for name in ("tasks", "testing", "recipes")}
 
 
 def programs(name: str) -> str:
@@ -53,3 +54,26 @@ def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> N
         run()
         scope["tasks"].clients.client().queues.purge("orders")
     assert len(tests) == 4
+
+
+def test_recipes_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    with Client(database) as client:
+        client.queues.create("orders")
+        client.queues.create("mail")
+        with client.transaction() as transaction:
+            transaction.connection.execute("create table placed (number int)")
+            transaction.connection.execute("create table handled (message_id bigint primary key)")
+        scope: dict[str, Any] = {}
+        exec(compile(programs("recipes"), "docs/guides/recipes.md", "exec"), scope)
+        [message] = client.receive("orders")
+        assert message.body["args"] == {"number": 17}
+        with psycopg.connect(database) as other:
+            scope["handle"](message, other)
+        assert client.receive("mail")[0].body == {"order": 17}
+        with psycopg.connect(database) as connection:
+            counts = connection.execute("select (select count(*) from placed), (select count(*) from handled)")
+            assert counts.fetchall() == [(1, 1)]
+    scope["engine"].dispose()
+    scope["client"].close()
+    scope["tasks"].close()

@@ -26,7 +26,7 @@ SERVER_LINE = re.compile(r"spanmq: using the embedded server in .*\n")
 def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> int:
     """Do what a page says, in its order, and return how many commands that were.
 
-    A block of Python is the file that its first line names. `^C` ends a command, when it has printed what stands before.
+    A block of Python is the file that its first line names. `^C` ends a command that has printed the lines before.
     """
     programs = folder / "bin"
     programs.mkdir()

@@ -72,7 +72,9 @@ def test_recipes_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
             scope["handle"](message, other)
         assert client.receive("mail")[0].body == {"order": 17}
         with psycopg.connect(database) as connection:
-            counts = connection.execute("select (select count(*) from placed), (select count(*) from handled)")
+            counts = connection.execute(
+                "select (select count(*) from placed), (select count(*) from handled)"
+            )
             assert counts.fetchall() == [(1, 1)]
     scope["engine"].dispose()
     scope["client"].close()

@@ -38,9 +38,9 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
     count = 0
     for language, text in BLOCK.findall(page.read_text("utf-8")):
         if language == "python":
-            name = re.match(r"# (\S+\.py)\n", text)
-            assert name, text
-            (folder / name[1]).write_text(text)
+            heading = re.match(r"# (\S+\.py)\n", text)
+            assert heading, text
+            (folder / heading[1]).write_text(text)
         elif language == "sql":
             _run("spanmq psql --quiet --set ON_ERROR_STOP=1", "…", folder, env, stdin=text)
         else:

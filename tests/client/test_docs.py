@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import Connection
 
 from spanmq.client import Client
 
@@ -47,3 +48,14 @@ def test_first_example_of_shards_runs(database: str) -> None:
 def test_example_of_subscriptions_runs(database: str) -> None:
     [program] = re.findall(r"```python\n(.*?)```", (DOCS / "subscriptions.md").read_text("utf-8"), re.DOTALL)
     exec(program, {"dsn": database})
+
+
+def test_function_of_the_page_for_contributors_runs(connection: Connection[Any]) -> None:
+    page = (DOCS.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    [statement] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    for program in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        compile(program, "CONTRIBUTING.md", "exec")
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    connection.execute(statement)
+    touched = connection.execute("select spanmq_call.touch('orders', lease_id) from spanmq.receive('orders')")
+    assert touched.fetchall() == [(1,)]

@@ -20,11 +20,6 @@ def test_every_exit_code_is_documented(code: int) -> None:
     assert f"\n| {code} | " in PAGE
 
 
-def test_page_names_every_command() -> None:
-    page = set(re.findall(r"[\w-]+", PAGE))
-    assert [name for name in COMMANDS if not page.issuperset(name.split())] == []
-
-
 def test_every_command_that_is_named_exists() -> None:
     """Check commands in pages, and in the hints of Python, SQL and templates."""
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".sql", ".html")]

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from psycopg import Connection
 from tests.documented import DOCS, programs, run_programs
 
 from spanmq.client import Client
@@ -42,3 +43,14 @@ def test_first_example_of_shards_runs(database: str) -> None:
 
 def test_example_of_subscriptions_runs(database: str) -> None:
     run_programs("guides/subscriptions", {"dsn": database})
+
+
+def test_function_of_the_page_for_contributors_runs(connection: Connection[Any]) -> None:
+    page = (DOCS.parent / "CONTRIBUTING.md").read_text("utf-8")
+    [statement] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    for program in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        compile(program, "CONTRIBUTING.md", "exec")
+    connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
+    connection.execute(statement)
+    touched = connection.execute("select spanmq_call.touch('orders', lease_id) from spanmq.receive('orders')")
+    assert touched.fetchall() == [(1,)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import psycopg
 import pytest
 from tests.documented import DOCS, run_programs
 
@@ -45,3 +46,27 @@ def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> N
         run()
         scope["tasks"].clients.client().queues.purge("orders")
     assert len(tests) == 4
+
+
+def test_recipes_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPANMQ_DSN", database)
+    with Client(database) as client:
+        client.queues.create("orders")
+        client.queues.create("mail")
+        with client.transaction() as transaction:
+            transaction.connection.execute("create table placed (number int)")
+            transaction.connection.execute("create table handled (message_id bigint primary key)")
+        scope = run_programs("guides/recipes")
+        [message] = client.receive("orders")
+        assert message.body["args"] == {"number": 17}
+        with psycopg.connect(database) as other:
+            scope["handle"](message, other)
+        assert client.receive("mail")[0].body == {"order": 17}
+        with psycopg.connect(database) as connection:
+            counts = connection.execute(
+                "select (select count(*) from placed), (select count(*) from handled)"
+            )
+            assert counts.fetchall() == [(1, 1)]
+    scope["engine"].dispose()
+    scope["client"].close()
+    scope["tasks"].close()

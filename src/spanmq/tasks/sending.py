@@ -12,14 +12,13 @@ from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Delay, Seconds
+from spanmq.client.dsn import default_dsn
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks.task import Call, Sent, SentBatch
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
-
-DSN_VARIABLE = "SPANMQ_DSN"
 
 
 class Batch(TypedDict, total=False):
@@ -148,14 +147,8 @@ class Clients:
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
 
     def address(self) -> str:
-        """Return the DSN; raises InvalidArgumentError without one."""
-        dsn = (self.dsn() if callable(self.dsn) else self.dsn) or os.environ.get(DSN_VARIABLE)
-        if not dsn:
-            raise InvalidArgumentError(
-                "the tasks have no database",
-                hint=f"Tasks(…, dsn=…), or the variable {DSN_VARIABLE}, names it.",
-            )
-        return dsn
+        """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
+        return (self.dsn() if callable(self.dsn) else self.dsn) or default_dsn()
 
     def encryption(self) -> Encryption | None:
         """Return the encryption that the environment asks for, as a worker does."""

@@ -91,6 +91,33 @@ class Held:
             raise ours or errors.ConnectionLostError(str(error).strip()) from error
 
 
+class Server:
+    """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
+
+    __slots__ = ("_connection", "_dsn")
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __call__(self) -> Held:
+        """Return the connection for a block."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._dsn)
+        return Held(self._connection)
+
+    def close(self) -> None:
+        """Close it; the next use makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def queues(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return the names of all queues."""
+    return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
+
+
 def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
     """Give the view of a queue, or (prefix a) its archive, as SQL."""
     row = connection.execute(

@@ -111,17 +111,23 @@ def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
         assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("sink_has_it", [False, True])
+@pytest.mark.parametrize(("sink_has_it", "queue"), [(False, "orders"), (True, "order*")])
 def test_stream_delivers_each_message_once_and_its_checkpoint_proves_what_is_done(
-    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path, database: str, sink_has_it: bool
+    client: Client,
+    spark: SparkSession,
+    read_stream: Read,
+    tmp_path: Path,
+    database: str,
+    sink_has_it: bool,
+    queue: str,
 ) -> None:
     client.send_batch("orders", range(700), group="a")
-    frame = read_stream(receiver="lake", maxOffsetsPerTrigger=300, minPartitions=2)
+    frame = read_stream(queue, receiver="lake", maxOffsetsPerTrigger=300, minPartitions=2)
     assert run(frame.mapInArrow(flaky, frame.schema), tmp_path) == [300, 300, 100]
     client.send_batch("orders", range(700, 1000))
     # Killed before Spark's commit; before or after the sink's.
     forget_last_commit(tmp_path, of_sink=not sink_has_it)
-    run(read_stream(receiver="lake", minPartitions=3), tmp_path)
+    run(read_stream(queue, receiver="lake", minPartitions=3), tmp_path)
     assert lake(spark, tmp_path) == Counter(range(1000))
     assert client.queues.metrics("orders").length == 0
     checkpoint = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]

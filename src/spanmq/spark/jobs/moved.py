@@ -79,20 +79,23 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
     for path in sorted((checkpoint / "offsets").glob("[0-9]*")):
         lines = path.read_text("utf-8").splitlines()
         # A version, what Spark notes of the batch, and the offset of each source.
-        offsets = [_offset(line, queue) for line in lines[2:]]
-        for place, offset in enumerate(offsets, 2):
-            if offset is None:
-                continue
-            found = True
-            if offset["receiver"] not in receivers:
-                raise PipelineError(
-                    f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
-                    hint="This database is not the checkpoint's. Use a new checkpoint.",
-                    queue=queue,
-                )
-            if offset["system"] != system:
-                lines[place] = json.dumps({**offset, "system": system})
-                changed += 1
+        for place, line in enumerate(lines[2:], 2):
+            source = json.loads(line) if line.startswith("{") else {}
+            # A source of several queues has an offset of each.
+            for offset in source.get("queues", {"": source}).values():
+                if not _is_of(offset, queue):
+                    continue
+                found = True
+                if offset["receiver"] not in receivers:
+                    raise PipelineError(
+                        f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
+                        hint="This database is not the checkpoint's. Use a new checkpoint.",
+                        queue=queue,
+                    )
+                if offset["system"] != system:
+                    offset["system"] = system
+                    lines[place] = json.dumps(source)
+                    changed += 1
         draft = path.with_name(f".{path.name}.draft")
         draft.write_text("\n".join(lines), "utf-8")
         # Spark's checksum of what was there.
@@ -107,8 +110,5 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
     return changed
 
 
-def _offset(line: str, queue: str) -> dict[str, Any] | None:
-    """Return an offset of this queue, None for another's."""
-    offset = json.loads(line) if line.startswith("{") else {}
-    is_ours = offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset
-    return offset if is_ours else None
+def _is_of(offset: dict[str, Any], queue: str) -> bool:
+    return offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset

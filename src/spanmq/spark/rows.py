@@ -72,6 +72,22 @@ def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@contextlib.contextmanager
+def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
+    """Hold the advisory lock of a name for a block; give False where another has it for so many seconds."""
+    with connected(dsn) as connection:
+        connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
+        try:
+            connection.execute(
+                "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", [name]
+            )
+        except psycopg.errors.LockNotAvailable:
+            is_alone = False
+        else:
+            is_alone = True
+        yield is_alone
+
+
 class Held:
     """A connection that stays open after the block; errors of the server come out as ours."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-import psycopg
-
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
 from spanmq.spark.jobs import delta, iceberg
@@ -83,15 +81,9 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
         raise PipelineError(
             f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
         )
-    with rows.connected(dsn) as server:
-        try:
-            server.execute(f"set lock_timeout = {1000 * WAIT_SECONDS:.0f}".encode())
-            server.execute(
-                "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))",
-                [f"spanmq lake {lake.uri} {table} {queue}"],
-            )
-        except psycopg.errors.LockNotAvailable as error:
-            raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}") from error
+    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as is_alone:
+        if not is_alone:
+            raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
         yield Run(dsn, lake, _settled(dsn, lake, queue, table))
 
 

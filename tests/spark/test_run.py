@@ -38,7 +38,7 @@ def committed(lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
     manifest = replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2)
     if manifest.format == "delta":
         write_draft(lake, manifest)
-        delta.commit(lake, "archive", application(manifest), manifest.number, files)
+        delta.commit(lake, "archive", application(manifest), manifest.commit, files)
     write_manifest(lake, manifest)
     return manifest
 
@@ -70,6 +70,31 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
     assert read_exported(lake, "orders").ids == [(1, 2)]
     if format == "delta":
         assert sorted(delta.files(lake, "archive")) == sorted(newer.files)
+
+
+def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
+    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lake = lake_at(tmp_path)
+    with run_on(database, lake, "orders", "archive") as first:
+        manifest = first.begin("here", "delta")
+        files = written(lake, manifest)
+        # All but the commit.
+        write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
+    with monkeypatch.context() as patch:
+        patch.setattr("spanmq.spark.jobs.run.write_manifest", killed)
+        with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
+            pass
+    # Delta has a commit of that number, without the files.
+    with run_on(database, lake, "orders", "archive") as third:
+        assert third.exported.ids == []
+        third.end(committed(lake, newer := third.begin("here", "delta"), written(lake, newer)))
+    assert read_exported(lake, "orders").ids == [(1, 2)]
+    assert sorted(delta.files(lake, "archive")) == sorted(files_of(lake, "orders"))
+    assert len(files_of(lake, "orders")) == 2
 
 
 def test_one_run_at_a_time_of_each_queue(

@@ -15,11 +15,12 @@ from urllib.parse import unquote
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq.spark.jobs.manifest import is_taken
 from spanmq.spark.jobs.parquet import Written
 
 
 def committed(lake: Lake, name: str, application: str) -> int:
-    """Give the number of an application's last commit into a table, 0 without any."""
+    """Give what an application noted of its last commit into a table, 0 without any."""
     table = _table(lake, name)
     return 0 if table is None else int(table.transaction_version(application) or 0)
 
@@ -44,7 +45,7 @@ def compact(lake: Lake, name: str, queue: str, size: int) -> tuple[int, int]:
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
 
-def commit(lake: Lake, name: str, application: str, number: int, files: Sequence[Written]) -> None:
+def commit(lake: Lake, name: str, application: str, version: int, files: Sequence[Written]) -> None:
     """Add files to a table, made if need be. Raises FileExistsError where a commit has that number."""
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError
@@ -52,10 +53,10 @@ def commit(lake: Lake, name: str, application: str, number: int, files: Sequence
 
     actions = [_added(AddAction, name, each) for each in files]
     schema = Schema.from_arrow(TABLES[name].schema_with_day)
-    properties = CommitProperties(app_transactions=[Transaction(application, number)])
+    properties = CommitProperties(app_transactions=[Transaction(application, version)])
     table = _table(lake, name)
-    if table is not None and int(table.transaction_version(application) or 0) >= number:
-        raise FileExistsError(f"{application} {number}")
+    if table is not None and is_taken(int(table.transaction_version(application) or 0), version):
+        raise FileExistsError(f"{application} {version}")
     try:
         if table is None:
             create_table_with_add_actions(

@@ -233,7 +233,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     _verify(this, manifest.ids, manifest.count, manifest.checksum)
     if this.format != "parquet":
         write_draft(this.lake, manifest)
-        given = (this.lake, this.table.name, application(manifest), manifest.number, files)
+        given = (this.lake, this.table.name, application(manifest), manifest.commit, files)
         try:
             if this.format == "delta":
                 delta.commit(*given)

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq.spark.jobs.manifest import is_taken
 from spanmq.spark.jobs.parquet import Written
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ CATALOG: Final = "spanmq"
 
 
 def committed(dsn: str, lake: Lake, table: str, application: str) -> int:
-    """Return the number of an application's last commit into a table, 0 without any."""
+    """Return what an application noted of its last commit into a table, 0 without any."""
     name = (lake.folder, table)
     with _catalog(dsn) as catalog:
         if not catalog.table_exists(name):
@@ -33,7 +34,9 @@ def committed(dsn: str, lake: Lake, table: str, application: str) -> int:
         return int(catalog.load_table(name).properties.get(application, 0))
 
 
-def commit(dsn: str, lake: Lake, table: str, application: str, number: int, files: Sequence[Written]) -> None:
+def commit(
+    dsn: str, lake: Lake, table: str, application: str, version: int, files: Sequence[Written]
+) -> None:
     """Add files to a table, which is created if need be.
 
     Raises FileExistsError where a commit has that number.
@@ -48,8 +51,8 @@ def commit(dsn: str, lake: Lake, table: str, application: str, number: int, file
                     f"the catalogue has the table {'.'.join(name)} at {found.location()}, not at {location}",
                     hint="Name the folder otherwise: its name is the table's namespace.",
                 )
-            if int(found.properties.get(application, 0)) >= number:
-                raise FileExistsError(f"{application} {number}")
+            if is_taken(int(found.properties.get(application, 0)), version):
+                raise FileExistsError(f"{application} {version}")
             transaction: Any = found.transaction()
         else:
             catalog.create_namespace_if_not_exists(name[:1])
@@ -60,7 +63,7 @@ def commit(dsn: str, lake: Lake, table: str, application: str, number: int, file
                     spec.add_identity(column)
         if files:
             transaction.add_files([f"{location}/{each.name.removeprefix(f'{table}/')}" for each in files])
-        transaction.set_properties({application: str(number)})
+        transaction.set_properties({application: str(version)})
         transaction.commit_transaction()
 
 

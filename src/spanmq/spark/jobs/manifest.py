@@ -7,7 +7,7 @@ what all of them say of ids is kept in one file, which can be made from them.
 A run notes itself before its first file, with its token, which its files have in their names, and the number
 that its manifest will have (draft). Where one was killed, the next takes that number, so that the other can't
 come back, and only then deletes its files. With Delta and Iceberg the draft becomes the whole manifest before
-the commit, which has the same number.
+the commit, which has the same number and a part of the token: it tells whose commit it was.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from spanmq.spark.jobs.lake import Lake
 
 FOLDER: Final = "_spanmq"
 VERSION: Final = 1
+TOKEN_BITS: Final = 28
 
 Ranges = list[tuple[int, int]]
 
@@ -45,6 +46,11 @@ class Manifest:
     format: str = "parquet"
     removed: list[str] = field(default_factory=list)
     token: str = ""
+
+    @property
+    def commit(self) -> int:
+        """What Delta and Iceberg note of its commit: the number, and whose it is (0 in one that adds nothing)."""
+        return self.number << TOKEN_BITS | int(self.token[: TOKEN_BITS // 4] or "0", 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,11 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
         lake.create(_name(manifest.queue, manifest.table, manifest.number), _written(manifest))
     except FileExistsError as error:
         raise came_first(lake, manifest) from error
+
+
+def is_taken(committed: int, version: int) -> bool:
+    """Tell whether the number of a commit is taken by what a table noted last."""
+    return committed >> TOKEN_BITS >= version >> TOKEN_BITS
 
 
 def came_first(lake: Lake, manifest: Manifest) -> PipelineError:

@@ -23,6 +23,7 @@ from spanmq.spark.jobs.manifest import (
     Manifest,
     came_first,
     drop_draft,
+    is_taken,
     note_format,
     read_drafts,
     read_exported,
@@ -104,16 +105,19 @@ def application(manifest: Manifest) -> str:
 def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
     exported = read_exported(lake, queue, table)
-    for draft in read_drafts(lake, queue, table):
+    drafts = list(read_drafts(lake, queue, table))
+    # First one that Delta or Iceberg has: its manifest was not written yet.
+    for draft in sorted(drafts, key=lambda each: _committed(dsn, lake, each) != each.commit):
         if draft.number > exported.number:
-            # The number is taken: by the draft if Delta or Iceberg has it, else by nothing.
-            if not (draft.files and _committed(dsn, lake, draft) >= draft.number):
-                empty = replace(draft, ids=[], files=[], removed=[], count=0, checksum=0, token="")
-                _commit_nothing(dsn, lake, empty)
-            else:
-                empty = draft
-            write_manifest(lake, empty)
-            exported = exported.followed_by(empty)
+            committed = _committed(dsn, lake, draft)
+            manifest = draft
+            if committed != draft.commit:
+                # It never was, and can't come back: its number is taken by nothing.
+                manifest = replace(draft, ids=[], files=[], removed=[], count=0, checksum=0, token="")
+                if not is_taken(committed, draft.commit):
+                    _commit_nothing(dsn, lake, manifest)
+            write_manifest(lake, manifest)
+            exported = exported.followed_by(manifest)
         _sweep(lake, draft)
         write_exported(lake, exported)
         drop_draft(lake, draft)
@@ -144,8 +148,8 @@ def _commit_nothing(dsn: str, lake: Lake, manifest: Manifest) -> None:
     """Take a number in a table, where it has one: its commit by another run fails from then on."""
     try:
         if manifest.format == "delta":
-            delta.commit(lake, manifest.table, application(manifest), manifest.number, [])
+            delta.commit(lake, manifest.table, application(manifest), manifest.commit, [])
         elif manifest.format == "iceberg":
-            iceberg.commit(dsn, lake, manifest.table, application(manifest), manifest.number, [])
+            iceberg.commit(dsn, lake, manifest.table, application(manifest), manifest.commit, [])
     except FileExistsError as error:
         raise came_first(lake, manifest) from error

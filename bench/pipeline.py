@@ -26,6 +26,7 @@ from bench.memory import Watch
 from bench.server import SETTINGS
 from spanmq import embedded, schema
 from spanmq.client import Client
+from spanmq.spark.jobs.export import export
 from spanmq.spark.session import session
 from spanmq.testing import new_database, with_database
 
@@ -103,6 +104,15 @@ class Bench:
         """Copy the archive to Parquet by the source."""
         began = time.monotonic()
         self.read(self.archived, "archive").write.mode("overwrite").parquet(str(self.folder / "archive"))
+        return time.monotonic() - began
+
+    def export(self) -> float:
+        """Export the archive into a lake: read it, write files, read them back, and compare."""
+        self.number += 1
+        began = time.monotonic()
+        done = export(self.spark, self.dsn, self.archived, self.folder / f"lake_{self.number}")
+        if done.exported != self.rows:
+            raise RuntimeError(f"of {self.rows} messages {done.exported} were exported")
         return time.monotonic() - began
 
     def holes(self) -> float:
@@ -241,6 +251,7 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
     cases: dict[str, Callable[[], float]] = {
         "archive, ADBC control": bench.control,
         "archive to Parquet": bench.archive,
+        "archive to a lake, export": bench.export,
         "backlog to Parquet, stream": bench.stream,
         "the same, every second gone": bench.holes,
         "Parquet to queue": bench.send,
@@ -255,6 +266,7 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
     archive = medians["archive to Parquet"]
     found = [Target(name, value, "seconds") for name, value in medians.items()]
     found.append(Target("archive / control", archive / medians["archive, ADBC control"], "", 1.5))
+    found.append(Target("export / archive", medians["archive to a lake, export"] / archive, "", 1.5))
     holes = medians["the same, every second gone"] / medians["backlog to Parquet, stream"]
     found.append(Target("half gone / dense", holes, "", 1 / 0.7))
     found.append(Target("stream / archive", medians["backlog to Parquet, stream"] / archive, "", 1.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import (
     FOLDER,
     Manifest,
@@ -14,27 +15,31 @@ from spanmq.spark.jobs.manifest import (
 )
 
 
-def exported(lake: Path, number: int) -> None:
+def exported(lake: Lake, number: int) -> None:
     """Note an export of every third id."""
     ids = [(id_, id_) for id_ in range(3 * number, 3 * number + 30, 3)]
     write_manifest(lake, Manifest(number, "orders", "here", ids, [f"{number:05}.parquet"], len(ids), 0))
 
 
 def test_manifests_do_not_grow_with_the_lake_and_older_ones_are_not_read_again(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
     for number in range(1, 200):
-        exported(tmp_path, number)
-        write_exported(tmp_path, read_exported(tmp_path, "orders"))
-    sizes = [path.stat().st_size for path in sorted((tmp_path / FOLDER / "archive").glob("*.json"))]
+        exported(lake, number)
+        write_exported(lake, read_exported(lake, "orders"))
+    sizes = [
+        path.stat().st_size
+        for path in sorted((tmp_path / FOLDER / "archive" / "manifest" / "orders").glob("*.json"))
+    ]
     assert max(sizes) < 1.2 * min(sizes)
-    files = files_of(tmp_path, "orders")
+    files = files_of(lake, "orders")
     assert files == [f"{number:05}.parquet" for number in range(1, 200)]
     # The summary is behind by one, as where an export was killed.
-    exported(tmp_path, 200)
-    found = read_exported(tmp_path, "orders")
+    exported(lake, 200)
+    found = read_exported(lake, "orders")
     assert (found.number, found.ids) == (200, [(id_, id_) for id_ in range(3, 630, 3)])
     (tmp_path / FOLDER / "archive" / "orders.exported").unlink()
-    assert read_exported(tmp_path, "orders") == found
-    write_exported(tmp_path, found)
-    for path in (tmp_path / FOLDER / "archive").glob("*.json"):
+    assert read_exported(lake, "orders") == found
+    write_exported(lake, found)
+    for path in (tmp_path / FOLDER / "archive" / "manifest" / "orders").glob("*.json"):
         path.unlink()
-    assert read_exported(tmp_path, "orders") == found
+    assert read_exported(lake, "orders") == found

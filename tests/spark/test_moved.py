@@ -11,6 +11,7 @@ from tests.spark.conftest import Streams
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
+from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import FOLDER, Manifest, read_exported, write_manifest
 from spanmq.spark.jobs.moved import moved
 
@@ -42,14 +43,16 @@ def test_lake_goes_on_with_a_database_that_has_given_its_ids(
     client: Client, database: str, tmp_path: Path
 ) -> None:
     def exported(number: int, last: int) -> None:
-        write_manifest(tmp_path, Manifest(number, "orders", "7/old", [(1, last)], ["1.parquet"], last, 0))
+        write_manifest(
+            lake_at(tmp_path), Manifest(number, "orders", "7/old", [(1, last)], ["1.parquet"], last, 0)
+        )
 
     client.send_batch("orders", range(10))
     exported(1, 10)
     assert moved(database, "orders", lake=tmp_path).tables == ["archive"]
     with rows.connected(database) as server:
-        assert read_exported(tmp_path, "orders").source == rows.identity(server)
-    assert read_exported(tmp_path, "orders").ids == [(1, 10)]
+        assert read_exported(lake_at(tmp_path), "orders").source == rows.identity(server)
+    assert read_exported(lake_at(tmp_path), "orders").ids == [(1, 10)]
     # Again there is nothing to do.
     assert moved(database, "orders", lake=tmp_path).tables == []
     exported(3, 11)

@@ -238,7 +238,6 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
         ({"maxBytesPerTrigger": "1x"}, "the option maxBytesPerTrigger must be a size such as 64m, got '1x'"),
         ({"table": "failures"}, "a stream reads the table queue or archive, not failures"),
         ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
-        ({"queue": "ord*"}, "must name one queue, got 'ord*'"),
         ({"startingOffsets": "latest"}, "the option startingOffsets is for the table archive"),
         ({"table": "archive", "receiver": "lake"}, "the option receiver is for streams over a queue"),
     ],

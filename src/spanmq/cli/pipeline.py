@@ -50,7 +50,10 @@ CAUSE_COLUMNS = (
 @pipeline.command("export")
 def export(
     queue: QueueName,
-    to: Annotated[str, typer.Option(help="The lake's folder; made where it isn't.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).", show_default=False),
+    ],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
@@ -111,14 +114,15 @@ def export(
 @pipeline.command("compact")
 def compact(
     queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder.", show_default=False)],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.", show_default=False)],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     size: Annotated[int, typer.Option(help="Megabytes that a file is to have.")] = 128,
+    dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Join the small files of a queue in a lake, day by day.
 
-    Uses neither Spark nor the database.
+    Needs no Spark. The database keeps other exports out meanwhile.
 
     $ spanmq pipeline compact orders /data/lake
     """
@@ -127,8 +131,8 @@ def compact(
     require()
     from spanmq.spark.jobs.compact import compact as run
 
-    with awaited(f"compacting {queue}"):
-        report = run(lake, queue, table=table, size=size << 20)
+    with address(dsn) as found, awaited(f"compacting {queue}"):
+        report = run(found, queue, lake, table=table, size=size << 20)
     Output(as_json=as_json).done(
         f"replaced {report.replaced:,} files of queue {queue} by {report.written:,}, {report.seconds:.1f} s",
         **fields(report),
@@ -138,9 +142,7 @@ def compact(
 @pipeline.command("moved")
 def moved(
     queue: QueueName,
-    lake: Annotated[
-        str | None, typer.Option(help="A folder that exports wrote into.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="The checkpoint of a stream over the queue.", show_default=False)
     ] = None,
@@ -175,9 +177,7 @@ def report(
         str | None,
         typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.", show_default=False),
     ] = None,
-    lake: Annotated[
-        str | None, typer.Option(help="A folder that exports wrote into.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
     page: Annotated[
         str | None, typer.Option(help="Write an HTML page with charts into this file.", show_default=False)
     ] = None,

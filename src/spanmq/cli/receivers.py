@@ -92,7 +92,9 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int
     try:
         commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
         lines = (checkpoint / "offsets" / str(max(commits))).read_text("utf-8").splitlines()
-        offsets = [json.loads(line) for line in lines[2:] if line != "-"]
+        sources = [json.loads(line) for line in lines[2:] if line != "-"]
+        # A source of several queues has an offset of each.
+        offsets = [each for source in sources for each in source.get("queues", {"": source}).values()]
         done = {each["receiver"]: int(each["lease"]) for each in offsets if "lease" in each}
         queues = sorted({each["queue"] for each in offsets})
     except (OSError, ValueError, KeyError) as error:

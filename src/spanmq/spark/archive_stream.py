@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import psycopg
 import pyarrow
 from psycopg.types.json import Jsonb
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -31,10 +29,9 @@ from spanmq.spark import rows
 from spanmq.spark.column import columns_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
-from spanmq.spark.stream import REPORT_SECONDS, UNLIMITED, WAIT_SECONDS
+from spanmq.spark.stream import REPORT_SECONDS, UNLIMITED, Waiting, quantity_of
 
 VERSION: Final = 1
-PAUSE_SECONDS: Final = 0.1
 # How old a position becomes where nothing is archived: of a young one the server knows exactly what is gone.
 REFRESH: Final = timedelta(minutes=1)
 
@@ -45,7 +42,7 @@ Position = dict[str, Any]
 class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what an archive gets."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
         if options.receiver is not None:
             raise errors.InvalidArgumentError(
                 "the option receiver is for streams over a queue",
@@ -58,7 +55,8 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._schema = schema
-        self._connection: psycopg.Connection[Any] | None = None
+        self._server = server or rows.Server(options.dsn)
+        self._waiting = Waiting()
         self._last: Position | None = None
         self._end: Offset | None = None
         self._report: Offset | None = None
@@ -82,14 +80,19 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the end of the next batch, or `start` if there are no new messages."""
         if not start:
-            return self._begin()
-        quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
-        deadline = time.monotonic() + (0 if self._last else WAIT_SECONDS)
-        while True:
-            found = self._end = self._next(start, quantity)
-            if found is not start or time.monotonic() >= deadline:
-                return found
-            time.sleep(PAUSE_SECONDS)
+            return self.begin()
+        quantity = quantity_of(limit)
+        is_bounded = self._last is not None
+        return self._waiting.until_new(lambda: self.next(start, quantity), start, is_bounded=is_bounded)
+
+    def next(self, start: Offset, quantity: int) -> Offset:
+        """Return the end of the next batch, or `start`, without waiting."""
+        self._end = self._next(start, quantity)
+        return self._end
+
+    def size(self, start: Offset, end: Offset) -> int:
+        """Return how many messages are between two offsets."""
+        return 0 if start == end else int(end["rows"])
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return how many archived messages the stream has not read, for the progress of the query.
@@ -147,12 +150,10 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._server.close()
 
-    def _begin(self) -> Offset:
-        """Return the offset at which a new checkpoint starts; no message is read yet."""
+    def begin(self) -> Offset:
+        """Give the place where a new checkpoint starts; no message is read yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
         bounds = self._options.bounds
@@ -251,12 +252,6 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint="With failOnDataLoss=false the stream goes on without them.",
             queue=self._options.queue,
         )
-
-    def _server(self) -> rows.Held:
-        """Return the connection that this reader keeps, or a new one after it broke."""
-        if self._connection is None or self._connection.closed:
-            self._connection = rows.connect(self._options.dsn)
-        return rows.Held(self._connection)
 
 
 def _json(position: Position | None) -> Jsonb | None:

@@ -17,7 +17,7 @@ _CALLING = "An error occurred while calling "
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn an error of Spark into ours: the one that a task raised, else a PipelineError.
+    """Turn an error of Spark, or of an object store, into ours: the one that a task raised, else a PipelineError.
 
     With SPANMQ_TRACE set it stays what it is.
     """
@@ -27,7 +27,7 @@ def clear_errors() -> Iterator[None]:
         raise
     except Exception as error:
         kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-        if not kinds & {"pyspark", "py4j"} or os.environ.get("SPANMQ_TRACE"):
+        if not kinds & {"pyspark", "py4j", "obstore"} or os.environ.get("SPANMQ_TRACE"):
             raise
         raise cause_of(str(error)) from error
 

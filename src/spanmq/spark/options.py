@@ -51,7 +51,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user gave, checked. `queue` may be several names or a pattern only where it is read in batch."""
+    """What a user gave, checked. `queue` may be a list or a pattern where it is read."""
 
     dsn: str
     queue: str

@@ -63,7 +63,7 @@ class Reader(DataSourceReader):
         """Cut the ids that the tables have now into ranges."""
         found: list[InputPartition] = []
         with rows.connected(self._options.dsn) as connection:
-            queues = _queues(connection, self._options.queue)
+            queues = queues_named(connection, self._options.queue)
             for queue in queues:
                 extent = extent_of(connection, queue, self._options.table)
                 conditions = [extent.where] if extent.where else []
@@ -154,16 +154,23 @@ def _literal(value: Any) -> str | None:
     return None
 
 
-def _queues(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
-    """Return the queues of a name, a list or a pattern; raises QueueNotFoundError, with the nearest name."""
-    names = [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
+def is_several(wanted: str) -> bool:
+    """Tell whether the option queue is a list or a pattern."""
+    return any(sign in wanted for sign in "*?[,")
+
+
+def is_named(queue: str, wanted: str) -> bool:
+    """Tell whether the option queue, a name, a list or a pattern, means this queue."""
+    return any(fnmatchcase(queue.lower(), part.strip().lower()) for part in wanted.split(","))
+
+
+def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
+    """Give the queues that a name, a list or a pattern means; raises QueueNotFoundError, with the nearest."""
+    names = rows.queues(connection)
     folded = {name.lower(): name for name in names}
     found: list[str] = []
     for part in (each.strip() for each in wanted.split(",")):
-        if any(sign in part for sign in "*?["):
-            matching = [name for name in names if fnmatchcase(name.lower(), part.lower())]
-        else:
-            matching = [folded[part.lower()]] if part.lower() in folded else []
+        matching = [name for name in names if is_named(name, part)]
         if not matching:
             near = difflib.get_close_matches(part.lower(), folded, n=1)
             raise QueueNotFoundError(
@@ -176,8 +183,8 @@ def _queues(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
 
 
 def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
-    """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
-    found = _queues(connection, wanted)
+    """Give the one queue of that name, as it is written; raises QueueNotFoundError, with the nearest."""
+    found = queues_named(connection, wanted)
     if len(found) != 1 or found[0].lower() != wanted.lower():
         raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")
     return found[0]

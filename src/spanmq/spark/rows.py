@@ -72,6 +72,22 @@ def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@contextlib.contextmanager
+def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
+    """Hold the advisory lock of a name for a block; give False where another has it for so many seconds."""
+    with connected(dsn) as connection:
+        connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
+        try:
+            connection.execute(
+                "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", [name]
+            )
+        except psycopg.errors.LockNotAvailable:
+            is_alone = False
+        else:
+            is_alone = True
+        yield is_alone
+
+
 class Held:
     """A connection that stays open after the block; errors of the server come out as ours."""
 
@@ -89,6 +105,33 @@ class Held:
         if isinstance(error, psycopg.Error):
             ours = None if self._connection.broken else errors.from_driver(error)
             raise ours or errors.ConnectionLostError(str(error).strip()) from error
+
+
+class Server:
+    """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
+
+    __slots__ = ("_connection", "_dsn")
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __call__(self) -> Held:
+        """Return the connection for a block."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._dsn)
+        return Held(self._connection)
+
+    def close(self) -> None:
+        """Close it; the next use makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def queues(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return the names of all queues."""
+    return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
 
 
 def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:

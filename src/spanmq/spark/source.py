@@ -38,15 +38,17 @@ def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return the reader of a stream."""
     from spanmq.spark.archive_stream import ArchiveStreamReader
+    from spanmq.spark.queues_stream import QueuesStreamReader
+    from spanmq.spark.reader import is_several
     from spanmq.spark.stream import StreamReader
 
     options = read_options(given)
     _check(options, schema)
-    if options.table == "archive":
-        return ArchiveStreamReader(options, schema)
-    if options.table != "queue":
+    if options.table not in ("queue", "archive"):
         raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
-    return StreamReader(options, schema)
+    if is_several(options.queue):
+        return QueuesStreamReader(options, schema)
+    return (ArchiveStreamReader if options.table == "archive" else StreamReader)(options, schema)
 
 
 def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -54,18 +54,18 @@ Offset = dict[str, Any]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a queue exactly once for a checkpoint."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
         self._options = options
         self._schema = schema
-        self._connection: psycopg.Connection[Any] | None = None
+        self._server = server or rows.Server(options.dsn)
         self._incarnation: int | None = None
         self._identity: Offset = {}
         self._last_id: int | None = None
         self._is_bounded = False
-        self._pause = PAUSE_SECONDS
+        self._waiting = Waiting()
         self._report: Offset | None = None
         self._report_at = 0.0
 
@@ -90,20 +90,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Settle what is up to `start`, and give the end of the next batch, or `start` if nothing waits."""
         if not start:
-            return self._begin()
+            return self.begin()
+        quantity = quantity_of(limit)
+        return self._waiting.until_new(lambda: self.next(start, quantity), start, is_bounded=self._is_bounded)
+
+    def next(self, start: Offset, quantity: int) -> Offset:
+        """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
         self._open(start)
-        quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            batch = self._claim(start, quantity)
-            if batch != start["lease"]:
-                self._pause = PAUSE_SECONDS
-            if batch != start["lease"] or self._is_bounded:
-                return {**start, "lease": batch}
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
-            if time.monotonic() >= deadline:
-                return start
+        batch = self._claim(start, quantity)
+        return start if batch == start["lease"] else {**start, "lease": batch}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return what the queue has, for the progress of the query; takes nothing.
@@ -162,11 +157,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._server.close()
 
-    def _begin(self) -> Offset:
+    def size(self, start: Offset, end: Offset) -> int:
+        """Return how many messages are between two offsets."""
+        with self._server() as server:
+            row = server.execute(
+                "select coalesce(sum(last_id - first_id + 1), 0) from spanmq.receiver_ranges(queue => %s,"
+                " receiver => %s, incarnation => %s, after => %s, batch => %s, fail_on_loss => false)",
+                [
+                    self._options.queue,
+                    end["receiver"],
+                    self._incarnation,
+                    start["lease"],
+                    end["lease"],
+                ],
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def begin(self) -> Offset:
         """Make the receiver, and hold nothing yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
@@ -177,6 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "from spanmq.receiver_open(queue => %s, label => %s)",
                 [queue, self._options.receiver],
             ).fetchone()
+            server.remove_notice_handler(_warn)
         assert row is not None
         self._incarnation = row[1]
         self._identity = {"v": VERSION, "receiver": row[0], "queue": queue, "system": row[3]}
@@ -191,10 +202,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the checkpoint is of version {offset.get('v')}, this release knows {VERSION}",
                 hint="Go on with the release that wrote it, or use a new checkpoint.",
             )
-        if offset["queue"].lower() != self._options.queue.lower():
+        queue = ", ".join(offset.get("queues", [offset.get("queue")]))
+        if queue.lower() != self._options.queue.lower():
             raise errors.PipelineError(
-                f"the checkpoint is of queue {offset['queue']}, the option queue is {self._options.queue}",
-                hint="Each queue needs a checkpoint of its own.",
+                f"the checkpoint is of queue {queue}, the option queue is {self._options.queue}",
+                hint="Name what the checkpoint has, or use a new checkpoint.",
                 queue=self._options.queue,
             )
         with self._server() as server:
@@ -229,11 +241,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert row is not None
         return int(row[0])
 
-    def _server(self) -> rows.Held:
-        """Return the connection that this reader keeps, or a new one after it broke."""
-        if self._connection is None or self._connection.closed:
-            self._connection = rows.connect(self._options.dsn)
-        return rows.Held(self._connection)
+
+class Waiting:
+    """Asks a server again and again for what is new, with longer pauses where nothing comes."""
+
+    __slots__ = ("_pause",)
+
+    def __init__(self) -> None:
+        self._pause = PAUSE_SECONDS
+
+    def until_new(self, ask: Callable[[], Offset], start: Offset, *, is_bounded: bool) -> Offset:
+        """Return what `ask` returns when it is not `start`, or after a while; at once if it is bounded."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            found = ask()
+            if found != start:
+                self._pause = PAUSE_SECONDS
+            if found != start or is_bounded:
+                return found
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            if time.monotonic() >= deadline:
+                return start
+
+
+def quantity_of(limit: ReadLimit) -> int:
+    """Return how many messages a batch may have."""
+    return UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
 
 
 def _warn(notice: psycopg.errors.Diagnostic) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.process.spark.object_store import serving
 from tests.process.spark.rabbit import rabbit
 from tests.spark.real_session import read, read_stream, spark
 
@@ -25,6 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
             if item.get_closest_marker("soak") and "SPANMQ_TEST_KILLS" not in os.environ:
                 item.add_marker(pytest.mark.skip(reason="starts a driver of its own: make soak-spark"))
+
+
+@pytest.fixture(scope="module")
+def object_store(spark: SparkSession) -> Iterator[str]:
+    """Return the URI of a bucket."""
+    with serving(spark) as uri:
+        yield uri
 
 
 @pytest.fixture(scope="session")

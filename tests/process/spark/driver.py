@@ -40,18 +40,21 @@ from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
 SEND_SEAMS: Final = ("copying", "copied", "published")
 # Delta is committed before the manifest is written; of Parquet files the manifest is the commit.
-EXPORT_SEAMS: Final = ("written", "verified", "files in place", "committed", "named")
+EXPORT_SEAMS: Final = ("written", "verified", "committing", "committed", "named")
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
+# Of an export, as they are: an act that has stopped leaves its own in their places.
+STEPS: Final = (export_module._verify, delta.commit, manifest.write_manifest, rows.note_export)
 
 
 @dataclass(frozen=True)
 class Act:
-    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's.
+    """What a driver does until it comes to the seam. `batch` are messages; `url` and `target` a broker's,
+    or `url` that of a lake.
 
     The seams of a migration are those of the batch with the message that follows message `after`; of dead
     letters, of the transaction that follows on so many; of a stream that sends, of the epoch of this number.
@@ -249,28 +252,29 @@ def backfill(spark: SparkSession, act: Act) -> BackfillReport:
         )
 
 
+def lake_of(act: Act) -> str:
+    """Return the lake of an act: `url` is that of an object store."""
+    return act.url or str(act.folder / "lake")
+
+
 def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.ExportReport:
     """Export the archive into a table in the folder `lake`."""
     stop = Stop(act.seam, act.folder)
-    tally, verify, commit = export_module._tally, export_module._verify, delta.commit
-    write_manifest, note_export = manifest.write_manifest, rows.note_export
-
-    def tallying(written: DataFrame) -> tuple[int, int]:
-        stop.at("written")
-        return tally(written)
+    verify, commit, write_manifest, note_export = STEPS
 
     def verifying(*given: Any) -> None:
+        stop.at("written")
         verify(*given)
         stop.at("verified")
 
     def committing(*given: Any) -> None:
-        stop.at("files in place")
+        stop.at("committing")
         commit(*given)
         stop.at("committed")
 
     def naming(*given: Any, **named: Any) -> None:
         if kind != "delta":
-            stop.at("files in place")
+            stop.at("committing")
         write_manifest(*given, **named)
 
     def noting(*given: Any) -> None:
@@ -278,17 +282,26 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
         note_export(*given)
 
     with (
-        patch.object(export_module, "_tally", tallying),
         patch.object(export_module, "_verify", verifying),
         patch.object(delta, "commit", committing),
         patch.object(export_module, "write_manifest", naming),
         patch.object(rows, "note_export", noting),
     ):
-        return export_module.export(spark, act.dsn, "orders", act.folder / "lake", format=kind)
+        return export_module.export(spark, act.dsn, "orders", lake_of(act), format=kind)
 
 
 def export_parquet(spark: SparkSession, act: Act) -> export_module.ExportReport:
     """Export the archive into Parquet files."""
+    return export(spark, act, "parquet")
+
+
+def export_store(spark: SparkSession, act: Act) -> export_module.ExportReport:
+    """Export the archive into a Delta table of an object store."""
+    return export(spark, act)
+
+
+def export_store_parquet(spark: SparkSession, act: Act) -> export_module.ExportReport:
+    """Export the archive into Parquet files of an object store."""
     return export(spark, act, "parquet")
 
 
@@ -345,7 +358,10 @@ def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
 
 ACTS: Final[dict[str, Callable[[SparkSession, Act], object]]] = {
     each.__name__: each
-    for each in (stream, send, relay, backfill, export, export_parquet, migrate, redrive, discard)
+    for each in (
+        *(stream, send, relay, backfill, migrate, redrive, discard),
+        *(export, export_parquet, export_store, export_store_parquet),
+    )
 }
 
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.parquet
 import pytest
 
 from spanmq.client import Client
+from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import files_of
 
 Row = dict[str, Any]
@@ -19,29 +21,35 @@ def archive(client: Client, quantity: int) -> None:
     client.archive("orders", [message.message_id for message in client.receive("orders", quantity)])
 
 
-def parquet_rows(lake: Path, queue: str | None = "orders", table: str = "archive") -> list[Row]:
+def parquet_rows(lake: Path | str, queue: str | None = "orders", table: str = "archive") -> list[Row]:
     """Read the files that the manifests name."""
-    names = files_of(lake, queue, table)
-    return [row for name in names for row in pyarrow.parquet.ParquetFile(lake / name).read().to_pylist()]
+    place = lake_at(lake)
+    return [row for name in files_of(place, queue, table) for row in file_of(place, name).to_pylist()]
 
 
-def parquet_bodies(lake: Path) -> list[Any]:
+def file_of(lake: Lake, name: str, columns: list[str] | None = None) -> pyarrow.Table:
+    """Read a file."""
+    with lake.reader(name) as opened:
+        return pyarrow.parquet.ParquetFile(opened).read(columns)
+
+
+def parquet_bodies(lake: Path | str) -> list[Any]:
     return sorted(json.loads(row["body"]) for row in parquet_rows(lake))
 
 
-def leftovers(lake: Path) -> set[str]:
+def leftovers(lake: Path | str) -> set[str]:
     """Return the files that no manifest names."""
-    named = set(files_of(lake, "orders"))
-    return {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")} - named
+    place = lake_at(lake)
+    return {name for name in place.sizes("") if name.endswith(".parquet")} - set(files_of(place, "orders"))
 
 
-def delta_rows(lake: Path) -> list[Row]:
+def delta_rows(lake: Path | str) -> list[Row]:
     deltalake = pytest.importorskip("deltalake")
-    rows: list[Row] = deltalake.DeltaTable(str(lake / "archive")).to_pyarrow_table().to_pylist()
+    rows: list[Row] = deltalake.DeltaTable(f"{lake}/archive").to_pyarrow_table().to_pylist()
     return rows
 
 
-def delta_bodies(lake: Path) -> list[Any]:
+def delta_bodies(lake: Path | str) -> list[Any]:
     return sorted(json.loads(row["body"]) for row in delta_rows(lake))
 
 

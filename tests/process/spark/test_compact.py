@@ -44,16 +44,16 @@ def test_small_files_become_one_and_exports_and_reports_go_on(
     archive(client, 30)
     done = follow(spark, database, "orders", tmp_path, format=format, every=1, wait=wait)
     assert sum(each.exported for each in done) == 90
-    first = compact(tmp_path, "orders")
+    first = compact(database, "orders", tmp_path)
     assert (first.replaced, first.written) == (3, 1)
-    assert compact(tmp_path, "orders").replaced == 0
+    assert compact(database, "orders", tmp_path).replaced == 0
     assert bodies(tmp_path) == list(range(90))
     if format == "parquet":
         assert leftovers(tmp_path) == set()
     assert export(spark, database, "orders", tmp_path, format=format).exported == 0
     assert [row["messages"] for row in report(spark, lake=tmp_path, dry_run=True).queues] == [90]
     with pytest.raises(PipelineError, match="holds no archive of queue others"):
-        compact(tmp_path, "others")
+        compact(database, "others", tmp_path)
 
 
 def test_killed_compaction_never_was_or_counts(
@@ -74,7 +74,7 @@ def test_killed_compaction_never_was_or_counts(
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_manifest", act)
             with pytest.raises(KilledError):
-                compact(tmp_path, "orders")
+                compact(database, "orders", tmp_path)
         export(spark, database, "orders", tmp_path)
         assert leftovers(tmp_path) == set()
         assert len(list(tmp_path.glob("archive/**/*.parquet"))) == files

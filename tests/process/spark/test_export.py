@@ -21,7 +21,6 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.manifest import Manifest, write_manifest
 from spanmq.spark.jobs.report import report
 
 if TYPE_CHECKING:
@@ -81,12 +80,6 @@ def killed(*_: object) -> None:
     raise KilledError
 
 
-def killed_after_the_commit(lake: Path, each: Manifest, *, is_pending: bool = False) -> None:
-    if not is_pending:
-        raise KilledError
-    write_manifest(lake, each, is_pending=True)
-
-
 @pytest.mark.parametrize(
     ("format", "before", "after", "after_act"),
     [
@@ -96,13 +89,13 @@ def killed_after_the_commit(lake: Path, each: Manifest, *, is_pending: bool = Fa
             "delta",
             "spanmq.spark.jobs.delta.commit",
             "spanmq.spark.jobs.export.write_manifest",
-            killed_after_the_commit,
+            killed,
         ),
         (
             "iceberg",
             "spanmq.spark.jobs.iceberg.commit",
             "spanmq.spark.jobs.export.write_manifest",
-            killed_after_the_commit,
+            killed,
         ),
     ],
 )
@@ -143,7 +136,7 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     assert report(spark, lake=tmp_path).queues[0]["messages"] == 90
     if format == "iceberg":
         with pytest.raises(PipelineError, match="PyIceberg compacts no tables"):
-            compact(tmp_path, "orders")
+            compact(database, "orders", tmp_path)
 
 
 def test_folder_of_another_format_or_table_that_is_none_is_refused(

@@ -21,6 +21,7 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import export, follow, missing
+from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import read_manifests, union, within
 from spanmq.spark.jobs.report import report
 from spanmq.spark.progress import told_of_tasks
@@ -84,7 +85,7 @@ def test_command_that_follows_ends_in_good_order(
     archive(client, 10)
 
     def stop_after_the_first() -> None:
-        while not read_manifests(tmp_path, "orders"):
+        while not read_manifests(lake_at(tmp_path), "orders"):
             time.sleep(0.02)
         # To the thread that waits: another's signal would not end its wait.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A driver that does seven things at once, killed with SIGKILL; a reader other than Spark audits each.
+"""A driver that does ten things at once, killed with SIGKILL; a reader other than Spark audits each.
 
 A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` kills each
 at all its seams, one after the other on the same two million messages, and audits what is there at the end.
@@ -42,6 +42,9 @@ CHOSEN: Final[tuple[tuple[str, str], ...]] = (
     ("stream", "written"),
     ("send", "copied"),
     ("export", "committed"),
+    ("export_parquet", "verified"),
+    ("export_store", "committed"),
+    ("export_store_parquet", "verified"),
     ("migrate", "half confirmed"),
     ("redrive", "done"),
     ("relay", "published"),
@@ -59,6 +62,8 @@ def prepare(
     with ExitStack() as stack:
 
         def one(what: str, seam: str) -> Scene:
+            if "store" in what:
+                request.getfixturevalue("object_store")
             folder = tmp_path_factory.mktemp("kill") / what
             scene = stack.enter_context(prepared(what, seam, spanmq_server, spanmq_template, folder))
             if what == "migrate":
@@ -135,12 +140,12 @@ def test_stream_that_sends_killed_at_all_its_seams_sends_each_epoch_once(
 
 @pytest.mark.soak
 @limit(KILLS * len(EXPORT_SEAMS))
-@pytest.mark.parametrize("what", ["export", "export_parquet"])
+@pytest.mark.parametrize("what", ["export", "export_parquet", "export_store", "export_store_parquet"])
 def test_export_killed_at_all_its_seams_has_each_row_once(
     prepare: Prepare, spark: SparkSession, what: str
 ) -> None:
     scene = prepare(what, "")
-    final = ("committed", "named") if what == "export" else ("named",)
+    final = ("named",) if what.endswith("parquet") else ("committed", "named")
     for seam in [*EXPORT_SEAMS[:3] * KILLS, *final]:
         scene = replace(scene, act=replace(scene.act, seam=seam))
         kill([scene.act], seconds=SECONDS)

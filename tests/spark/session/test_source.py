@@ -111,22 +111,47 @@ def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
         assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("sink_has_it", [False, True])
+@pytest.mark.parametrize(("sink_has_it", "queue"), [(False, "orders"), (True, "order*")])
 def test_stream_delivers_each_message_once_and_its_checkpoint_proves_what_is_done(
-    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path, database: str, sink_has_it: bool
+    client: Client,
+    spark: SparkSession,
+    read_stream: Read,
+    tmp_path: Path,
+    database: str,
+    sink_has_it: bool,
+    queue: str,
 ) -> None:
     client.send_batch("orders", range(700), group="a")
-    frame = read_stream(receiver="lake", maxOffsetsPerTrigger=300, minPartitions=2)
+    frame = read_stream(queue, receiver="lake", maxOffsetsPerTrigger=300, minPartitions=2)
     assert run(frame.mapInArrow(flaky, frame.schema), tmp_path) == [300, 300, 100]
     client.send_batch("orders", range(700, 1000))
     # Killed before Spark's commit; before or after the sink's.
     forget_last_commit(tmp_path, of_sink=not sink_has_it)
-    run(read_stream(receiver="lake", minPartitions=3), tmp_path)
+    run(read_stream(queue, receiver="lake", minPartitions=3), tmp_path)
     assert lake(spark, tmp_path) == Counter(range(1000))
     assert client.queues.metrics("orders").length == 0
     checkpoint = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]
     done = CliRunner().invoke(app, ["receiver", "release", "orders", "lake", *checkpoint])
     assert json.loads(done.stdout) == {"queue": "orders", "receiver": "lake", "released": 0}
+
+
+def test_stream_goes_on_with_added_fields_and_wider_types(
+    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path
+) -> None:
+    old, new = "n int, price decimal(4,2)", "n bigint, price decimal(38,18), more array<string>"
+    client.send_batch("orders", [{"n": n, "price": 1.25} for n in range(3)])
+    run(read_stream(bodySchema=old, maxOffsetsPerTrigger=2), tmp_path)
+    # The last batch of the old schema comes again by the new one.
+    forget_last_commit(tmp_path, of_sink=True)
+    client.send_batch("orders", [{"n": 1 << 40, "price": 12345.5, "more": ["x"]}])
+    run(read_stream(bodySchema=new), tmp_path)
+    kept = spark.read.schema(f"message_id long, body struct<{new}>").parquet(str(tmp_path / "lake"))
+    rows = kept.selectExpr("body.n", "cast(body.price as double) price", "body.more").orderBy("n").collect()
+    assert [tuple(row) for row in rows] == [
+        *((n, 1.25, None) for n in range(3)),
+        (1 << 40, 12345.5, ["x"]),
+    ]
+    assert client.queues.metrics("orders").length == 0
 
 
 def test_run_with_foreach_batch_ends_with_what_was_there_at_its_start(

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import pyarrow.dataset
-import pyarrow.parquet
-
 from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs import delta
-from spanmq.spark.jobs.lake_folder import alone, begun, put_in_place, staging_of
-from spanmq.spark.jobs.lake_table import table_named
-from spanmq.spark.jobs.manifest import (
-    Manifest,
-    files_of,
-    formats,
-    read_exported,
-    write_exported,
-    write_manifest,
-)
+from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_table import folder_of, table_named
+from spanmq.spark.jobs.manifest import files_of, format_of, read_exported, write_manifest
+from spanmq.spark.jobs.parquet import join
+from spanmq.spark.jobs.run import run_on
 
 SIZE: Final = 128 << 20
-ROWS_PER_GROUP: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,9 @@ class CompactReport:
     seconds: float
 
 
-def compact(lake: str | Path, queue: str, *, table: str = "archive", size: int = SIZE) -> CompactReport:
+def compact(
+    dsn: str, queue: str, lake: str | Path, *, table: str = "archive", size: int = SIZE
+) -> CompactReport:
     """Make files of about `size` bytes of those of a queue that are smaller, within each day.
 
     Delta commits it, and readers of older versions keep their files for a week. With Parquet files a manifest
@@ -54,56 +46,42 @@ def compact(lake: str | Path, queue: str, *, table: str = "archive", size: int =
     began = time.monotonic()
     if size < 1:
         raise InvalidArgumentError(f"the size must be 1 byte or more, got {size}")
-    folder, table = Path(lake), table_named(table).name
-    if not read_exported(folder, queue, table).number:
-        raise PipelineError(f"{folder} holds no {table} of queue {queue}", queue=queue)
-    [lake_format] = formats(folder, table)
+    place, table = lake_at(lake), table_named(table).name
+    if not read_exported(place, queue, table).number:
+        raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
+    lake_format = format_of(place, table) or "parquet"
     if lake_format == "iceberg":
         raise PipelineError(
             "PyIceberg compacts no tables", hint="Use the procedure rewrite_data_files of Iceberg for Spark."
         )
-    with alone(folder, dry_run=False):
-        exported = begun(folder, queue, table)
+    with clear_errors(), run_on(dsn, place, queue, table) as run:
         if lake_format == "delta":
-            replaced, written = delta.compact(folder / table, queue, size)
+            replaced, written = delta.compact(place, table, queue, size)
         else:
             replaced, written = 0, 0
-            names = list(_groups(folder, files_of(folder, queue, table), size))
-            if names:
-                staging = staging_of(folder, queue, table) / uuid.uuid4().hex[:12]
-                for number, group in enumerate(names):
-                    _join(folder, group, staging / Path(group[0]).parent.relative_to(table), number)
-                manifest = Manifest(
-                    number=exported.number + 1,
-                    queue=queue,
-                    source=exported.source,
-                    ids=[],
-                    files=put_in_place(folder, table, staging),
-                    count=0,
-                    checksum=0,
-                    table=table,
-                    format=lake_format,
-                    removed=[name for group in names for name in group],
-                )
-                write_manifest(folder, manifest)
-                for name in manifest.removed:
-                    (folder / name).unlink()
-                shutil.rmtree(staging)
-                write_exported(folder, exported.followed_by(manifest))
-                replaced, written = len(manifest.removed), len(manifest.files)
-    return CompactReport(queue, table, str(folder), lake_format, replaced, written, time.monotonic() - began)
+            sizes = place.sizes(folder_of(table, queue))
+            groups = list(_groups(files_of(place, queue, table), sizes, size))
+            if groups:
+                manifest = run.begin(run.exported.source, lake_format)
+                files = [_join(place, names, manifest.token, n) for n, names in enumerate(groups)]
+                removed = [name for names in groups for name in names]
+                manifest = replace(manifest, files=files, removed=removed)
+                write_manifest(place, manifest)
+                run.end(manifest)
+                replaced, written = len(removed), len(files)
+    return CompactReport(queue, table, str(lake), lake_format, replaced, written, time.monotonic() - began)
 
 
-def _groups(lake: Path, files: Sequence[str], size: int) -> Iterator[list[str]]:
+def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:
     """Yield the small files of a day that become one, in the order of their export."""
-    days: dict[Path, list[str]] = defaultdict(list)
+    days: dict[str, list[str]] = defaultdict(list)
     for name in files:
-        days[Path(name).parent].append(name)
+        days[name.rpartition("/")[0]].append(name)
     for names in days.values():
         group: list[str] = []
         total = 0
         for name in names:
-            n = (lake / name).stat().st_size
+            n = sizes[name]
             if n >= size:
                 continue
             if group and total + n > size:
@@ -116,23 +94,10 @@ def _groups(lake: Path, files: Sequence[str], size: int) -> Iterator[list[str]]:
             yield group
 
 
-def _join(lake: Path, names: Sequence[str], folder: Path, number: int) -> None:
-    """Write the rows of several files into one, a batch at a time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [str(lake / name) for name in names]
-    # Without partitioning: the folders' names are not columns of the files.
-    found = pyarrow.dataset.dataset(paths, schema=pyarrow.parquet.read_schema(paths[0]), partitioning=None)
-    pyarrow.dataset.write_dataset(
-        found,
-        folder,
-        format="parquet",
-        basename_template=f"{number:05}-{{i}}.parquet",
-        existing_data_behavior="overwrite_or_ignore",
-        min_rows_per_group=ROWS_PER_GROUP,
-        max_rows_per_group=10 * ROWS_PER_GROUP,
-        use_threads=False,
-    )
-    expected = sum(pyarrow.parquet.read_metadata(path).num_rows for path in paths)
-    rows = sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.glob(f"{number:05}-*"))
+def _join(lake: Lake, names: Sequence[str], token: str, number: int) -> str:
+    """Write the rows of several files into one, and return its name."""
+    into = f"{names[0].rpartition('/')[0]}/{token}-{number:05}.parquet"
+    expected, rows = join(lake, names, into)
     if rows != expected:
         raise PipelineError(f"of {expected} rows of {len(names)} files only {rows} were written into one")
+    return into

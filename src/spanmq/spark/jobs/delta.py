@@ -7,37 +7,37 @@ before a kill can be asked afterwards, so none is made twice.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow
-import pyarrow.parquet
-
 from spanmq.errors import ExtraNotInstalledError, PipelineError
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq.spark.jobs.manifest import is_taken
+from spanmq.spark.jobs.parquet import Written
 
-PARTITIONS = ["queue", "day"]
 
-
-def committed(folder: Path, application: str) -> int:
-    """Return the number of an application's last commit to a table, 0 without any."""
-    table = _table(folder)
+def committed(lake: Lake, name: str, application: str) -> int:
+    """Give what an application noted of its last commit into a table, 0 without any."""
+    table = _table(lake, name)
     return 0 if table is None else int(table.transaction_version(application) or 0)
 
 
-def files(folder: Path) -> list[str]:
-    """Return the paths of the files of a table as it is now."""
-    table = _table(folder)
-    return [] if table is None else [unquote(uri.removeprefix("file://")) for uri in table.file_uris()]
+def files(lake: Lake, name: str) -> list[str]:
+    """Return the names in the lake of the files of a table as it is now."""
+    table = _table(lake, name)
+    paths = [] if table is None else [unquote(uri.removeprefix("file://")) for uri in table.file_uris()]
+    return [path.removeprefix(lake.uri + "/") for path in paths]
 
 
-def compact(folder: Path, queue: str, size: int) -> tuple[int, int]:
+def compact(lake: Lake, name: str, queue: str, size: int) -> tuple[int, int]:
     """Make files of up to `size` bytes of a queue's small ones; return how many were replaced, and by how many.
 
     Files that were replaced a week ago are deleted: until then readers of older versions have them.
     """
-    table = _table(folder)
+    table = _table(lake, name)
     if table is None:
         return 0, 0
     done = table.optimize.compact(partition_filters=[("queue", "=", queue)], target_size=size)
@@ -45,20 +45,23 @@ def compact(folder: Path, queue: str, size: int) -> tuple[int, int]:
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
 
-def commit(folder: Path, application: str, number: int, files: Sequence[str], schema: pyarrow.Schema) -> None:
-    """Add files (by their paths within the table, in folders `queue=…/day=…`) to a table, made if need be."""
+def commit(lake: Lake, name: str, application: str, version: int, files: Sequence[Written]) -> None:
+    """Add files to a table, made if need be. Raises FileExistsError where a commit has that number."""
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
-    actions = [_added(AddAction, folder, name) for name in files]
-    properties = CommitProperties(app_transactions=[Transaction(application, number)])
-    table = _table(folder)
+    actions = [_added(AddAction, name, each) for each in files]
+    schema = Schema.from_arrow(TABLES[name].schema_with_day)
+    properties = CommitProperties(app_transactions=[Transaction(application, version)])
+    table = _table(lake, name)
+    if table is not None and is_taken(int(table.transaction_version(application) or 0), version):
+        raise FileExistsError(f"{application} {version}")
     try:
         if table is None:
             create_table_with_add_actions(
-                str(folder),
-                Schema.from_arrow(schema),
+                f"{lake.uri}/{name}",
+                schema,
                 actions,
                 mode="error",
                 partition_by=PARTITIONS,
@@ -66,25 +69,24 @@ def commit(folder: Path, application: str, number: int, files: Sequence[str], sc
             )
         else:
             table.create_write_transaction(
-                actions, "append", Schema.from_arrow(schema), PARTITIONS, commit_properties=properties
+                actions, "append", schema, PARTITIONS, commit_properties=properties
             )
     except DeltaError as error:
-        raise PipelineError(f"the Delta table {folder} took no commit: {error}") from error
+        raise PipelineError(f"the Delta table {lake.uri}/{name} took no commit: {error}") from error
 
 
-def _added(action: Any, folder: Path, name: str) -> Any:
-    path = folder / name
-    pairs = (part.split("=", 1) for part in Path(name).parts[:-1])
+def _added(action: Any, name: str, file: Written) -> Any:
+    path = file.name.removeprefix(f"{name}/")
+    pairs = (part.split("=", 1) for part in path.split("/")[:-1])
     values = {column: unquote(value) for column, value in pairs}
-    status = path.stat()
-    rows = pyarrow.parquet.read_metadata(path).num_rows
-    stats = json.dumps({"numRecords": rows})
-    return action(name, status.st_size, values, int(status.st_mtime * 1000), True, stats)
+    stats = json.dumps({"numRecords": file.rows})
+    return action(path, file.size, values, int(time.time() * 1000), True, stats)
 
 
-def _table(folder: Path) -> Any:
+def _table(lake: Lake, name: str) -> Any:
     try:
         from deltalake import DeltaTable
     except ImportError as error:
         raise ExtraNotInstalledError("deltalake is not installed", extra="spark") from error
-    return DeltaTable(str(folder)) if DeltaTable.is_deltatable(str(folder)) else None
+    uri = f"{lake.uri}/{name}"
+    return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None

@@ -7,10 +7,8 @@ next.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
+import json
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,20 +21,23 @@ from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs import delta, iceberg
 from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.lake_folder import alone, application, begun, put_in_place, staging_of
+from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
-    Exported,
     Manifest,
     Ranges,
-    formats,
+    came_first,
+    drop_draft,
+    format_of,
     read_exported,
     union,
     within,
-    write_exported,
+    write_draft,
     write_manifest,
 )
+from spanmq.spark.jobs.parquet import REPORT, Written, write
 from spanmq.spark.jobs.recorded import recorded
+from spanmq.spark.jobs.run import Run, application, check_format_of, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -72,7 +73,7 @@ class _Export:
     options: Options
     table: LakeTable
     extent: rows.Range
-    lake: Path
+    lake: Lake
     format: str
     source: str
 
@@ -90,15 +91,15 @@ def export(
 ) -> ExportReport:
     """Write the rows of a queue's table that the lake lacks, and verify them against the database.
 
-    The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`. Files lie in
-    `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
-    `to`/_spanmq names them; with the others, when a commit does. After a kill, the next run removes the
-    remains and continues. Raises PipelineError where the folder is in use, or what was written is not what
-    the database holds.
+    The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`, and `to` a folder or the
+    URI of an object store. Files lie in `to`/table/queue=…/day=…, by the day on which a message was archived or
+    died, and count when a manifest in `to`/_spanmq names them; with the others, when a commit does. Killed at
+    any instant, the next run removes what was left and goes on. Raises PipelineError where the folder is in use,
+    another export into it is under way, or what was written is not what the database holds.
     """
     began = time.monotonic()
     check_format(format)
-    of_table, lake = table_named(table), Path(to)
+    of_table, lake = table_named(table), lake_at(to)
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         extent = extent_of(server, queue, table)
@@ -106,26 +107,24 @@ def export(
         source = rows.identity(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source)
-    with alone(lake, dry_run=dry_run), clear_errors():
-        before = read_exported(lake, queue, table) if dry_run else begun(lake, queue, table, dsn)
-        _check(this, before)
-        ranges = missing(extent, cuts, before.ids)
-        count, files, checksum = 0, 0, 0
-        if ranges:
-            frame = _frame(this, ranges)
-            if dry_run:
-                count = frame.count()
-            else:
-                count, files, checksum = _write(this, frame, before)
-        if not dry_run:
-            # From now on retention may delete what is verified, and nothing else.
-            after = read_exported(lake, queue, table)
-            rows.note_export(dsn, queue, str(lake.resolve()), after.ids, table)
-            write_exported(lake, after)
+    with clear_errors():
+        if dry_run:
+            before = read_exported(lake, queue, table)
+            _check(this, before.source)
+            ranges = missing(extent, cuts, before.ids)
+            count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
+        else:
+            with run_on(dsn, lake, queue, table) as run:
+                before = run.exported
+                _check(this, before.source)
+                ranges = missing(extent, cuts, before.ids)
+                count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
+                # From now on retention may delete what is verified, and nothing else.
+                rows.note_export(dsn, queue, lake.uri, read_exported(lake, queue, table).ids, table)
     return ExportReport(
         queue=queue,
         table=table,
-        to=str(lake),
+        to=str(to),
         format=format,
         exported=count,
         exported_before=sum(b - a + 1 for a, b in before.ids),
@@ -164,26 +163,20 @@ def follow(
             yield report
         is_time = compact_every is not None and time.monotonic() - compacted_at >= compact_every
         if is_time and report.exported + report.exported_before:
-            compact(to, report.queue, table=table)
+            compact(dsn, report.queue, to, table=table)
             compacted_at = time.monotonic()
         if wait(every):
             return
 
 
-def _check(this: _Export, before: Exported) -> None:
-    """Refuse a folder that holds something else under the same name."""
-    if before.number and before.source != this.source:
+def _check(this: _Export, source: str) -> None:
+    """Refuse a lake that has another format, or another database's queue under the same name."""
+    check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
+    if source and source != this.source:
         raise PipelineError(
-            f"{this.lake} holds the queue {this.options.queue} of another database",
+            f"{this.lake.uri} holds the queue {this.options.queue} of another database",
             hint="Use another folder; or, if this is that database, moved: spanmq pipeline moved.",
             queue=this.options.queue,
-        )
-    others = formats(this.lake, this.table.name) - {this.format}
-    if others:
-        raise PipelineError(
-            f"the folder {this.lake} is in use: its table {this.table.name} is of format {others.pop()}, "
-            f"not {this.format}",
-            hint="Use another folder, or its format.",
         )
 
 
@@ -202,104 +195,56 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
     return found
 
 
-def _frame(this: _Export, ranges: list[rows.Range]) -> DataFrame:
-    """Return the rows of these ranges, a task for each."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructField, StructType
-
-    options, columns = this.options, this.table.columns
-    schema = StructType([StructField(each.name, each.kind) for each in columns])
-    arrow = to_arrow_schema(schema, timezone="UTC")
+def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
+    """Give the rows of these ranges, a task each; or, for a manifest, the files that they were written to."""
+    options, table, lake = this.options, this.table, this.lake
+    has_partitions = this.format == "iceberg"
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                yield from rows.read(options, columns, [ranges[number]], arrow)
+                found = rows.read(options, table.columns, [ranges[number]], table.schema)
+                if manifest is None:
+                    for each in found:
+                        yield pyarrow.record_batch([each.column(table.id)], names=["id"])
+                    continue
+                prefix = f"{manifest.token}-{number:05}"
+                queue = manifest.queue
+                yield from write(lake, table, queue, prefix, found, has_partitions=has_partitions)
 
     numbers = this.spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, schema)
+    return numbers.mapInArrow(read, "id long" if manifest is None else REPORT)
 
 
-def _write(this: _Export, frame: DataFrame, before: Exported) -> tuple[int, int, int]:
-    """Write, verify, put in place, and write the manifest: in this order."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    staging = staging_of(this.lake, this.options.queue, this.table.name) / uuid.uuid4().hex[:12]
-    by_day = frame.withColumn("day", f.date_format(this.table.at, "yyyy-MM-dd"))
-    folders = delta.PARTITIONS
-    if this.format == "iceberg":
-        # Its files have all columns, also those that Spark leaves to the names of folders.
-        folders = ["of_queue", "of_day"]
-        by_day = by_day.withColumns(dict(zip(folders, (by_day.queue, by_day.day), strict=True)))
-    with _readable_times(this.spark):
-        by_day.write.partitionBy(*folders).parquet(str(staging))
-    # With its schema, for there may be nothing.
-    written = this.spark.read.schema(by_day.schema).parquet(str(staging))
-    ids = _ids(written, this.table.id)
-    count, checksum = _tally(written)
-    if count == 0:
-        shutil.rmtree(staging)
+def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int, int]:
+    """Write, verify, commit, and write the manifest: in this order."""
+    manifest = run.begin(this.source, this.format)
+    found = _frame(this, ranges, manifest).collect()
+    files = [Written(row["name"], row["rows"], row["size"]) for row in found]
+    manifest = replace(
+        manifest,
+        ids=union([], [(first, last) for row in found for first, last in json.loads(row["ids"])]),
+        files=[each.name for each in files],
+        count=sum(each.rows for each in files),
+        checksum=sum(int(row["checksum"]) for row in found),
+    )
+    if not files:
+        drop_draft(this.lake, manifest)
         return 0, 0, 0
-    _verify(this, ids, count, checksum)
-    files = put_in_place(this.lake, this.table.name, staging)
-    manifest = Manifest(
-        number=before.number + 1,
-        queue=this.options.queue,
-        source=this.source,
-        ids=ids,
-        files=files,
-        count=count,
-        checksum=checksum,
-        table=this.table.name,
-        format=this.format,
-    )
+    _verify(this, manifest.ids, manifest.count, manifest.checksum)
     if this.format != "parquet":
-        write_manifest(this.lake, manifest, is_pending=True)
-        schema = to_arrow_schema(by_day.drop("of_queue", "of_day").schema, timezone="UTC")
-        names = [str(Path(name).relative_to(this.table.name)) for name in files]
-        given = (this.lake / this.table.name, application(manifest), manifest.number, names, schema)
-        if this.format == "delta":
-            delta.commit(*given)
-        else:
-            iceberg.commit(this.options.dsn, *given)
+        write_draft(this.lake, manifest)
+        given = (this.lake, this.table.name, application(manifest), manifest.commit, files)
+        try:
+            if this.format == "delta":
+                delta.commit(*given)
+            else:
+                iceberg.commit(this.options.dsn, *given)
+        except FileExistsError as error:
+            raise came_first(this.lake, manifest) from error
     write_manifest(this.lake, manifest)
-    shutil.rmtree(staging)
-    return count, len(files), checksum
-
-
-@contextlib.contextmanager
-def _readable_times(spark: SparkSession) -> Iterator[None]:
-    """Make Spark write times in Delta's type: Spark's default is a type that Parquet has deprecated."""
-    name = "spark.sql.parquet.outputTimestampType"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        spark.conf.set(name, str(before))
-
-
-def _tally(written: DataFrame) -> tuple[int, int]:
-    """Count the rows and add up the MD5 sums of their bodies (60 bits of each)."""
-    row = written.selectExpr(
-        "count(*)",
-        "coalesce(sum(cast(conv(substr(md5(cast(body as binary)), 1, 15), 16, 10) as decimal(38, 0))), 0)",
-    ).first()
-    assert row is not None
-    return int(row[0]), int(row[1])
-
-
-def _ids(written: DataFrame, name: str) -> Ranges:
-    """Return the ids that were written, as ranges: within one, id minus row number is constant."""
-    islands = written.selectExpr(
-        f"{name} as id",
-        f"{name} div 65536 as part",
-        f"{name} - row_number() over (partition by {name} div 65536 order by {name}) as island",
-    )
-    found = islands.groupBy("part", "island").agg({"id": "min", "*": "count"})
-    pieces = [(row["min(id)"], row["count(1)"]) for row in found.collect()]
-    return union([], [(first, first + n - 1) for first, n in pieces])
+    run.end(manifest)
+    return manifest.count, len(files), manifest.checksum
 
 
 def _verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
-from spanmq.spark.jobs.delta import PARTITIONS
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq.spark.jobs.manifest import is_taken
+from spanmq.spark.jobs.parquet import Written
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 CATALOG: Final = "spanmq"
 
 
-def committed(dsn: str, folder: Path, application: str) -> int:
-    """Return the number of an application's last commit into a table, 0 without any."""
-    name = _name(folder)
+def committed(dsn: str, lake: Lake, table: str, application: str) -> int:
+    """Return what an application noted of its last commit into a table, 0 without any."""
+    name = (lake.folder, table)
     with _catalog(dsn) as catalog:
         if not catalog.table_exists(name):
             return 0
@@ -33,34 +35,36 @@ def committed(dsn: str, folder: Path, application: str) -> int:
 
 
 def commit(
-    dsn: str, folder: Path, application: str, number: int, files: Sequence[str], schema: pyarrow.Schema
+    dsn: str, lake: Lake, table: str, application: str, version: int, files: Sequence[Written]
 ) -> None:
-    """Add files (by their paths within the folder) to its table, which is created if need be."""
-    name, location = _name(folder), folder.resolve().as_uri()
+    """Add files to a table, which is created if need be.
+
+    Raises FileExistsError where a commit has that number.
+    """
+    name = (lake.folder, table)
+    location = f"{lake.uri if '://' in lake.uri else Path(lake.uri).as_uri()}/{table}"
     with _catalog(dsn) as catalog:
         if catalog.table_exists(name):
-            table = catalog.load_table(name)
-            if table.location() != location:
+            found = catalog.load_table(name)
+            if found.location() != location:
                 raise PipelineError(
-                    f"the catalogue has the table {'.'.join(name)} at {table.location()}, not at {location}",
+                    f"the catalogue has the table {'.'.join(name)} at {found.location()}, not at {location}",
                     hint="Name the folder otherwise: its name is the table's namespace.",
                 )
-            transaction: Any = table.transaction()
+            if is_taken(int(found.properties.get(application, 0)), version):
+                raise FileExistsError(f"{application} {version}")
+            transaction: Any = found.transaction()
         else:
             catalog.create_namespace_if_not_exists(name[:1])
+            schema = TABLES[table].schema_with_day
             transaction = catalog.create_table_transaction(name, schema, location=location)
             with transaction.update_spec() as spec:
                 for column in PARTITIONS:
                     spec.add_identity(column)
-        transaction.add_files([f"{location}/{each}" for each in files])
-        transaction.set_properties({application: str(number)})
+        if files:
+            transaction.add_files([f"{location}/{each.name.removeprefix(f'{table}/')}" for each in files])
+        transaction.set_properties({application: str(version)})
         transaction.commit_transaction()
-
-
-def _name(folder: Path) -> tuple[str, str]:
-    """Return the name of the table in a folder: that of the lake, and its own."""
-    place = folder.resolve()
-    return place.parent.name, place.name
 
 
 def _catalog(dsn: str) -> Catalog:

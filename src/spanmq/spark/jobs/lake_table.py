@@ -1,10 +1,13 @@
-"""The tables of a lake: which columns they have, by which id a row is known, and by which day it is filed."""
+"""The tables of a lake: which columns they have, by which id a row is known, and in which folder it is."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Final
+
+import pyarrow
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.column import COLUMNS, Column
@@ -18,6 +21,20 @@ class LakeTable:
     id: str
     at: str
     columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns as Arrow has them."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructField, StructType
+
+        fields = [StructField(each.name, each.kind) for each in self.columns]
+        return to_arrow_schema(StructType(fields), timezone="UTC")
+
+    @property
+    def schema_with_day(self) -> pyarrow.Schema:
+        """The columns as Delta and Iceberg have them: those, and the day."""
+        return self.schema.append(pyarrow.field(PARTITIONS[1], pyarrow.string()))
 
 
 TABLES: Final = {
@@ -33,7 +50,17 @@ TABLES: Final = {
         ),
     )
 }
+# A table's folders: one of each queue, and in it of each day.
+PARTITIONS: Final = ["queue", "day"]
+# What Hive and Spark escape in the name of such a folder.
+_ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 FORMATS: Final = ("parquet", "delta", "iceberg")
+
+
+def folder_of(table: str, queue: str) -> str:
+    """Return the folder of a queue's files in a lake."""
+    escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", queue)
+    return f"{table}/{PARTITIONS[0]}={escaped}"
 
 
 def table_named(name: str) -> LakeTable:

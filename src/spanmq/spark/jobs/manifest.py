@@ -1,25 +1,28 @@
 """What a lake holds of a queue: the ids that were exported and the files that have them.
 
-A file counts when a manifest names it. Manifests are numbered, written whole and never changed; each has what
-one export added, so that they do not grow with the lake. What all of them say of ids is kept in one file,
-which can be made from them. What no manifest names is left over from an export that was killed, and the next
-one removes it. A manifest may be written as pending first, where something else has to happen before it counts.
+A file counts when a manifest names it. Manifests are numbered, written whole and never changed: of two runs
+that write the same number one fails. Each has what one export added, so that they do not grow with the lake;
+what all of them say of ids is kept in one file, which can be made from them.
+
+A run notes itself before its first file, with its token, which its files have in their names, and the number
+that its manifest will have (draft). Where one was killed, the next takes that number, so that the other can't
+come back, and only then deletes its files. With Delta and Iceberg the draft becomes the whole manifest before
+the commit, which has the same number and a part of the token: it tells whose commit it was.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from spanmq.errors import PipelineError
+from spanmq.spark.jobs.lake import Lake
 
 FOLDER: Final = "_spanmq"
 VERSION: Final = 1
-_PENDING: Final = ".pending"
+TOKEN_BITS: Final = 28
 
 Ranges = list[tuple[int, int]]
 
@@ -28,8 +31,8 @@ Ranges = list[tuple[int, int]]
 class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
-    A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database,
-    `source` is the new one, and the other fields are empty.
+    A compaction adds no ids: its `files` stand for those that it `removed`. Where a database moved, `source`
+    is the new one, and nothing else is there. `token` is that of the run.
     """
 
     number: int
@@ -42,6 +45,12 @@ class Manifest:
     table: str = "archive"
     format: str = "parquet"
     removed: list[str] = field(default_factory=list)
+    token: str = ""
+
+    @property
+    def commit(self) -> int:
+        """What Delta and Iceberg note of its commit: the number, and whose it is (0 in one that adds nothing)."""
+        return self.number << TOKEN_BITS | int(self.token[: TOKEN_BITS // 4] or "0", 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,41 +69,53 @@ class Exported:
         return replace(self, number=manifest.number, source=manifest.source, ids=ids)
 
 
-def read_exported(lake: Path, queue: str, table: str = "archive") -> Exported:
+def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
     """Return what a lake has of a queue, without reading older manifests again."""
     exported = Exported(queue, table)
-    with contextlib.suppress(FileNotFoundError):
-        given = json.loads(_summary(lake, exported).read_text("utf-8"))
+    data = lake.read(_summary(exported))
+    if data is not None:
+        given = json.loads(data)
         exported = Exported(**{**given, "ids": [(first, last) for first, last in given["ids"]]})
     # Those that came after: one, where an export was killed.
-    while (path := _path(lake, queue, table, exported.number + 1)).exists():
-        exported = exported.followed_by(_read(path))
+    while (manifest := read_manifest(lake, queue, table, exported.number + 1)) is not None:
+        exported = exported.followed_by(manifest)
     return exported
 
 
-def write_exported(lake: Path, exported: Exported) -> None:
+def write_exported(lake: Lake, exported: Exported) -> None:
     """Keep what a lake has, for read_exported."""
-    path = _summary(lake, exported)
-    _draft(path, {name: getattr(exported, name) for name in Exported.__slots__}).replace(path)
+    lake.put(_summary(exported), _data({name: getattr(exported, name) for name in Exported.__slots__}))
 
 
-def formats(lake: Path, table: str) -> set[str]:
-    """Return the formats of a table: the first manifest of each queue says it."""
-    return {_read(path).format for path in (lake / FOLDER / table).glob("*-00000001.json")}
+def format_of(lake: Lake, table: str) -> str | None:
+    """Return the format of a table, None where it has none yet."""
+    data = lake.read(f"{FOLDER}/{table}/format")
+    return None if data is None else data.decode()
 
 
-def read_manifests(lake: Path, queue: str | None, table: str = "archive") -> list[Manifest]:
+def note_format(lake: Lake, table: str, name: str) -> str:
+    """Give a table its format unless it has one, and return that."""
+    if (known := format_of(lake, table)) is None:
+        try:
+            lake.create(f"{FOLDER}/{table}/format", name.encode())
+        except FileExistsError:
+            known = format_of(lake, table)
+    return known or name
+
+
+def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
     """Return all manifests of a queue, or of all queues, oldest first."""
-    found = [_read(path) for path in sorted((lake / FOLDER / table).glob("*.json"))]
-    return [each for each in found if queue in (each.queue, None)]
+    prefix = f"{FOLDER}/{table}/manifest"
+    found = [_manifest(lake, name) for name in lake.sizes(prefix if queue is None else f"{prefix}/{queue}")]
+    return [each for each in found if each is not None]
 
 
-def last_manifest(lake: Path, exported: Exported) -> Manifest | None:
-    """Return the newest manifest, or None without any."""
-    return _read(_path(lake, exported.queue, exported.table, exported.number)) if exported.number else None
+def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest | None:
+    """Return a manifest by its number, None where there is none."""
+    return _manifest(lake, _name(queue, table, number)) if number else None
 
 
-def files_of(lake: Path, queue: str | None, table: str = "archive") -> list[str]:
+def files_of(lake: Lake, queue: str | None, table: str = "archive") -> list[str]:
     """Return the files that count, of a queue or of all."""
     files: dict[str, None] = {}
     for each in read_manifests(lake, queue, table):
@@ -104,63 +125,70 @@ def files_of(lake: Path, queue: str | None, table: str = "archive") -> list[str]
     return list(files)
 
 
-def write_manifest(lake: Path, manifest: Manifest, *, is_pending: bool = False) -> None:
-    """Write a manifest, whole or not at all. Raises PipelineError if another export was quicker."""
-    path = _path(lake, manifest.queue, manifest.table, manifest.number)
-    draft = _draft(
-        path, {"version": VERSION, **{name: getattr(manifest, name) for name in Manifest.__slots__}}
-    )
-    if is_pending:
-        draft.replace(path.with_suffix(_PENDING))
-        return
+def write_manifest(lake: Lake, manifest: Manifest) -> None:
+    """Write a manifest, whole or not at all. Raises PipelineError if another run was quicker."""
     try:
-        # A link fails where the name is taken; a rename would not.
-        os.link(draft, path)
+        lake.create(_name(manifest.queue, manifest.table, manifest.number), _written(manifest))
     except FileExistsError as error:
-        raise PipelineError(
-            f"another export of queue {manifest.queue} into {lake} came first", queue=manifest.queue
-        ) from error
-    finally:
-        draft.unlink()
-    path.with_suffix(_PENDING).unlink(missing_ok=True)
+        raise came_first(lake, manifest) from error
 
 
-def read_pending(lake: Path, queue: str, table: str) -> Manifest | None:
-    """Return the pending manifest of a queue, if any: the one after the last, or the last itself."""
-    found = [_read(path) for path in sorted((lake / FOLDER / table).glob(f"*{_PENDING}"))]
-    mine = [each for each in found if each.queue == queue]
-    return mine[-1] if mine else None
+def is_taken(committed: int, version: int) -> bool:
+    """Tell whether the number of a commit is taken by what a table noted last."""
+    return committed >> TOKEN_BITS >= version >> TOKEN_BITS
 
 
-def drop_pending(lake: Path, manifest: Manifest) -> None:
-    """Forget a pending manifest."""
-    path = _path(lake, manifest.queue, manifest.table, manifest.number)
-    path.with_suffix(_PENDING).unlink(missing_ok=True)
+def came_first(lake: Lake, manifest: Manifest) -> PipelineError:
+    """Return the error of a run that another has overtaken."""
+    return PipelineError(
+        f"another export of queue {manifest.queue} into {lake.uri} came first", queue=manifest.queue
+    )
 
 
-def _path(lake: Path, queue: str, table: str, number: int) -> Path:
-    return lake / FOLDER / table / f"{queue}-{number:08}.json"
+def write_draft(lake: Lake, manifest: Manifest) -> None:
+    """Note a run that is to write this manifest, or what it is about to commit."""
+    lake.put(_draft(manifest), _written(manifest))
 
 
-def _summary(lake: Path, exported: Exported) -> Path:
-    return lake / FOLDER / exported.table / f"{exported.queue}.exported"
+def read_drafts(lake: Lake, queue: str, table: str) -> Iterator[Manifest]:
+    """Return the drafts of runs on a queue that have not ended."""
+    for name in lake.sizes(f"{FOLDER}/{table}/draft/{queue}"):
+        if (draft := _manifest(lake, name)) is not None:
+            yield draft
 
 
-def _draft(path: Path, fields: dict[str, Any]) -> Path:
-    """Write a file beside `path`, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(fields, file)
-        file.flush()
-        os.fsync(file.fileno())
-    return draft
+def drop_draft(lake: Lake, manifest: Manifest) -> None:
+    """Forget a run."""
+    lake.delete(_draft(manifest))
 
 
-def _read(path: Path) -> Manifest:
-    given: dict[str, Any] = json.loads(path.read_text("utf-8"))
+def _name(queue: str, table: str, number: int) -> str:
+    return f"{FOLDER}/{table}/manifest/{queue}/{number:08}.json"
+
+
+def _draft(manifest: Manifest) -> str:
+    return f"{FOLDER}/{manifest.table}/draft/{manifest.queue}/{manifest.token}.json"
+
+
+def _summary(exported: Exported) -> str:
+    return f"{FOLDER}/{exported.table}/{exported.queue}.exported"
+
+
+def _written(manifest: Manifest) -> bytes:
+    return _data({"version": VERSION, **{name: getattr(manifest, name) for name in Manifest.__slots__}})
+
+
+def _data(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def _manifest(lake: Lake, name: str) -> Manifest | None:
+    data = lake.read(name) if name.endswith(".json") else None
+    if data is None:
+        return None
+    given: dict[str, Any] = json.loads(data)
     if given.pop("version") != VERSION:
-        raise PipelineError(f"{path} is of another version of spanmq")
+        raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
     given["ids"] = [(first, last) for first, last in given["ids"]]
     return Manifest(**given)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.jobs.lake_folder import alone, begun
-from spanmq.spark.jobs.manifest import Manifest, formats, read_exported, write_exported, write_manifest
+from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.manifest import format_of, read_exported, write_manifest
+from spanmq.spark.jobs.run import run_on
 from spanmq.spark.reader import queue_named
 
 
@@ -41,35 +42,35 @@ def moved(
         ).fetchall()
     tables, offsets = [], 0
     if lake is not None:
-        tables = _move_lake(dsn, Path(lake), queue, source, newest[0] if newest else 0)
+        tables = _move_lake(dsn, lake_at(lake), queue, source, newest[0] if newest else 0)
     if checkpoint is not None:
         system = source.partition("/")[0]
         offsets = _move_checkpoint(Path(checkpoint), queue, system, {name for [name] in receivers})
     return MovedReport(queue, tables, offsets)
 
 
-def _move_lake(dsn: str, lake: Path, queue: str, source: str, newest: int) -> list[str]:
+def _move_lake(dsn: str, lake: Lake, queue: str, source: str, newest: int) -> list[str]:
     tables = []
-    with alone(lake, dry_run=False):
-        for table in ("archive", "dead_letters"):
-            exported = begun(lake, queue, table, dsn)
+    for table in ("archive", "dead_letters"):
+        with run_on(dsn, lake, queue, table) as run:
+            exported = run.exported
             if not exported.number or exported.source == source:
                 continue
             if table == "archive" and exported.ids and exported.ids[-1][1] > newest:
                 raise PipelineError(
-                    f"{lake} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to {newest}",
+                    f"{lake.uri} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to "
+                    f"{newest}",
                     hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
                     queue=queue,
                 )
-            [lake_format] = formats(lake, table)
-            manifest = Manifest(exported.number + 1, queue, source, [], [], 0, 0, table, lake_format)
+            manifest = run.begin(source, format_of(lake, table) or "parquet")
             write_manifest(lake, manifest)
-            write_exported(lake, exported.followed_by(manifest))
+            run.end(manifest)
             tables.append(table)
     if not tables and not any(
         read_exported(lake, queue, each).number for each in ("archive", "dead_letters")
     ):
-        raise PipelineError(f"{lake} holds nothing of queue {queue}", queue=queue)
+        raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
     return tables
 
 
@@ -80,20 +81,23 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
     for path in sorted((checkpoint / "offsets").glob("[0-9]*")):
         lines = path.read_text("utf-8").splitlines()
         # A version, what Spark notes of the batch, and the offset of each source.
-        offsets = [_offset(line, queue) for line in lines[2:]]
-        for place, offset in enumerate(offsets, 2):
-            if offset is None:
-                continue
-            found = True
-            if offset["receiver"] not in receivers:
-                raise PipelineError(
-                    f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
-                    hint="This database is not the checkpoint's. Use a new checkpoint.",
-                    queue=queue,
-                )
-            if offset["system"] != system:
-                lines[place] = json.dumps({**offset, "system": system})
-                changed += 1
+        for place, line in enumerate(lines[2:], 2):
+            source = json.loads(line) if line.startswith("{") else {}
+            # A source of several queues has an offset of each.
+            for offset in source.get("queues", {"": source}).values():
+                if not _is_of(offset, queue):
+                    continue
+                found = True
+                if offset["receiver"] not in receivers:
+                    raise PipelineError(
+                        f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
+                        hint="This database is not the checkpoint's. Use a new checkpoint.",
+                        queue=queue,
+                    )
+                if offset["system"] != system:
+                    offset["system"] = system
+                    lines[place] = json.dumps(source)
+                    changed += 1
         draft = path.with_name(f".{path.name}.draft")
         draft.write_text("\n".join(lines), "utf-8")
         # Spark's checksum of what was there.
@@ -108,8 +112,5 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
     return changed
 
 
-def _offset(line: str, queue: str) -> dict[str, Any] | None:
-    """Return an offset of this queue, None for another's."""
-    offset = json.loads(line) if line.startswith("{") else {}
-    is_ours = offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset
-    return offset if is_ours else None
+def _is_of(offset: dict[str, Any], queue: str) -> bool:
+    return offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
+import pyarrow
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta
+from spanmq.spark.jobs import delta, parquet
+from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import files_of, formats
+from spanmq.spark.jobs.manifest import files_of, format_of
 from spanmq.spark.jobs.page import write_page
 
 if TYPE_CHECKING:
@@ -21,6 +25,12 @@ if TYPE_CHECKING:
 
 WINDOWS: Final = 60
 GROUPS: Final = 10
+TASKS_MAX: Final = 1000
+# What a report reads of a lake: bodies are most of it.
+_NEEDED: Final = (
+    *("queue", "message_id", "attempt", "enqueued_at", "last_read_at", "archived_at", "group"),
+    *("dead_at", "category", "history"),
+)
 Row = dict[str, Any]
 
 _WAITED: Final = "unix_micros(last_read_at) / 1e6 - unix_micros(enqueued_at) / 1e6"
@@ -70,7 +80,7 @@ def report(
         raise InvalidArgumentError("a report is made from a lake or from a database")
     with clear_errors():
         if lake is not None:
-            source, failures = _from_lake(spark, Path(lake))
+            source, failures = _from_lake(spark, lake_at(lake))
         else:
             source, failures = (
                 _from_archive(spark, str(dsn), queue or "*"),
@@ -158,11 +168,11 @@ def _bounds(frame: DataFrame, name: str) -> tuple[float | None, float | None]:
     return float(row.first), float(row.last)
 
 
-def _from_lake(spark: SparkSession, lake: Path) -> tuple[DataFrame, DataFrame]:
+def _from_lake(spark: SparkSession, lake: Lake) -> tuple[DataFrame, DataFrame]:
     """Read the files that manifests name, and no others: what was archived, and the failures of what died."""
     archived, died = (_table(spark, lake, name) for name in ("archive", "dead_letters"))
     if archived is None and died is None:
-        raise PipelineError(f"{lake} holds no export", hint="spanmq pipeline export makes one.")
+        raise PipelineError(f"{lake.uri} holds no export", hint="spanmq pipeline export makes one.")
     schema = "queue string, attempt int, enqueued_at timestamp, last_read_at timestamp, archived_at timestamp"
     empty = spark.createDataFrame([], f"{schema}, `group` string")
     if died is None:
@@ -180,17 +190,23 @@ def _from_lake(spark: SparkSession, lake: Path) -> tuple[DataFrame, DataFrame]:
     return archived or empty, failures.select("queue", "category", "outcome", "failed_at")
 
 
-def _table(spark: SparkSession, lake: Path, name: str) -> DataFrame | None:
-    if formats(lake, name) == {"delta"}:
-        files = delta.files(lake / name)
-    else:
-        files = [str(lake / file) for file in files_of(lake, None, name)]
-    if not files:
+def _table(spark: SparkSession, lake: Lake, name: str) -> DataFrame | None:
+    names = delta.files(lake, name) if format_of(lake, name) == "delta" else files_of(lake, None, name)
+    if not names:
         return None
-    # Given, not found out: a queue may have a number for its name.
-    columns = ", ".join(f"`{each.name}` {each.kind.simpleString()}" for each in TABLES[name].columns)
-    reader = spark.read.schema(f"{columns}, day string").option("basePath", str(lake / name))
-    return reader.parquet(*files)
+    columns = {each.name: each.kind.simpleString() for each in TABLES[name].columns if each.name in _NEEDED}
+
+    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("number").to_pylist():
+                # A file does not have the queue, which is the name of its folder.
+                queue = unquote(names[number].split("/")[1].partition("=")[2])
+                for rows in parquet.read(lake, [names[number]], list(columns)[1:]):
+                    queues = pyarrow.repeat(queue, rows.num_rows)
+                    yield pyarrow.record_batch([queues, *rows.columns], names=list(columns))
+
+    numbers = spark.range(0, len(names), 1, min(len(names), TASKS_MAX)).withColumnRenamed("id", "number")
+    return numbers.mapInArrow(read, ", ".join(f"`{each}` {kind}" for each, kind in columns.items()))
 
 
 def _from_archive(spark: SparkSession, dsn: str, queue: str) -> DataFrame:

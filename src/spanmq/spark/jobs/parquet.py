@@ -1,0 +1,156 @@
+"""Parquet files of a lake: written by tasks, read back, and read by reports and compactions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow
+import pyarrow.parquet
+from pyarrow import compute
+
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
+
+# What is held until it is written: rows of a file's row group, and bytes of all files of a task.
+ROWS_PER_GROUP: Final = 100_000
+BYTES_MAX: Final = 64 << 20
+REPORT: Final = "name string, rows long, size long, checksum string, ids string"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file of a lake."""
+
+    name: str
+    rows: int
+    size: int
+
+
+class Writer:
+    """Writes one file, in row groups that do not depend on how small its batches are."""
+
+    def __init__(self, lake: Lake, name: str, schema: pyarrow.Schema) -> None:
+        self._opened = lake.writer(name)
+        self._schema = schema
+        self._batches: list[pyarrow.RecordBatch] = []
+        self._rows = 0
+        self.bytes = 0
+
+    def __enter__(self) -> Self:
+        # The least and the greatest body help no query, and to find them takes a fifth of the time.
+        names = [name for name in self._schema.names if name != "body"]
+        self._file = self._opened.__enter__()
+        self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, write_statistics=names)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+            self._writer.close()
+        self._opened.__exit__(kind, error, trace)
+
+    def add(self, batch: pyarrow.RecordBatch) -> None:
+        """Write rows, at the latest with the next hundred thousand."""
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self.bytes += batch.nbytes
+        if self._rows >= ROWS_PER_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write a row group of what is held."""
+        if self._rows:
+            self._writer.write_table(pyarrow.Table.from_batches(self._batches, self._schema), self._rows)
+        self._batches, self._rows, self.bytes = [], 0, 0
+
+
+def write(
+    lake: Lake,
+    table: LakeTable,
+    queue: str,
+    prefix: str,
+    batches: Iterator[pyarrow.RecordBatch],
+    *,
+    has_partitions: bool,
+) -> Iterator[pyarrow.RecordBatch]:
+    """Write rows into a file for each day, read them back, and yield what each file has, as REPORT.
+
+    A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
+    """
+    schema = table.schema_with_day if has_partitions else table.schema.remove(0)
+    attempt = uuid.uuid4().hex[:8]
+    writers: dict[str, Writer] = {}
+    with ExitStack() as stack:
+        for batch in batches:
+            for day, part in _by_day(batch, table.at):
+                name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
+                if name not in writers:
+                    writers[name] = stack.enter_context(Writer(lake, name, schema))
+                days = pyarrow.repeat(day, part.num_rows)
+                rows = part.append_column(PARTITIONS[1], days) if has_partitions else part
+                writers[name].add(rows.select(schema.names))
+            if sum(each.bytes for each in writers.values()) > BYTES_MAX:
+                max(writers.values(), key=lambda each: each.bytes).flush()
+    for name in writers:
+        yield pyarrow.RecordBatch.from_pylist([_read_back(lake, name, table.id)])
+
+
+def _by_day(batch: pyarrow.RecordBatch, column: str) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+    days = compute.cast(batch.column(column), pyarrow.date32())
+    found = days.unique()
+    for day in found:
+        rows = batch if len(found) == 1 else batch.filter(compute.equal(days, day))
+        yield day.as_py().isoformat(), rows
+
+
+def _read_back(lake: Lake, name: str, id_name: str) -> dict[str, Any]:
+    """Count a file's rows, add up the MD5 sums of their bodies (60 bits of each), and list its ids."""
+    ids: list[pyarrow.Array] = []
+    checksum = 0
+    with lake.reader(name) as opened:
+        size = opened.seek(0, 2)
+        file = pyarrow.parquet.ParquetFile(opened)
+        for batch in file.iter_batches(columns=[id_name, "body"]):
+            ids.append(batch.column(id_name))
+            for body in batch.column("body").cast(pyarrow.binary()).to_pylist():
+                if body is not None:
+                    checksum += int.from_bytes(hashlib.md5(body).digest()[:8]) >> 4
+        rows = file.metadata.num_rows
+    ordered = pyarrow.concat_arrays(ids)
+    ordered = ordered.take(compute.array_sort_indices(ordered))
+    # Within one range, an id is one more than that before it.
+    is_first = compute.fill_null(compute.not_equal(compute.pairwise_diff(ordered), 1), True)
+    firsts = compute.indices_nonzero(is_first).to_pylist()
+    lasts = [*(place - 1 for place in firsts[1:]), rows - 1]
+    pieces = list(zip(ordered.take(firsts).to_pylist(), ordered.take(lasts).to_pylist(), strict=True))
+    return {"name": name, "rows": rows, "size": size, "checksum": str(checksum), "ids": json.dumps(pieces)}
+
+
+def read(lake: Lake, names: Sequence[str], columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    """Read columns of files."""
+    for name in names:
+        with lake.reader(name) as opened:
+            yield from pyarrow.parquet.ParquetFile(opened).iter_batches(columns=list(columns))
+
+
+def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:
+    """Write the rows of several files into one; return how many rows they had, and how many it has."""
+    expected = 0
+    with lake.reader(names[0]) as opened:
+        schema = pyarrow.parquet.read_schema(opened)
+    with Writer(lake, into, schema) as writer:
+        for name in names:
+            for batch in read(lake, [name], schema.names):
+                expected += batch.num_rows
+                writer.add(batch)
+    with lake.reader(into) as opened:
+        return expected, pyarrow.parquet.read_metadata(opened).num_rows

@@ -1,0 +1,155 @@
+"""A run on the files of a queue in a lake: one at a time, and what was killed is ended or undone first.
+
+An advisory lock of the database keeps others out, and ends with the connection. That a run which has lost it
+does no harm is by the numbers of manifests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from spanmq.errors import PipelineError
+from spanmq.spark import rows
+from spanmq.spark.jobs import delta, iceberg
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import folder_of
+from spanmq.spark.jobs.manifest import (
+    FOLDER,
+    Exported,
+    Manifest,
+    came_first,
+    drop_draft,
+    is_taken,
+    note_format,
+    read_drafts,
+    read_exported,
+    read_manifest,
+    write_draft,
+    write_exported,
+    write_manifest,
+)
+
+# For what a run that was killed a moment ago holds until the server sees its end.
+WAIT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run on a queue's files of a lake; `exported` is what was there before."""
+
+    dsn: str
+    lake: Lake
+    exported: Exported
+
+    def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
+        """Note that files will be written, and return the manifest that they are for."""
+        queue, table = self.exported.queue, self.exported.table
+        check_format_of(self.lake, table, format, note_format(self.lake, table, format))
+        manifest = Manifest(
+            number=self.exported.number + 1,
+            queue=queue,
+            source=source,
+            ids=[],
+            files=[],
+            count=0,
+            checksum=0,
+            table=table,
+            format=format,
+            token=uuid.uuid4().hex[:12],
+        )
+        write_draft(self.lake, manifest)
+        return manifest
+
+    def end(self, manifest: Manifest) -> Exported:
+        """Delete what a manifest that counts replaces, forget the draft, and return what the lake has now."""
+        for name in manifest.removed:
+            self.lake.delete(name)
+        exported = self.exported.followed_by(manifest)
+        write_exported(self.lake, exported)
+        drop_draft(self.lake, manifest)
+        return exported
+
+
+@contextlib.contextmanager
+def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
+    """Be the only run on a queue's files for a block. Raises PipelineError where another is under way."""
+    top = lake.top()
+    if top and FOLDER not in top:
+        raise PipelineError(
+            f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
+        )
+    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as is_alone:
+        if not is_alone:
+            raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
+        yield Run(dsn, lake, _settled(dsn, lake, queue, table))
+
+
+def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
+    """Raise PipelineError for a format that is not the one of a table."""
+    if known not in (format, None):
+        raise PipelineError(
+            f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
+            hint="Use another folder, or its format.",
+        )
+
+
+def application(manifest: Manifest) -> str:
+    """Return the name under which Delta and Iceberg count the exports of a queue."""
+    return f"spanmq/{manifest.source}/{manifest.queue}/{manifest.table}"
+
+
+def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
+    """Return what a lake has of a queue, after ending or undoing what was killed there."""
+    exported = read_exported(lake, queue, table)
+    drafts = list(read_drafts(lake, queue, table))
+    # First one that Delta or Iceberg has: its manifest was not written yet.
+    for draft in sorted(drafts, key=lambda each: _committed(dsn, lake, each) != each.commit):
+        if draft.number > exported.number:
+            committed = _committed(dsn, lake, draft)
+            manifest = draft
+            if committed != draft.commit:
+                # It never was, and can't come back: its number is taken by nothing.
+                manifest = replace(draft, ids=[], files=[], removed=[], count=0, checksum=0, token="")
+                if not is_taken(committed, draft.commit):
+                    _commit_nothing(dsn, lake, manifest)
+            write_manifest(lake, manifest)
+            exported = exported.followed_by(manifest)
+        _sweep(lake, draft)
+        write_exported(lake, exported)
+        drop_draft(lake, draft)
+    return exported
+
+
+def _sweep(lake: Lake, draft: Manifest) -> None:
+    """Delete the files of a run that has ended, unless they count; then those that they replace."""
+    manifest = read_manifest(lake, draft.queue, draft.table, draft.number)
+    counts = manifest is not None and manifest.token == draft.token
+    files = set(manifest.files) if manifest is not None and counts else set()
+    for name in lake.sizes(folder_of(draft.table, draft.queue)):
+        if name.rpartition("/")[2].startswith(draft.token) and name not in files:
+            lake.delete(name)
+    for name in manifest.removed if manifest is not None and counts else ():
+        lake.delete(name)
+
+
+def _committed(dsn: str, lake: Lake, manifest: Manifest) -> int:
+    if manifest.format == "delta":
+        return delta.committed(lake, manifest.table, application(manifest))
+    if manifest.format == "iceberg":
+        return iceberg.committed(dsn, lake, manifest.table, application(manifest))
+    return 0
+
+
+def _commit_nothing(dsn: str, lake: Lake, manifest: Manifest) -> None:
+    """Take a number in a table, where it has one: its commit by another run fails from then on."""
+    try:
+        if manifest.format == "delta":
+            delta.commit(lake, manifest.table, application(manifest), manifest.commit, [])
+        elif manifest.format == "iceberg":
+            iceberg.commit(dsn, lake, manifest.table, application(manifest), manifest.commit, [])
+    except FileExistsError as error:
+        raise came_first(lake, manifest) from error

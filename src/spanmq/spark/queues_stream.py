@@ -1,0 +1,202 @@
+"""A stream over several queues, or over those that match a pattern: a reader of its own for each.
+
+An offset has the offset of each queue. A batch gives each queue an equal share of its limit, and what one leaves
+of it to the next; which queue is the first changes from batch to batch. A queue that comes later, because the
+list got longer or a new queue matches the pattern, begins with the next batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from spanmq import errors
+from spanmq.spark import rows
+from spanmq.spark.archive_stream import ArchiveStreamReader
+from spanmq.spark.column import columns_of
+from spanmq.spark.options import Bounds, Options
+from spanmq.spark.reader import RangePartition, is_named, queues_named
+from spanmq.spark.stream import VERSION, Offset, StreamReader, Waiting, quantity_of
+
+# How often a stream looks for queues that a pattern matches since.
+LOOK_SECONDS: Final = 10.0
+Part = StreamReader | ArchiveStreamReader
+
+
+class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads several queues, or their archives, as their own streams would."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._server = rows.Server(options.dsn)
+        # The options are checked before a stream starts.
+        self._of(options.queue)
+        self._parts: dict[str, Part] = {}
+        self._names: list[str] = []
+        self._look_at = 0.0
+        self._is_bounded = False
+        self._turn = 0
+        self._waiting = Waiting()
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the offset of a new checkpoint."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit of a batch."""
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note which queues there are now, and their newest messages: later ones are not for this run."""
+        for name in self._queues():
+            self._part(name).prepareForTriggerAvailableNow()
+        self._is_bounded = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Settle what is up to `start`, and return the end of the next batch, or `start` if there is none."""
+        if not start:
+            with self._server() as server, server.transaction():
+                # Of all queues or of none: else receivers that no checkpoint knows would have the label.
+                found = queues_named(server, self._options.queue)
+                return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
+        start = _of_several(start)
+        quantity = quantity_of(limit)
+        return self._waiting.until_new(
+            lambda: self._next(start, quantity), start, is_bounded=self._is_bounded
+        )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return what the queues have: of all together, and in `queues` of each."""
+        reports = {name: part.reportLatestOffset() for name, part in self._parts.items()}
+        found = [{key: n for key, n in each.items() if key != "queue"} for each in reports.values() if each]
+        if not found:
+            return None
+        totals = {
+            key: (max if key.endswith("_seconds") else sum)(each[key] for each in found) for key in found[0]
+        }
+        return {"queue": self._options.queue, **totals, "queues": reports}
+
+    def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
+        """Cut what is between two offsets into ranges; a task reads those of several small queues."""
+        before = _of_several(start)["queues"] if start else {}
+        found = [
+            each
+            for name, offset in (_of_several(end)["queues"] if end else {}).items()
+            for each in self._partitions(name, before.get(name, {}), offset)
+        ]
+        sizes = [sum(each.expected or 0 for each in partition.ranges) for partition in found]
+        size = max(sum(sizes) // self._options.min_partitions, 1)
+        joined: list[RangePartition] = []
+        room = 0
+        for partition, n in zip(found, sizes, strict=True):
+            if joined and n <= room:
+                joined[-1].ranges += partition.ranges
+            else:
+                joined.append(partition)
+                room = min(size, rows.ROWS_PER_PARTITION)
+            room -= n
+        return joined
+
+    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        """Read the ranges of a partition."""
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        columns = columns_of(self._options, self._schema)
+        return rows.read(self._options, columns, partition.ranges, schema)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing, as the readers of single queues."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
+    def _next(self, start: Offset, quantity: int) -> Offset:
+        """Ask each queue for its next batch. Those that `start` does not have begin, and hold nothing yet."""
+        names = self._queues()
+        before: dict[str, Offset] = start["queues"]
+        end = dict(before)
+        first = self._turn % max(len(before), 1)
+        turns = [*before][first:] + [*before][:first]
+        left = quantity
+        for place, name in enumerate(turns):
+            share = -(-max(left, 0) // (len(turns) - place))
+            if share == 0:
+                break
+            self._check(name)
+            try:
+                part = self._part(name)
+                end[name] = part.next(before[name], share)
+                if end[name] != before[name]:
+                    left -= part.size(before[name], end[name])
+            except errors.QueueNotFoundError as error:
+                self._lose(name, error)
+                del end[name]
+        for name in names:
+            if name not in before:
+                end[name] = self._part(name, is_late=True).begin()
+        if end == before:
+            return start
+        self._turn += 1
+        return {**start, "queues": end}
+
+    def _partitions(self, name: str, start: Offset, end: Offset) -> list[RangePartition]:
+        try:
+            return self._part(name).partitions(start, end)
+        except errors.QueueNotFoundError as error:
+            self._lose(name, error)
+            return []
+
+    def _lose(self, name: str, error: errors.QueueNotFoundError) -> None:
+        """Forget a queue that was dropped; raises MessagesLostError unless that is allowed."""
+        self._parts.pop(name, None)
+        if self._options.fail_on_data_loss:
+            raise errors.MessagesLostError(
+                f"queue {name}, which the checkpoint has, was dropped",
+                hint="With failOnDataLoss=false the stream goes on without it.",
+                queue=name,
+            ) from error
+
+    def _check(self, name: str) -> None:
+        if not is_named(name, self._options.queue):
+            raise errors.PipelineError(
+                f"the checkpoint has queue {name}, which the option queue does not name: {self._options.queue}",
+                hint="Name it, too, or use a new checkpoint.",
+                queue=name,
+            )
+
+    def _queues(self) -> list[str]:
+        """Return the queues that the option means now; of a run that is to end, those at its start."""
+        now = time.monotonic()
+        if not self._is_bounded and now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            with self._server() as server:
+                self._names = [name for name in rows.queues(server) if is_named(name, self._options.queue)]
+        return self._names
+
+    def _part(self, name: str, *, is_late: bool = False) -> Part:
+        """Return the reader of a queue. Of an archive that comes late all is new."""
+        if name not in self._parts:
+            self._parts[name] = self._of(name, is_late=is_late)
+        return self._parts[name]
+
+    def _of(self, name: str, *, is_late: bool = False) -> Part:
+        options = self._options
+        size = options.max_bytes and -(-options.max_bytes // max(len(self._names), 1))
+        bounds = Bounds() if is_late else options.bounds
+        options = replace(options, queue=name, max_bytes=size, bounds=bounds)
+        kind = ArchiveStreamReader if options.table == "archive" else StreamReader
+        return kind(options, self._schema, self._server)
+
+
+def _of_several(offset: Offset) -> Offset:
+    """Return an offset as one of several queues: a checkpoint may have begun with one."""
+    return offset if "queues" in offset else {"v": VERSION, "queues": {offset["queue"]: offset}}

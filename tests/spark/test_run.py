@@ -1,0 +1,114 @@
+"""Runs on a lake's files: one at a time, and one that has lost its lock does no harm."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pyarrow
+import pytest
+
+from spanmq.client import Client
+from spanmq.errors import PipelineError
+from spanmq.spark.jobs import delta, parquet
+from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_table import TABLES
+from spanmq.spark.jobs.manifest import Manifest, files_of, read_exported, write_draft, write_manifest
+from spanmq.spark.jobs.parquet import Written
+from spanmq.spark.jobs.run import Run, application, run_on
+
+ARCHIVE = TABLES["archive"]
+AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
+
+
+def written(lake: Lake, manifest: Manifest) -> list[Written]:
+    """Write two messages of two days."""
+    row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
+    rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
+    batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
+    found = parquet.write(lake, ARCHIVE, "orders", manifest.token, iter([batch]), has_partitions=False)
+    return [Written(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
+
+
+def committed(lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
+    """Commit files as an export does."""
+    manifest = replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2)
+    if manifest.format == "delta":
+        write_draft(lake, manifest)
+        delta.commit(lake, "archive", application(manifest), manifest.commit, files)
+    write_manifest(lake, manifest)
+    return manifest
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    format: str,  # noqa: A002
+) -> None:
+    lake = lake_at(tmp_path / "lake")
+    with run_on(database, lake, "orders", "archive") as first:
+        manifest = first.begin("here", format)
+        files = written(lake, manifest)
+        assert [name.split("/")[2] for name in lake.sizes("archive")] == ["day=2026-01-30", "day=2026-01-31"]
+        with psycopg.connect(database, autocommit=True) as admin:
+            admin.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
+        with run_on(database, lake, "orders", "archive") as second:
+            assert lake.sizes("archive/queue=orders") == {}
+            newer = second.begin("here", format)
+            # Its files would be there if it had gone on.
+            files = written(lake, manifest)
+            with pytest.raises((PipelineError, FileExistsError)):
+                committed(lake, manifest, files)
+            newer = committed(lake, newer, written(lake, newer))
+            second.end(newer)
+    assert files_of(lake, "orders") == newer.files
+    assert read_exported(lake, "orders").ids == [(1, 2)]
+    if format == "delta":
+        assert sorted(delta.files(lake, "archive")) == sorted(newer.files)
+
+
+def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
+    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lake = lake_at(tmp_path)
+    with run_on(database, lake, "orders", "archive") as first:
+        manifest = first.begin("here", "delta")
+        files = written(lake, manifest)
+        # All but the commit.
+        write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
+    with monkeypatch.context() as patch:
+        patch.setattr("spanmq.spark.jobs.run.write_manifest", killed)
+        with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
+            pass
+    # Delta has a commit of that number, without the files.
+    with run_on(database, lake, "orders", "archive") as third:
+        assert third.exported.ids == []
+        third.end(committed(lake, newer := third.begin("here", "delta"), written(lake, newer)))
+    assert read_exported(lake, "orders").ids == [(1, 2)]
+    assert sorted(delta.files(lake, "archive")) == sorted(files_of(lake, "orders"))
+    assert len(files_of(lake, "orders")) == 2
+
+
+def test_one_run_at_a_time_of_each_queue(
+    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_at(tmp_path)
+    monkeypatch.setattr("spanmq.spark.jobs.run.WAIT_SECONDS", 0.01)
+
+    def run(queue: str) -> AbstractContextManager[Run]:
+        return run_on(database, lake, queue, "archive")
+
+    refused = pytest.raises(PipelineError, match="another export of queue orders is writing into")
+    with run("orders"), run("others"), refused, run("orders"):
+        pass
+    (tmp_path / "something").touch()
+    with pytest.raises(PipelineError, match="in use: it has files that no export made"), run("orders"):
+        pass

@@ -64,9 +64,10 @@ def test_what_a_message_asks_for_stands_with_it(orders: Connection[Any]) -> None
 
 
 def test_headers_without_limits_stay_as_they_are(orders: Connection[Any]) -> None:
-    send(orders, """array['1','2']::jsonb[], array['{"a": 1}', null]::jsonb[], priority => 1""")
-    rows = orders.execute("select headers from pgmq.q_orders order by msg_id").fetchall()
-    assert rows == [({"a": 1},), (None,)]
+    exact = '{"a": 12345678901234567890.123456789012345678901234567890}'
+    send(orders, f"array['1','2']::jsonb[], array['{exact}', null]::jsonb[], priority => 1")
+    rows = orders.execute("select headers::text from pgmq.q_orders order by msg_id").fetchall()
+    assert rows == [(exact,), (None,)]
     assert uses(orders) == (False, True, False)
 
 
@@ -89,7 +90,10 @@ def test_headers_without_limits_stay_as_they_are(orders: Connection[Any]) -> Non
         "'{1}', expires_in => 'NaN'",
         "'{1}', max_attempts => 0",
         "'{1}', max_attempts => 1001",
+        "'{1}', array['3'::jsonb]",
         "'{1}', array['3'::jsonb], max_attempts => 3",
+        "'{1,2}', array[null, '[]'::jsonb]",
+        "'{1}', array['null'::jsonb]",
         "'{1}', ordered => null",
         "'{1}', dedup_ids => '{a,b}'",
         "'{1}', dedup_ids => '{}'",

@@ -74,7 +74,7 @@ begin
 end $$;
 
 -- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
--- Raises MQ050 if the write was closed meanwhile.
+-- Raises MQ050 if the write was closed meanwhile, MQ002 for headers that are not a JSON object.
 create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -82,6 +82,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
     found_rows bigint;
+    bad_headers jsonb;
     sealed bigint := 0;
 begin
     for i in 1 .. coalesce(cardinality(block_ids), 0) loop
@@ -90,9 +91,13 @@ begin
             perform spanmq_core.raise_closed(this);
         end if;
         execute format('select count(*), coalesce(bool_or(spanmq_core.group_of(l.headers) is not null), false),'
-                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
+                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false),'
+                       ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1]'
                        ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
-            into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
+            into found_rows, block.has_groups, block.has_limits, bad_headers using block.lo, block.hi;
+        if bad_headers is not null then
+            perform spanmq_core.raise_headers(bad_headers);
+        end if;
         -- Whoever lost the answer seals again.
         delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then

@@ -84,6 +84,10 @@ class DedupIdReusedError(SpanmqError):
     """The dedup_id stands for something that was sent with another fingerprint; nothing was sent."""
 
 
+class NotKeptError(SpanmqError):
+    """The log no longer has all messages since that time; nothing was changed."""
+
+
 class InvalidPatternError(InvalidArgumentError):
     """A pattern that is not a regular expression, or that takes the server too long or too much memory."""
 
@@ -270,6 +274,7 @@ _CLASS_OF_SQLSTATE: Final[dict[str, type[SpanmqError]]] = {
     "MQ061": QueueBusyError,
     "MQ062": QueueFullError,
     "MQ063": DedupIdReusedError,
+    "MQ064": NotKeptError,
     "22003": InvalidArgumentError,  # numeric_value_out_of_range
     "22008": InvalidArgumentError,  # datetime_field_overflow
     "2201W": InvalidArgumentError,  # invalid_row_count_in_limit_clause

@@ -44,6 +44,7 @@ def test_first_example_of_shards_runs(database: str) -> None:
     scope["client"].close()
 
 
-def test_example_of_subscriptions_runs(database: str) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", (DOCS / "subscriptions.md").read_text("utf-8"), re.DOTALL)
+@pytest.mark.parametrize("page", ["subscriptions", "replay"])
+def test_example_runs(database: str, page: str) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text("utf-8"), re.DOTALL)
     exec(program, {"dsn": database})

@@ -27,6 +27,7 @@ DEFAULTS = {
     "rate_burst": None,
     "priority_aging": 60,
     "max_backlog": None,
+    "keep": None,
 }
 
 
@@ -84,6 +85,7 @@ def test_null_gives_the_default_back(orders: Connection[Any]) -> None:
         '{"archive_retention": "-1 day"}',
         '{"archive_on_ack": "sometimes"}',
         '{"max_backlog": 0}',
+        '{"keep": "0"}',
         '{"rate_limit": 0}',
         '{"rate_burst": 0}',
         '{"max_in_flight": 0}',

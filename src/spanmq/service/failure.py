@@ -33,6 +33,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.NotPermittedError: 409,
     errors.ReceiverInUseError: 409,
     errors.SubscriptionError: 409,
+    errors.NotKeptError: 409,
     errors.QueueBusyError: 503,
     errors.QueueFullError: 429,
     errors.DedupIdReusedError: 422,

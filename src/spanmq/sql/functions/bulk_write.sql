@@ -174,7 +174,7 @@ begin
     insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
     delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
-    delete from spanmq_core.bulk_write w where w.write_id = bulk_publish.write_id;
+    perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
     if published > 0 then
         perform spanmq_core.announce(this, null);
     end if;
@@ -187,9 +187,13 @@ create or replace function spanmq_call.bulk_close(queue text, writer text, epoch
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
+    this_write bigint;
 begin
-    delete from spanmq_core.bulk_write w
-        where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch;
+    select w.write_id into this_write from spanmq_core.bulk_write w
+        where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch for update;
+    if found then
+        perform spanmq_core.close_write(this_write, '{}');
+    end if;
     return (select l.n from spanmq_core.bulk_ledger l
             where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
 end $$;
@@ -215,15 +219,18 @@ end $$;
 create or replace function spanmq_core.close_abandoned(this_queue int) returns bigint
 language plpgsql as $$
 declare
-    n bigint;
+    abandoned bigint;
+    n bigint := 0;
 begin
-    with abandoned as (
+    for abandoned in
         select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
           and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
-        for update skip locked)
-    delete from spanmq_core.bulk_write w using abandoned a where w.write_id = a.write_id;
-    get diagnostics n = row_count;
+        for update skip locked
+    loop
+        perform spanmq_core.close_write(abandoned, '{}');
+        n := n + 1;
+    end loop;
     return n;
 end $$;
 

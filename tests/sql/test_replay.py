@@ -129,7 +129,7 @@ def test_replay_needs_both_rights(race: Race) -> None:
     send_past(race, 3)
     race.main.rows("drop role if exists replayer")
     race.main.rows("create role replayer")
-    results = []
+    results: list[Any] = []
     for verb, queue in (("look", "jobs"), ("look", "again"), ("send", "again")):
         race.main.rows("select spanmq.grant_queue('replayer', %s, %s)", queue, verb)
         session = race.open()

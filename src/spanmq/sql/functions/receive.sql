@@ -179,6 +179,9 @@ begin
         perform spanmq_core.check_quantity(qty);
         runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional);
     end if;
+    if runs = '{}' then
+        return;
+    end if;
     if n is null then
         return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, true);
         get diagnostics n = row_count;
@@ -264,6 +267,9 @@ begin
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
         runs := spanmq_core.claim_limited(this, qty, lease_id, until, at_, slots);
+    end if;
+    if runs = '{}' then
+        return;
     end if;
     if n is null then
         return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));

@@ -26,6 +26,7 @@ help:
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
+	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
 	@echo 'make bench-service the service beside the Python client that it stands on'
 	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
@@ -105,6 +106,10 @@ bench-quick: setup
 
 bench-worker: setup
 	$(RUN) -m bench.workers $(ARGS)
+
+.PHONY: bench-replay
+bench-replay: setup
+	$(RUN) -m bench.replay $(ARGS)
 
 bench-service: setup
 	$(RUN) -m bench.service $(ARGS)

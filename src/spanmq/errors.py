@@ -77,6 +77,10 @@ class DedupIdReusedError(SpanmqError):
     """The dedup_id was used for a message with another fingerprint; nothing was sent."""
 
 
+class NotKeptError(SpanmqError):
+    """The log no longer has all messages since that time; nothing was changed."""
+
+
 class InvalidBodyError(InvalidArgumentError):
     """A body or headers that cannot be stored as JSON (nothing was sent), decoded, or parsed as a class."""
 
@@ -297,6 +301,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),
     "MQ063": (DedupIdReusedError, None),
+    "MQ064": (NotKeptError, None),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow

@@ -95,3 +95,25 @@ def test_roles_are_granted_what_they_may_do(database: str) -> None:
         assert (refused.code, "there is no verb 'read'" in refused.err) == (1, True)
     finally:
         do(database, "drop owned by spanmq_test_clerk", "drop role spanmq_test_clerk")
+
+
+def test_replay(database: str) -> None:
+    do(
+        database,
+        "select pgmq.create('orders'), pgmq.create('fix')",
+        "select spanmq.set_policy('orders', '{\"keep\": \"7 days\"}')",
+        "select pgmq.send_batch('orders', array['{\"n\": 1}', '{\"n\": 2}']::jsonb[])",
+        "select pgmq.pop('orders')",
+    )
+    words = ("subscription replay", "orders", "fix", "--where", "$.n < 2")
+    expected = {"queue": "orders", "into": "fix", "count": 1, "last_message_id": 1}
+    assert records(*words, "--dry-run", dsn=database) == [expected | {"dry_run": True}]
+    assert records(*words, dsn=database) == [expected | {"dry_run": False}]
+    [sent] = records("message peek", "fix", dsn=database)
+    assert sent["headers"] == {"x-spanmq-replay-of": {"queue": "orders", "msg_id": 1}}
+    [extent] = records("subscription replay-extent", "orders", dsn=database)
+    assert (extent["first_message_id"], extent["last_message_id"]) == (1, 2)
+    since = extent["since"]
+    assert records("subscription create", "audit", "orders", "--since", since, dsn=database)
+    assert len(records("message peek", "audit", dsn=database)) == 2
+    assert records("subscription replay-extent", "audit", dsn=database) == []

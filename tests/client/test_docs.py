@@ -41,8 +41,9 @@ def test_first_example_of_shards_runs(database: str) -> None:
     scope["client"].close()
 
 
-def test_example_of_subscriptions_runs(database: str) -> None:
-    run_programs("guides/subscriptions", {"dsn": database})
+@pytest.mark.parametrize("page", ["subscriptions", "replay"])
+def test_example_runs(database: str, page: str) -> None:
+    run_programs(f"guides/{page}", {"dsn": database})
 
 
 def test_function_of_the_page_for_contributors_runs(connection: Connection[Any]) -> None:

@@ -110,3 +110,10 @@ def test_who_may_only_look_changes_nothing(visitor: Person, tokens: dict[tuple[s
     text = visitor.get("/queue/policy", queue="orders").text
     assert "max_attempts" in text
     assert '<button class="main">' not in text
+
+
+def test_page_of_a_queue_says_how_far_back_it_can_be_replayed(keeper: Person, filled: str) -> None:
+    rows(filled, "select spanmq.set_policy('orders', '{\"keep\": \"7 days\"}')")
+    text = keeper.get("/queue", queue="orders").text
+    assert "The log has all messages since" in text
+    assert "only because the policy keeps them" in text

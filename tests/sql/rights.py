@@ -5,7 +5,7 @@ from tests.sql.queue import Connection
 
 ROLE = "spanmq_test_caller"
 # Each function of pgmq and spanmq by the verb that it needs. On a queue, or on all.
-ON_QUEUES = {
+ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
         bulk_close bulk_published schedule unschedule pause_schedule resume_schedule plan_schedule
@@ -17,7 +17,7 @@ ON_QUEUES = {
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
         statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
-        end_pipeline_run list_pipeline_runs await_settled unsettled get_results
+        end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -30,7 +30,7 @@ ON_QUEUES = {
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
         convert_archive_partitioned drop_queue set_policy set_category_policy set_category_rule
-        drop_category_rule pause resume grant_queue revoke_queue list_grants
+        drop_category_rule pause resume grant_queue revoke_queue list_grants replay
     """,
 }
 # On all queues only.
@@ -79,6 +79,8 @@ REFUSALS = {"42501", "42P01"}
 BY_NAME = {
     "queue": "'{queue}'",
     "queue_name": "'{queue}'",
+    "into_queue": "'{queue}'",
+    "match": "'$'",
     "table_name": "'{queue}'",
     "source": "'{queue}'",
     "destination": "'{queue}'",

@@ -157,3 +157,18 @@ def test_segment_with_a_reserved_block_stays(database: str) -> None:
             client.admin.maintain()
         assert publish(own, write_id, blocks) == 50
         assert len(client.receive("orders", 100)) == 50
+
+
+@pytest.mark.parametrize("headers", ["[]", "3", "null"])
+def test_headers_that_are_not_an_object_are_refused(
+    client: Client, connection: Connection, headers: str
+) -> None:
+    assert sqlstate_of(connection, lambda: write(connection, 3, headers=headers)) == "MQ002"
+    copied = connection.execute("select * from spanmq.copy_begin('orders', 1)").fetchall()
+    [(log_table, first, last, _)] = copied
+    statement = sql.SQL("insert into spanmq_core.{} values (%s, now(), '1', %s)")
+    connection.execute(statement.format(sql.Identifier(log_table)), [first, headers])
+    assert (
+        sqlstate_of(connection, f"select spanmq.copy_publish('orders', '{{{first}}}', '{{{last}}}')")
+        == "MQ002"
+    )

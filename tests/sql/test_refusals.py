@@ -52,6 +52,8 @@ REFUSED = {
         plan_schedule('tick', now(), ?, now()) <- null | array[null]::timestamptz[]
         plan_schedule('tick', now(), '{}', ?) <- 'infinity'
         send_messages('orders', '{1}', ?) <- array['3'::jsonb], max_attempts => 3 | ordered => null
+        send_messages('orders', '{1}', ?) <- array['3'::jsonb] | array['null'::jsonb]
+        send_messages('orders', '{1,2}', array[null, '[]'::jsonb])
         send_messages('orders', '{1}', delay => ?) <- -1 | null | 'NaN' | 1e300
         send_messages('orders', '{1}', priority => ?) <- -1 | 10 | null
         send_messages('orders', '{1}', expires_in => ?) <- 0 | -5 | 'infinity' | 'NaN'
@@ -88,6 +90,7 @@ REFUSED = {
         set_policy('orders', '{"archive_retention": ?}') <- "-1 day" | "soon"
         set_policy('orders', '{"archive_on_ack": ?}') <- "sometimes"
         set_policy('orders', '{"max_backlog": ?}') <- 0 | -1 | "many" | 1.5
+        set_policy('orders', '{"keep": ?}') <- "0"
         set_policy('orders', '{"rate_limit": ?}') <- 0
         set_policy('orders', '{"rate_burst": ?}') <- 0
         set_policy('orders', '{"max_in_flight": ?}') <- 0

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq.cli.option import QueueName, SomeQueue
+from spanmq.cli.option import DryRun, QueueName, SomeQueue, time_option
 from spanmq.cli.output import Done
 from spanmq.cli.sending import send_topic
 from spanmq.cli.verbs import Commands
@@ -73,6 +73,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.")],
     queue: QueueName,
     waiting: Annotated[bool, typer.Option(help="Begin with the unsettled messages of the queue.")] = False,
+    since: Annotated[Any, time_option("Begin with what was sent then or later.")] = None,
 ) -> Done:
     """Create a queue that gets every message of another queue, without a second copy.
 
@@ -80,7 +81,7 @@ def create(
 
     $ spanmq subscription create audit orders
     """
-    client.subscriptions.create(name, queue, waiting=waiting)
+    client.subscriptions.create(name, queue, waiting=waiting, since=since)
     return Done(f"queue {name} gets every message of queue {queue}", {"subscription": name, "queue": queue})
 
 
@@ -91,6 +92,57 @@ def list_subscriptions(client: "Client", queue: SomeQueue = None) -> Any:
     $ spanmq subscription list orders
     """
     return client.subscriptions.list(queue)
+
+
+@subscription.verb(empty="a subscription, whose log is that of its queue")
+def replay_extent(client: "Client", queue: QueueName) -> Any:
+    """Show since when the log has every message, and what that takes on disk.
+
+    kept_bytes would be gone without the policy setting `keep`.
+
+    $ spanmq subscription replay-extent orders
+    """
+    extent = client.subscriptions.replay_extent(queue)
+    return [] if extent is None else [extent]
+
+
+@subscription.verb()
+def replay(
+    client: "Client",
+    queue: QueueName,
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The queue that they are sent into.")],
+    since: Annotated[Any, time_option("Only those sent then or later.")] = None,
+    until: Annotated[Any, time_option("Only those sent before.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Only those whose body meets this JSON path.")
+    ] = None,
+    after: Annotated[int, typer.Option(help="Only messages with an id above this one.")] = 0,
+    quantity: Annotated[
+        int | None, typer.Option("--quantity", "-n", help="At most that many; default: all.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> Done:
+    """Send messages of a queue again into another one, settled or not, as far as the log has them.
+
+    All or none: it is one transaction.
+
+    $ spanmq subscription replay orders orders_fix --since 2030-01-31T12:00 --where '$.amount > 100' --dry-run
+    """
+    replayed = client.subscriptions.replay(
+        *(queue, into), since=since, until=until, where=where, after=after, quantity=quantity, dry_run=dry_run
+    )
+    return Done(
+        f"{replayed.count} messages would be sent"
+        if dry_run
+        else f"sent {replayed.count} messages into {into}",
+        {
+            "queue": queue,
+            "into": into,
+            "count": replayed.count,
+            "last_message_id": replayed.last_message_id,
+            "dry_run": dry_run,
+        },
+    )
 
 
 @notification.verb()

@@ -355,6 +355,13 @@ def moment(name: str, value: Delay) -> Argument:
     return Argument(name, face, "pg_catalog.clock_timestamp() + cast({} as interval)")
 
 
+def instant(name: str, value: datetime) -> Argument:
+    """Pass a point in time, which is not a duration."""
+    if not isinstance(value, datetime):
+        raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
+    return moment(name, value)
+
+
 def moments(name: str, values: Iterable[datetime]) -> Argument:
     """Pass an array of datetimes."""
     elements = [moment(name, value).value for value in values]

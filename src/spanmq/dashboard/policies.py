@@ -36,6 +36,7 @@ WORDS: Final = {
     "rate_limit": "Messages a second that receivers may get",
     "rate_burst": "Messages at once, with a rate limit",
     "max_backlog": "Messages that may wait",
+    "keep": "How long settled messages stay in the log",
 }
 
 

@@ -47,6 +47,7 @@ async def answer(visit: Visit) -> Response:
             each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)
         ],
         dead=await client.dead_letters.count(queue),
+        extent=await client.subscriptions.replay_extent(queue),
         segments=await client.inspect.segments(queue, SHOWN),
         policy=asdict(await client.queues.policy(queue)),
         notice=visit.notice(NOTICES),

@@ -30,6 +30,7 @@ class Policy:
     rate_burst: float | None
     priority_aging: float
     max_backlog: int | None
+    keep: str | None
     archive_on_ack: bool
     archive_retention: str | None
 
@@ -54,6 +55,7 @@ class PolicyChange(TypedDict, total=False):
     rate_burst: float | None
     priority_aging: float | None
     max_backlog: int | None
+    keep: str | None
     archive_on_ack: bool | None
     archive_retention: str | None
 

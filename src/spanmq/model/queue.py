@@ -50,6 +50,30 @@ class QueueStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayExtent:
+    """How far back the messages of a queue can be replayed, and what that takes on disk.
+
+    The log has every message that was sent since `since`, None while it has none. Of its `bytes`,
+    `kept_bytes` are there only because the policy says `keep`.
+    """
+
+    keep: str | None
+    since: datetime | None
+    first_message_id: int | None
+    last_message_id: int | None
+    bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many messages were sent again, and the id that the last of them had, None if there were none."""
+
+    count: int
+    last_message_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCount:
     """The current state of a queue, if it is small (`is_exact`); otherwise the counts are None.
 

@@ -30,6 +30,7 @@ STATUS_OF: Final[dict[type[errors.SpanmqError], int]] = {
     errors.NotFoundError: 404,
     errors.NotPossibleError: 409,
     errors.ReceiverInUseError: 409,
+    errors.NotKeptError: 409,
     errors.QueueBusyError: 503,
     errors.QueueFullError: 429,
     errors.DedupIdReusedError: 422,

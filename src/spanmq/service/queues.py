@@ -67,6 +67,7 @@ class Policy(BaseModel):
     rate_burst: float | None
     priority_aging: float
     max_backlog: int | None
+    keep: str | None = Field(description="An interval of PostgreSQL; null: until they are settled.")
     archive_on_ack: bool
     archive_retention: str | None = Field(description="An interval of PostgreSQL; null: no limit.")
 

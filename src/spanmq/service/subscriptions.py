@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from pydantic import AwareDatetime
 from starlette.responses import Response
 
 from spanmq.model import Subscription
@@ -19,9 +20,10 @@ SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 
 
 class Subscribed(Given):
-    """With `waiting`, the queue also gets the messages that are not settled yet."""
+    """With `waiting`, the queue also gets the messages that are not settled yet; with `since`, those sent since then."""
 
     waiting: bool = False
+    since: AwareDatetime | None = None
 
 
 Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
@@ -56,6 +58,6 @@ async def create_subscription(
 ) -> Response:
     """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
     caller.check("manage", name)
-    waiting = given is not None and given.waiting
-    await backend.client.subscriptions.create(name, queue, waiting=waiting)
+    given = given or Subscribed()
+    await backend.client.subscriptions.create(name, queue, waiting=given.waiting, since=given.since)
     return reply(queue=queue, subscription=name)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Delay, Seconds, flag, given, listed, nothing
+from spanmq.client.call import Call, Delay, Seconds, first, flag, given, listed, nothing, only
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.model import Routed, Subscription, TopicBinding
+from spanmq.model import Replayed, ReplayExtent, Routed, Subscription, TopicBinding
 
 BINDING = {"queue": "queue_name", "expression": "compiled_regex"}
 
@@ -85,25 +86,69 @@ class AsyncTopics:
 
 
 class AsyncSubscriptions:
-    """Queues that get every message of another queue."""
+    """Queues that get every message of another queue; and messages of the past, sent again."""
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
 
-    async def create(self, name: str, queue: str, *, waiting: bool = False) -> None:
+    async def create(
+        self, name: str, queue: str, *, waiting: bool = False, since: datetime | None = None
+    ) -> None:
         """Create the queue `name`, which gets every message of `queue` from now on, without a second copy.
 
-        With `waiting` also those that are unsettled there now. From then on it is a queue like any other,
-        except that nothing is sent into it; `queues.drop` drops it. One that exists stays as it is. Waits
-        for open transactions that have sent into `queue`: QueueBusyError if one does not end. Raises
-        NotPossibleError for the name of another queue and for a subscription of a subscription.
+        With `waiting` also those that are unsettled there now, with `since` also those that were sent since
+        then, settled or not; NotKeptError if the log no longer has them (`replay_extent`). From then on it is
+        a queue like any other, except that nothing is sent into it; `queues.drop` drops it. One that exists
+        stays as it is. Waits for open transactions that have sent into `queue`: QueueBusyError if one does
+        not end. Raises NotPossibleError for the name of another queue and for a subscription of a
+        subscription.
         """
         arguments = (
             argument.queue_name("name", name),
             argument.queue_name("queue", queue),
             *given(argument.boolean, "waiting", waiting or None),
+            *given(argument.instant, "since", since),
         )
         await self._link.run(nothing("create_subscription", queue, *arguments))
+
+    async def replay_extent(self, queue: str) -> ReplayExtent | None:
+        """Return how far back `replay` reaches and what that takes; None for a subscription."""
+        arguments = (argument.queue_name("queue", queue),)
+        read = first(ReplayExtent, first_message_id="first_id", last_message_id="last_id")
+        return await self._link.run(Call("replay_extent", arguments, read, queue, native=True))
+
+    async def replay(
+        self,
+        queue: str,
+        into: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        where: str | None = None,
+        after: int = 0,
+        quantity: int | None = None,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Send the messages of a queue again into another one, settled or not, in the order of their ids.
+
+        Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose
+        body meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above
+        `after`. Their header `x-spanmq-replay-of` has the queue and the id that they had. One transaction:
+        all or none. With `dry_run` they are only counted. Raises NotKeptError if the log no longer has all
+        messages since `since`.
+        """
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.queue_name("into_queue", into),
+            *given(argument.instant, "since", since),
+            *given(argument.instant, "until", until),
+            *given(argument.text, "match", where),
+            argument.bigint("after", after),
+            *given(argument.bigint, "qty", quantity),
+            argument.boolean("dry_run", dry_run),
+        )
+        read = only(Replayed, count="n", last_message_id="last_id")
+        return await self._link.run(Call("replay", arguments, read, queue, native=True))
 
     async def list(self, queue: str | None = None) -> list[Subscription]:
         """List the subscriptions of a queue, or of all."""

@@ -15,7 +15,6 @@ from spanmq.client._sync.connection import Link
 from spanmq.client.call import Argument, Call, Rows, Seconds, Shape, given, listed, number
 from spanmq.client.calls import UNCHANGED
 from spanmq.codec.body import Codec, Headers, encode_headers, read_json
-from spanmq.errors import InvalidArgumentError
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
 
 
@@ -155,16 +154,10 @@ def _filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
         *given(argument.text, "category", filters.get("category")),
         *given(argument.text, "error", filters.get("error")),
         *given(argument.text, "error_class", filters.get("error_class")),
-        *given(_time, "since", filters.get("since")),
-        *given(_time, "until", filters.get("until")),
+        *given(argument.instant, "since", filters.get("since")),
+        *given(argument.instant, "until", filters.get("until")),
         *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
     )
-
-
-def _time(name: str, value: datetime) -> Argument:
-    if not isinstance(value, datetime):
-        raise InvalidArgumentError(f"{name} must be a datetime with a time zone, got {value!r}")
-    return argument.moment(name, value)
 
 
 def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:

@@ -113,6 +113,7 @@ declare
     found bigint;
     writers xid[];
     has_headers boolean;
+    bad_headers jsonb;
     is_published boolean;
     groups text[];
 begin
@@ -120,10 +121,14 @@ begin
         raise exception 'the ids % to % do not lie in one open segment', first_id, last_id
             using errcode = 'MQ002', hint = 'Publish what copy_begin() gave in this transaction, as it was.';
     end if;
-    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers) from (select l.xmin as writer, count(*) as n,'
-                   ' bool_or(l.headers is not null) as has_headers from spanmq_core.%I l where l.msg_id between $1 and $2 group by l.xmin) w',
-                   segment.log_name)
-        into found, writers, has_headers using first_id, last_id;
+    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter (where w.bad_headers is not null))[1]'
+                   ' from (select l.xmin as writer, count(*) as n, bool_or(l.headers is not null) as has_headers,'
+                   ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1] as bad_headers'
+                   ' from spanmq_core.%I l where l.msg_id between $1 and $2 group by l.xmin) w', segment.log_name)
+        into found, writers, has_headers, bad_headers using first_id, last_id;
+    if bad_headers is not null then
+        perform spanmq_core.raise_headers(bad_headers);
+    end if;
     if found is distinct from last_id - first_id + 1 then
         raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
             using errcode = 'MQ002', hint = 'Copy a row for each id before publishing.';

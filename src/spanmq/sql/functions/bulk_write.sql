@@ -75,7 +75,7 @@ begin
 end $$;
 
 -- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
--- Raises MQ050 if the write was closed meanwhile.
+-- Raises MQ050 if the write was closed meanwhile, MQ002 for headers that are not a JSON object.
 create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -83,6 +83,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
     found_rows bigint;
+    bad_headers jsonb;
     sealed bigint := 0;
 begin
     for i in 1 .. coalesce(cardinality(block_ids), 0) loop
@@ -91,9 +92,13 @@ begin
             perform spanmq_core.raise_closed(this);
         end if;
         execute format('select count(*), coalesce(bool_or(spanmq_core.group_of(l.headers) is not null), false),'
-                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false)'
+                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false),'
+                       ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1]'
                        ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
-            into found_rows, block.has_groups, block.has_limits using block.lo, block.hi;
+            into found_rows, block.has_groups, block.has_limits, bad_headers using block.lo, block.hi;
+        if bad_headers is not null then
+            perform spanmq_core.raise_headers(bad_headers);
+        end if;
         -- A writer that lost the answer seals again.
         delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then
@@ -170,7 +175,7 @@ begin
     insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
     delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
-    delete from spanmq_core.bulk_write w where w.write_id = bulk_publish.write_id;
+    perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
     if published > 0 then
         perform spanmq_core.announce(this, null);
     end if;
@@ -184,9 +189,13 @@ create or replace function spanmq_call.bulk_close(queue text, writer text, epoch
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
+    this_write bigint;
 begin
-    delete from spanmq_core.bulk_write w
-        where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch;
+    select w.write_id into this_write from spanmq_core.bulk_write w
+        where w.queue_id = this.queue_id and w.writer = bulk_close.writer and w.epoch = bulk_close.epoch for update;
+    if found then
+        perform spanmq_core.close_write(this_write, '{}');
+    end if;
     return (select l.n from spanmq_core.bulk_ledger l
             where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
 end $$;
@@ -212,15 +221,18 @@ end $$;
 create or replace function spanmq_core.close_abandoned(this_queue int) returns bigint
 language plpgsql as $$
 declare
-    n bigint;
+    abandoned bigint;
+    n bigint := 0;
 begin
-    with abandoned as (
+    for abandoned in
         select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
           and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
-        for update skip locked)
-    delete from spanmq_core.bulk_write w using abandoned a where w.write_id = a.write_id;
-    get diagnostics n = row_count;
+        for update skip locked
+    loop
+        perform spanmq_core.close_write(abandoned, '{}');
+        n := n + 1;
+    end loop;
     return n;
 end $$;
 

@@ -74,16 +74,6 @@ begin
     return false;
 end $$;
 
--- Locks a table of the log for this transaction, or returns false after the lock_timeout of maintain().
-create or replace function spanmq_core.lock_log(log_name text, mode text) returns boolean
-language plpgsql as $$
-begin
-    execute format('lock table spanmq_core.%I in %s mode', log_name, mode);
-    return true;
-exception when lock_not_available then
-    return false;
-end $$;
-
 -- One step of maintenance: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
 -- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
@@ -259,22 +249,27 @@ begin
     end if;
 end $$;
 
--- Two segments ready ahead, so that no send makes one. Where the last that is full was made less than a minute before, the next are twice as large.
+-- Two segments ready ahead, so that no send makes one. Where the last that is full was made less than a minute before (of a log that
+-- is kept: a 64th of that time), the next are twice as large.
 create or replace function spanmq_core.make_ahead(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     last spanmq_core.segment;
     size int := this.segment_size;
+    keep interval := (spanmq_core.policy_of(this.queue_id)).keep;
+    -- A log that is kept has about 64 segments at most, whatever its rate, and up to 16 million ids in each: readers of the whole log open all.
+    least_age interval := greatest(interval '1 minute', keep / 64);
+    size_max int := case when keep is null then 1048576 else 16777216 end;
 begin
     if drawn > this.log_hi then
         perform spanmq_core.remember_segment(this.queue_id, drawn);
     end if;
     for step in 1 .. 3 loop
         exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
-        if step = 1 and not this.is_partitioned and size < 1048576
+        if step = 1 and not this.is_partitioned and size < size_max
            and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
-               > clock_timestamp() - interval '1 minute' then
+               > clock_timestamp() - least_age then
             size := size * 2;
             -- Unless another transaction has locked the row: then with the next segment.
             perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update skip locked;
@@ -330,10 +325,14 @@ declare
     segment spanmq_core.segment;
     horizon xid8;
     is_used boolean;
+    is_young boolean;
+    kept_from timestamptz := clock_timestamp() - (spanmq_core.policy_of(this.queue_id)).keep;
 begin
     for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
         -- As long as the queue's row names this segment, receivers take the table's name from there.
         continue when segment.lo = (select q.log_lo from spanmq_core.queue q where q.queue_id = this.queue_id);
+        is_young := coalesce(segment.newest_at >= kept_from and segment.state = 'open', false);
+        continue when is_young and segment.old_name is null and segment.copy_name is null;
         horizon := coalesce(horizon, spanmq_core.horizon());
         segment := spanmq_core.note_passed(segment);
         detail := segment.log_name;
@@ -345,15 +344,21 @@ begin
             continue when not spanmq_core.is_as_it_was(segment);
             execute format('drop table spanmq_core.%I', segment.log_name);
             delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
+            delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
             action := 'dropped segment';
             return next;
             return;
         end if;
         -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
+        if kept_from is not null and segment.newest_at is null then
+            -- Nobody can send into it any more.
+            segment := spanmq_core.note_ages(segment);
+            is_young := segment.newest_at >= kept_from;
+        end if;
         -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
         -- Nothing comes into it but by redrive(), which takes the note away.
-        is_used := (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
+        is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
         if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name)
             and spanmq_core.lock_log(segment.old_name, 'access exclusive')
         then
@@ -382,7 +387,7 @@ begin
             action := 'rewrote segment';
             return next;
             return;
-        elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 then
+        elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 and not is_young then
             continue when spanmq_core.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
             -- Rows that no run holds are needed too: the copy would not have them.
             continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
@@ -448,6 +453,7 @@ begin
     if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o) then
         raise exception 'a row is needed that no run holds' using errcode = '55P03';
     end if;
+    perform spanmq_core.note_lost(segment);
     update spanmq_core.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
     return true;
@@ -486,6 +492,7 @@ begin
         raise exception 'a message has come back' using errcode = '55P03';
     end if;
     execute format('truncate spanmq_core.%I', segment.log_name);
+    perform spanmq_core.note_lost(segment);
     update spanmq_core.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
         where s.queue_id = this.queue_id and s.lo = segment.lo;
     return true;

@@ -15,7 +15,7 @@ end $$;
 
 create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null)::spanmq_core.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null)::spanmq_core.policy
 $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
@@ -35,7 +35,7 @@ language sql immutable as $$
         when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
         when setting = 'rate_limit' then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'
-        when setting in ('archive_retention', 'dead_letter_retention') then 'an interval above 0, such as "30 days"'
+        when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such as "30 days"'
         else 'true or false' end
 $$;
 
@@ -59,7 +59,7 @@ end $$;
 
 -- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
 -- from the next call of anybody. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
--- MQ060 for a max_backlog of a subscription.
+-- MQ060 for a max_backlog or a keep of a subscription.
 create or replace function spanmq_call.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -125,6 +125,10 @@ begin
         has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
                                 or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
         where q.queue_id = this.queue_id;
+    if policy.keep is not null and this.is_subscription then
+        raise exception 'keep is of the queue that has the log, not of its subscription %', this.name
+            using errcode = 'MQ060', hint = 'Set it on the queue that it subscribes to.';
+    end if;
     if policy.max_backlog is distinct from old_max_backlog then
         if this.is_subscription then
             raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name

@@ -13,7 +13,7 @@
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
+-- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
 -- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
@@ -33,6 +33,7 @@ declare
     is_first boolean[];
 begin
     perform spanmq_core.check_batch(messages, headers);
+    perform spanmq_core.check_headers(headers);
     perform spanmq_core.check_sending(delay, priority, expires_in, max_attempts, ordered);
     perform spanmq_core.check_dedup_ids(dedup_ids, n, dedup_for, fingerprint);
     visible_at := case when delay > 0 then spanmq_core.after(delay, 'delay') end;
@@ -79,6 +80,28 @@ begin
     return query select unnest(ids);
 end $$;
 
+-- Raises MQ002 for headers that are neither null nor a JSON object. PGMQ's own send() takes any JSON, as in PGMQ.
+create or replace function spanmq_core.check_headers(headers jsonb[]) returns void
+language plpgsql immutable as $$
+declare
+    bad jsonb;
+begin
+    if headers is null then
+        return;
+    end if;
+    select h into bad from unnest(headers) h where jsonb_typeof(h) <> 'object' limit 1;
+    if found then
+        perform spanmq_core.raise_headers(bad);
+    end if;
+end $$;
+
+create or replace function spanmq_core.raise_headers(bad jsonb) returns void
+language plpgsql immutable as $$
+begin
+    raise exception 'headers must be a JSON object, got: %', left(bad::text, 100)
+        using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}; SQL''s null for a message without headers.';
+end $$;
+
 create or replace function spanmq_core.check_sending(
     delay double precision, priority int, expires_in double precision, max_attempts int, ordered boolean
 ) returns void
@@ -114,11 +137,7 @@ begin
     if headers is null then
         return array_fill(limits, array[n]);
     end if;
-    if exists (select from unnest(headers) h where jsonb_typeof(h) not in ('object', 'null')) then
-        raise exception 'headers must be JSON objects where a message has limits of its own'
-            using errcode = 'MQ002', hint = 'Give an object or null for each message.';
-    end if;
-    return array(select case when jsonb_typeof(u.h) = 'object' then u.h else '{}' end || limits
+    return array(select coalesce(u.h, '{}') || limits
                  from unnest(headers) with ordinality u (h, position) order by u.position);
 end $$;
 

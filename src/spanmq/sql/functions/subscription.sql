@@ -71,11 +71,13 @@ end $$;
 
 -- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
 -- that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
--- those that are unsettled there now. Waits for the transactions that have sent and are still open (MQ061 if one does
--- not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription with this name and
--- queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a subscription of a
--- subscription, MQ003 outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
-create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false) returns void
+-- those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log has
+-- them (-infinity: all that it has), without their priority. Waits for the transactions that have sent and are still open
+-- (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
+-- with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a
+-- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
+-- outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
+create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -86,6 +88,10 @@ begin
     if not spanmq_core.sees_now() then
         raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
+    end if;
+    if waiting and since is not null then
+        raise exception 'a subscription begins with what is waiting, or in the past'
+            using errcode = 'MQ002', hint = 'Leave out waiting or since.';
     end if;
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
@@ -113,9 +119,14 @@ begin
     drawn := coalesce(pg_sequence_last_value(this.ids), 0);
     if waiting then
         perform spanmq_core.subscribe_to_waiting(parent, this);
-    else
-        insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
+        return;
+    elsif since is not null then
+        perform spanmq_core.subscribe_to_past(parent, this, since);
+        -- It never got any message before the first one that it holds.
+        drawn := coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 1),
+                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id order by h.queue_id, h.lo limit 1))) - 1, drawn);
     end if;
+    insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
 end $$;
 
 -- Gives a new subscription what is unsettled in its queue, as if it had been sent just now. Retries and leases there don't matter here.

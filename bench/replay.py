@@ -1,0 +1,76 @@
+"""Run it: `python -m bench.replay [--messages N] [--rounds N] [--dsn DSN]`: a replay beside sending in batches.
+
+By processor time, of the client and of its session in the server together: the machine's other work does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import psycopg
+
+from bench.bodies import generate
+from bench.server import serving
+from bench.service import processor
+from bench.workers.__main__ import fresh
+
+BATCH = 1_000
+SHARE_MIN = 0.8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send, replay and print; return 1 if the replay has less than its share of the rate."""
+    from spanmq import Client, schema
+
+    parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    options = parser.parse_args(arguments)
+    batch = [json.loads(body) for body in generate(BATCH)]
+    sent: list[float] = []
+    replayed: list[float] = []
+    with serving(options.dsn) as server, fresh(server) as dsn, psycopg.connect(dsn, autocommit=True) as own:
+        schema.install(own)
+        client = Client(connection=own)
+
+        def send() -> None:
+            for _ in range(options.messages // len(batch)):
+                client.send_batch("orders", batch)
+
+        def replay() -> None:
+            client.subscriptions.replay("orders", "again")
+
+        for number in range(options.rounds):
+            for name in ("orders", "again"):
+                client.queues.drop(name)
+                client.queues.create(name)
+            while client.admin.maintain(10):
+                pass
+            sent.append(options.messages / used(own, send))
+            replayed.append(options.messages / used(own, replay))
+            assert client.queues.metrics("again").length == options.messages
+            print(
+                f"round {number + 1}: sent {sent[-1]:,.0f}, replayed {replayed[-1]:,.0f} a second of processor"
+            )
+    share = median(replayed) / median(sent)
+    print(
+        f"{'met' if share >= SHARE_MIN else 'MISSED'}: a replay has {share:.2f} of the rate, at least {SHARE_MIN}"
+    )
+    return int(share < SHARE_MIN)
+
+
+def used(connection: psycopg.Connection, act: Callable[[], None]) -> float:
+    """Return the processor time that an act takes here and in the session."""
+    pid = connection.info.backend_pid
+    before = processor.seconds_of(pid) + time.process_time()
+    act()
+    return processor.seconds_of(pid) + time.process_time() - before
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,338 @@
+-- Replay: the log as history. With the policy's `keep`, segments are retired by the age of their messages, not by settlement: what was settled
+-- stays where it was written. A replay sends it again into another queue; a subscription may begin in the past.
+--
+-- All of it reads the log itself, not the runs. upkeep.lost_to says up to which id the log may lack messages. A reader locks its segments
+-- first (maintain() then neither truncates nor swaps them) and reads lost_to after that, in a statement of its own.
+--
+-- Not every row in the log is a message: blocks of bulk writes may be unpublished (bulk_block), or closed without being published (unsent). A statement that reads
+-- rows reads both tables, too.
+
+-- Notes that the log may lack messages of this segment, and of all before it.
+create or replace function spanmq_core.note_lost(segment spanmq_core.segment) returns void
+language plpgsql as $$
+begin
+    insert into spanmq_core.upkeep as u (queue_id, lost_to, lost_at) values (segment.queue_id, segment.hi, segment.newest_at)
+        on conflict (queue_id) do update
+            set lost_to = greatest(u.lost_to, excluded.lost_to),
+                lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at) else excluded.lost_at end;
+end $$;
+
+-- Notes when the messages of a segment were sent that gets no more of them.
+create or replace function spanmq_core.note_ages(segment spanmq_core.segment) returns spanmq_core.segment
+language plpgsql as $$
+begin
+    execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I', segment.log_name)
+        into segment.oldest_at, segment.newest_at;
+    update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
+        where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;
+    return segment;
+end $$;
+
+-- The ids from first_id to last_id whose rows are not messages, or not yet.
+create or replace function spanmq_core.unsent_of(this_queue int, first_id bigint, last_id bigint) returns int8multirange
+language sql stable as $$
+    select coalesce(range_agg(e.ids), '{}') from (
+        select int8range(b.lo, b.hi, '[]') as ids from spanmq_core.bulk_block b
+        where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id
+        union all
+        select int8range(u.lo, u.hi, '[]') from spanmq_core.unsent u
+        where u.queue_id = this_queue and u.lo <= last_id and u.hi >= first_id) e
+$$;
+
+-- Deletes a bulk write, which the caller has locked, and notes the ids of its blocks that are not among the published ones.
+create or replace function spanmq_core.close_write(this_write bigint, published bigint[]) returns void
+language plpgsql as $$
+begin
+    insert into spanmq_core.unsent (queue_id, lo, hi)
+        select b.queue_id, b.lo, b.hi from spanmq_core.bulk_block b where b.write_id = this_write and b.block_id <> all (published);
+    delete from spanmq_core.bulk_write w where w.write_id = this_write;
+end $$;
+
+-- The first id from which on the log has every message.
+create or replace function spanmq_core.first_kept(this_queue int) returns bigint
+language sql volatile as $$
+    select coalesce((select u.lost_to from spanmq_core.upkeep u where u.queue_id = this_queue), 0) + 1
+$$;
+
+-- When the first message was sent that has at least this id, or null.
+create or replace function spanmq_core.sent_from(this_queue int, first_id bigint) returns timestamptz
+language plpgsql volatile as $$
+declare
+    log_name text;
+    at_ timestamptz;
+begin
+    for log_name in select s.log_name from spanmq_core.segment s where s.queue_id = this_queue and s.hi >= first_id order by s.lo loop
+        execute format('select l.enqueued_at from spanmq_core.%I l where l.msg_id >= $1 order by l.msg_id limit 1', log_name) into at_ using first_id;
+        exit when at_ is not null;
+    end loop;
+    return at_;
+end $$;
+
+-- Raises MQ064 unless the log has all messages that were sent since then; null or -infinity: what it has.
+create or replace function spanmq_core.check_kept(this spanmq_core.queue, since timestamptz) returns void
+language plpgsql as $$
+declare
+    first_id bigint := spanmq_core.first_kept(this.queue_id);
+    first_at timestamptz;
+begin
+    if since > '-infinity' and first_id > 1
+       and (since > (select u.lost_at from spanmq_core.upkeep u where u.queue_id = this.queue_id)) is not true then
+        first_at := spanmq_core.sent_from(this.queue_id, first_id);
+        if (since >= first_at) is not true then
+            raise exception 'the log of queue % does not have all messages since %', this.name, since
+                using errcode = 'MQ064', detail = format('It begins at %s.', coalesce(first_at::text, 'the next message')),
+                      hint = 'The policy setting keep says how long settled messages stay in the log.';
+        end if;
+    end if;
+end $$;
+
+-- Locks the segments with ids from after_id + 1 to last_id that the log has, against maintain(), to the end of the transaction, and returns
+-- them, ascending. Segments whose messages were all sent outside the times are left out.
+create or replace function spanmq_core.hold_log(this_queue int, after_id bigint, last_id bigint, since timestamptz, until timestamptz)
+returns spanmq_core.segment[]
+language plpgsql as $$
+declare
+    first_id bigint;
+    segments spanmq_core.segment[];
+    segment spanmq_core.segment;
+begin
+    -- A segment is truncated or swapped once, so a second round is rare.
+    for round in 1 .. 10 loop
+        first_id := greatest(after_id + 1, spanmq_core.first_kept(this_queue));
+        segments := array(select s from spanmq_core.segment s
+                          where s.queue_id = this_queue and s.hi >= first_id and s.lo <= last_id
+                            and (s.newest_at < since or s.oldest_at >= until) is not true
+                          order by s.lo);
+        begin
+            foreach segment in array segments loop
+                execute format('lock table spanmq_core.%I in access share mode', segment.log_name);
+            end loop;
+            -- A new statement under the locks: these tables are still the log, and have all that they are to have.
+            if first_id = greatest(after_id + 1, spanmq_core.first_kept(this_queue))
+               and segments = array(select s from unnest(segments) s where exists (
+                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo and n.log_name = s.log_name)) then
+                return segments;
+            end if;
+        exception when undefined_table then
+            -- It was dropped meanwhile.
+            null;
+        end;
+    end loop;
+    raise exception 'could not serialize access: the log changes'
+        using errcode = '40001', hint = 'Run the transaction again.';
+end $$;
+
+-- The condition that callers give on bodies. Raises MQ002 for text that is not a JSON path.
+create or replace function spanmq_core.as_path(match text) returns jsonpath
+language plpgsql immutable as $$
+begin
+    return match::jsonpath;
+exception when syntax_error or data_exception then
+    raise exception '% is not a JSON path: %', match, sqlerrm
+        using errcode = 'MQ002', hint = 'Such as $.amount > 100, or $.items[*] ? (@.sku == "A1").';
+end $$;
+
+-- Whether a body meets a condition: the first result of its path exists, and is neither false nor null.
+create or replace function spanmq_core.meets(body jsonb, path jsonpath) returns boolean
+language sql immutable as $$
+    select coalesce(jsonb_path_query_first(body, path, '{}', true) not in ('false', 'null'), false)
+$$;
+
+-- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first message was sent from which
+-- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be
+-- gone without `keep`. No row for a subscription, whose log is that of its queue. Raises 42P01 for an unknown queue.
+create or replace function spanmq_call.replay_extent(queue text)
+returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    drawn bigint;
+    first_kept bigint;
+begin
+    if this.is_subscription then
+        return;
+    end if;
+    drawn := spanmq_core.drawn_from(this.ids);
+    first_kept := spanmq_core.first_kept(this.queue_id);
+    keep := (spanmq_core.policy_of(this.queue_id)).keep::text;
+    since := spanmq_core.sent_from(this.queue_id, first_kept);
+    if since is not null then
+        first_id := first_kept;
+        last_id := drawn;
+    end if;
+    select coalesce(sum(s.size), 0), coalesce(sum(s.size) filter (where keep is not null and s.hi < drawn
+                                                                  and not spanmq_core.is_needed(this, s.lo, s.hi)), 0)
+        into bytes, kept_bytes
+        from (select n.lo, n.hi, pg_total_relation_size(to_regclass(format('spanmq_core.%I', n.log_name))) as size
+              from spanmq_core.segment n where n.queue_id = this.queue_id and n.state = 'open' and n.lo <= drawn) s;
+    return next;
+end $$;
+
+-- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
+-- now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null). In the order of
+-- their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
+-- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is. Returns
+-- how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
+-- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Wants the rights to look into the one and to send into the
+-- other. Raises MQ064 if the log has no longer all of them, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
+-- COMMITTED, MQ062 where into_queue has no room.
+create or replace function spanmq_call.replay(
+    queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,
+    after bigint default 0, qty bigint default null, dry_run boolean default false, of_caller uuid default null
+) returns table (n bigint, last_id bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    by_role name := spanmq_core.take_caller(of_caller);
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    target spanmq_core.queue := spanmq_core.find_queue(into_queue);
+    path jsonpath := spanmq_core.as_path(match);
+    end_id bigint;
+    first_id bigint;
+    segments spanmq_core.segment[];
+    segment spanmq_core.segment;
+    part spanmq_core.replayed;
+begin
+    if not spanmq_core.role_may(by_role, target.queue_id, 'send') then
+        if not spanmq_core.role_may(by_role, target.queue_id, 'look') then
+            perform spanmq_core.raise_not_found(into_queue);
+        end if;
+        raise exception 'permission denied for queue %', target.name
+            using errcode = '42501', hint = format('select spanmq.grant_queue(%L, %L, ''send'')', by_role, target.name);
+    end if;
+    target := spanmq_core.find_target(into_queue);
+    this := spanmq_core.find_target(queue);
+    if not spanmq_core.sees_now() then
+        raise exception 'replay() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
+    end if;
+    if after is null or after < 0 or qty < 1 or dry_run is null then
+        raise exception 'after must be 0 or more and qty 1 or more, got: % and %', coalesce(after::text, 'NULL'), coalesce(qty::text, 'NULL')
+            using errcode = 'MQ002', hint = 'Leave them out for all messages.';
+    end if;
+    end_id := spanmq_core.drawn_from(this.ids);
+    n := 0;
+    -- As any sender: a transaction id before the first message id.
+    perform pg_current_xact_id();
+    segments := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
+    -- Under the locks: what the log has now it keeps.
+    perform spanmq_core.check_kept(this, since);
+    foreach segment in array segments loop
+        first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
+        while first_id <= least(segment.hi, end_id) loop
+            part := spanmq_core.choose_messages(
+                this.queue_id, segment.log_name, (first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n)::spanmq_core.choice);
+            if part.ids <> '{}' then
+                if not dry_run then
+                    perform spanmq_core.send_again(this, segment.log_name, part, target);
+                end if;
+                n := n + cardinality(part.ids);
+                last_id := part.ids[cardinality(part.ids)];
+            end if;
+            first_id := first_id + 10000;
+            exit when n = qty;
+        end loop;
+        exit when n = qty;
+    end loop;
+    if n > 0 and not dry_run and (target.notify_ms is not null or target.waiting is not null or target.has_subscriptions) then
+        perform spanmq_core.announce(target, null);
+    end if;
+    return next;
+end $$;
+
+-- The ids of a segment's messages that a replay chooses, with their groups (null: none has one), and whether one has attempts of its own.
+create or replace function spanmq_core.choose_messages(this_queue int, log_name text, given spanmq_core.choice) returns spanmq_core.replayed
+language plpgsql as $$
+declare
+    part spanmq_core.replayed;
+begin
+    execute format(
+        'select coalesce(array_agg(c.msg_id), ''{}''), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
+        ' coalesce(bool_or(c.headers ? ''x-spanmq-max-attempts''), false)'
+        ' from (select l.msg_id, l.headers from spanmq_core.%I l where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s'
+        '       order by l.msg_id limit $7) c',
+        log_name,
+        case when given.since is not null or given.until is not null then
+            'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
+        case when given.path is not null then 'and spanmq_core.meets(l.message, $6)' end)
+        into part using this_queue, given.first_id, given.last_id, given.since, given.until, given.path, given.qty;
+    return part;
+end $$;
+
+-- Sends messages of a log, which is locked, again into the target.
+create or replace function spanmq_core.send_again(this spanmq_core.queue, log_name text, part spanmq_core.replayed, target spanmq_core.queue) returns void
+language plpgsql as $$
+declare
+    n int := cardinality(part.ids);
+    new_ids bigint[];
+    sent_at timestamptz;
+    segment spanmq_core.segment;
+    done int := 0;
+    chunk int;
+begin
+    if part.has_limits then
+        perform spanmq_core.note_use(target, false, true);
+    end if;
+    if target.room is not null then
+        perform spanmq_core.check_room(target, n);
+    end if;
+    new_ids := spanmq_core.draw_ids(target.queue_id, target.ids, n);
+    sent_at := clock_timestamp();
+    while done < n loop
+        segment := spanmq_core.enter_segment(target.queue_id, new_ids[done + 1], target.segment_size);
+        chunk := case when new_ids[n] <= segment.hi then n - done else (select count(*) from unnest(new_ids[done + 1:n]) id where id <= segment.hi) end;
+        -- From table to table: bodies may be large, and are in no variable.
+        execute format(
+            'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
+            ' select u.new_id, $3, l.message,'
+            '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
+            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id))'
+            ' from unnest($1, $2) u (id, new_id)'
+            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', segment.log_name, log_name)
+            using part.ids[done + 1:done + chunk], new_ids[done + 1:done + chunk], sent_at, this.name::text;
+        done := done + chunk;
+    end loop;
+    perform spanmq_core.remember_segment(target.queue_id, new_ids[n]);
+    if array_remove(part.groups, null) = '{}' then
+        part.groups := null;
+    end if;
+    perform spanmq_core.publish(
+        target.queue_id, new_ids[1], new_ids[n], case when new_ids[n] - new_ids[1] + 1 > n then new_ids end, part.groups, null);
+end $$;
+
+-- Gives a new subscription what was sent into its queue since then, settled there or not. Senders are held.
+create or replace function spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamptz) returns void
+language plpgsql as $$
+declare
+    end_id bigint := spanmq_core.drawn_from(parent.ids);
+    segment spanmq_core.segment;
+    first_id bigint;
+    runs spanmq_core.run[];
+begin
+    -- As subscribe_to_waiting() does, and for the same reason.
+    execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
+    perform spanmq_core.check_kept(parent, since);
+    foreach segment in array spanmq_core.hold_log(parent.queue_id, 0, end_id, since, null) loop
+        first_id := greatest(segment.lo, spanmq_core.first_kept(parent.queue_id));
+        while first_id <= least(segment.hi, end_id) loop
+            -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
+            execute format(
+                'select array(select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, null)::spanmq_core.run'
+                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by r.msg_id) as island'
+                '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key, d.vt from spanmq_core.%I l'
+                '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'
+                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and h.attempts = 0'
+                '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
+                '             where l.msg_id between $2 and $3 and l.enqueued_at >= $4'
+                '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
+                ' group by m.group_key, m.vt, m.island)', segment.log_name)
+                into runs using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since;
+            perform spanmq_core.publish_runs(this.queue_id, runs);
+            first_id := first_id + 65536;
+        end loop;
+    end loop;
+    insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
+        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e
+        where e.queue_id = parent.queue_id and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
+end $$;

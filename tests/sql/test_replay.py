@@ -185,7 +185,7 @@ def test_subscription_begins_in_the_past(race: Race) -> None:
         later
     ]
     race.main.rows("select pgmq.delete('past', %s::bigint[])", ids)
-    assert race.main.value("select spanmq.status('past', %s)", ids[0]) == "completed"
+    assert race.main.value("select spanmq.state('past', %s)", ids[0]) == "completed"
     call = "select spanmq.create_subscription('older', 'jobs', since => now() - interval '3 days')"
     assert refusal(race, call) == "MQ064"
 

@@ -20,7 +20,7 @@ SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 
 
 class Subscribed(Given):
-    """With `waiting`, the queue also gets the messages that are not settled yet; with `since`, those sent since then."""
+    """With `waiting`, the queue also gets the messages that are not settled yet; with `since`, those sent since."""
 
     waiting: bool = False
     since: AwareDatetime | None = None

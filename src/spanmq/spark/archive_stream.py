@@ -153,7 +153,7 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server.close()
 
     def begin(self) -> Offset:
-        """Give the place where a new checkpoint starts; no message is read yet."""
+        """Return the offset at which a new checkpoint starts; no message is read yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
         bounds = self._options.bounds

@@ -62,10 +62,10 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Settle what is up to `start`, and return the end of the next batch, or `start` if there is none."""
+        """Settle the messages up to `start`; return the end of the next batch, or `start` without new messages."""
         if not start:
             with self._server() as server, server.transaction():
-                # Of all queues or of none: else receivers that no checkpoint knows would have the label.
+                # For all queues or for none: otherwise receivers that no checkpoint knows would have the label.
                 found = queues_named(server, self._options.queue)
                 return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
         start = _of_several(start)

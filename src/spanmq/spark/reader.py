@@ -155,17 +155,17 @@ def _literal(value: Any) -> str | None:
 
 
 def is_several(wanted: str) -> bool:
-    """Tell whether the option queue is a list or a pattern."""
+    """Return whether the option `queue` is a list or a pattern."""
     return any(sign in wanted for sign in "*?[,")
 
 
 def is_named(queue: str, wanted: str) -> bool:
-    """Tell whether the option queue, a name, a list or a pattern, means this queue."""
+    """Return whether the option `queue`, a name, a list or a pattern, matches this queue."""
     return any(fnmatchcase(queue.lower(), part.strip().lower()) for part in wanted.split(","))
 
 
 def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
-    """Give the queues that a name, a list or a pattern means; raises QueueNotFoundError, with the nearest."""
+    """Return the queues of a name, a list or a pattern; raises QueueNotFoundError, with the nearest name."""
     names = rows.queues(connection)
     folded = {name.lower(): name for name in names}
     found: list[str] = []
@@ -183,7 +183,7 @@ def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
 
 
 def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
-    """Give the one queue of that name, as it is written; raises QueueNotFoundError, with the nearest."""
+    """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
     found = queues_named(connection, wanted)
     if len(found) != 1 or found[0].lower() != wanted.lower():
         raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")

@@ -74,7 +74,7 @@ def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 
 @contextlib.contextmanager
 def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
-    """Hold the advisory lock of a name for a block; give False where another has it for so many seconds."""
+    """Hold the advisory lock of a name for a block; yield False if another session keeps it too long."""
     with connected(dsn) as connection:
         connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
         try:

@@ -94,7 +94,9 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
     body = plain if inspect.isroutine(plain) else type(plain).__call__
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise InvalidArgumentError(
-            f"the handler {name!r} is a generator function, which a worker cannot run", hint=HINT, code="invalid_handler"
+            f"the handler {name!r} is a generator function, which a worker cannot run",
+            hint=HINT,
+            code="invalid_handler",
         )
     return Handler(
         function, name, inspect.iscoroutinefunction(body), _takes_connection(function, name), takes_batches
@@ -112,7 +114,9 @@ def _takes_connection(function: Callable[..., Any], name: str) -> bool:
     by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
     if by_name or len(needed) > 2 or (not places and not has_rest):
         raise InvalidArgumentError(
-            f"the handler {name!r} has other parameters than a worker passes", hint=HINT, code="invalid_handler"
+            f"the handler {name!r} has other parameters than a worker passes",
+            hint=HINT,
+            code="invalid_handler",
         )
     return len(needed) == 2 or (len(places) > 1 and places[1].name == "connection")
 

@@ -20,7 +20,7 @@ from spanmq.spark.jobs.parquet import Written
 
 
 def committed(lake: Lake, name: str, application: str) -> int:
-    """Give what an application noted of its last commit into a table, 0 without any."""
+    """Return the number of an application's last commit to a table, 0 without any."""
     table = _table(lake, name)
     return 0 if table is None else int(table.transaction_version(application) or 0)
 

@@ -196,7 +196,7 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
 
 
 def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
-    """Give the rows of these ranges, a task each; or, for a manifest, the files that they were written to."""
+    """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
     options, table, lake = this.options, this.table, this.lake
     has_partitions = this.format == "iceberg"
 

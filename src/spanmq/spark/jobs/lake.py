@@ -31,7 +31,7 @@ class FolderLake:
         self.folder = self._path.name
 
     def read(self, name: str) -> bytes | None:
-        """Return what a file has, None where there is none."""
+        """Return the content of a file, None without one."""
         with contextlib.suppress(FileNotFoundError):
             return (self._path / name).read_bytes()
         return None
@@ -103,7 +103,7 @@ class StoreLake:
         return StoreLake, (self.uri,)
 
     def read(self, name: str) -> bytes | None:
-        """Return what a file has, None where there is none."""
+        """Return the content of a file, None without one."""
         with contextlib.suppress(FileNotFoundError):
             return bytes(self._obstore.get(self._store, name).bytes())
         return None

@@ -31,8 +31,8 @@ Ranges = list[tuple[int, int]]
 class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
-    A compaction adds no ids: its `files` stand for those that it `removed`. Where a database moved, `source`
-    is the new one, and nothing else is there. `token` is that of the run.
+    A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database, `source`
+    is the new one, and the other fields are empty. `token` identifies the run.
     """
 
     number: int
@@ -94,7 +94,7 @@ def format_of(lake: Lake, table: str) -> str | None:
 
 
 def note_format(lake: Lake, table: str, name: str) -> str:
-    """Give a table its format unless it has one, and return that."""
+    """Set the format of a table unless it has one; return its format."""
     if (known := format_of(lake, table)) is None:
         try:
             lake.create(f"{FOLDER}/{table}/format", name.encode())
@@ -111,7 +111,7 @@ def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> lis
 
 
 def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest | None:
-    """Return a manifest by its number, None where there is none."""
+    """Return a manifest by its number, None without one."""
     return _manifest(lake, _name(queue, table, number)) if number else None
 
 
@@ -134,7 +134,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
 
 
 def is_taken(committed: int, version: int) -> bool:
-    """Tell whether the number of a commit is taken by what a table noted last."""
+    """Return whether a table's last commit has already taken this number."""
     return committed >> TOKEN_BITS >= version >> TOKEN_BITS
 
 

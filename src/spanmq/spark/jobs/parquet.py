@@ -18,7 +18,7 @@ from pyarrow import compute
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
 
-# What is held until it is written: rows of a file's row group, and bytes of all files of a task.
+# Held in memory until it is written: rows of a file's row group, and bytes of all files of a task.
 ROWS_PER_GROUP: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 REPORT: Final = "name string, rows long, size long, checksum string, ids string"

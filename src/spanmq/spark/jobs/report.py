@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WINDOWS: Final = 60
 GROUPS: Final = 10
 TASKS_MAX: Final = 1000
-# What a report reads of a lake: bodies are most of it.
+# The columns that a report reads: without the bodies, which are most of a lake.
 _NEEDED: Final = (
     *("queue", "message_id", "attempt", "enqueued_at", "last_read_at", "archived_at", "group"),
     *("dead_at", "category", "history"),

@@ -417,7 +417,7 @@ begin
     return known;
 end $$;
 
--- Locks a table of the log for this transaction, or gives up after the lock_timeout of maintain().
+-- Locks a table of the log for this transaction, or returns false after the lock_timeout of maintain().
 create or replace function spanmq_core.lock_log(log_name text, mode text) returns boolean
 language plpgsql as $$
 begin

@@ -19,7 +19,7 @@ from spanmq.cli.app import NOUNS, VERBS, app
 PROGRAM: Any = typer.main.get_command(app)
 # psql has its own formats, and a script is SQL.
 WITHOUT_JSON = {"psql", "schema sql"}
-WITHOUT_DSN = {"schema sql", "encryption add-key", "pipeline compact"}
+WITHOUT_DSN = {"schema sql", "encryption add-key"}
 # Slow to import.
 SLOW = {"pydantic", "psycopg", "psycopg_pool", "http", "asyncio", "rich", "typer.rich_utils", "spanmq.client"}
 IMPORTED = "import sys; from spanmq.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"

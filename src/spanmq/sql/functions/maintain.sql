@@ -217,8 +217,7 @@ begin
         on conflict (queue_id) do update set trouble = excluded.trouble where spanmq_core.upkeep.trouble is distinct from excluded.trouble;
 end $$;
 
--- Waits until no session runs maintenance, for three seconds at most: for callers that skipped a row that maintain()
--- holds.
+-- Waits until no session runs maintenance, for three seconds at most: for callers that skipped a row that it holds.
 create or replace function spanmq_core.await_maintain() returns void
 language plpgsql set lock_timeout = '3s' as $$
 begin

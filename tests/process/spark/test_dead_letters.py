@@ -149,6 +149,6 @@ def test_command_lists_and_acts(dead: Client, spark: SparkSession, database: str
     causes = json.loads(spanmq("--json").stdout)["causes"]
     assert spanmq("--discard", "--all").exit_code == 2
     chosen = ["--cause", causes[1]["cause"]]
-    assert "would have put back 5" in spanmq("--redrive", *chosen, "--dry-run").stdout
+    assert "would have redriven 5" in spanmq("--redrive", *chosen, "--dry-run").stdout
     assert "deleted 5 dead letters" in spanmq("--discard", "--yes", *chosen).stdout
     assert len(dead.dead_letters.list("orders")) == 15

@@ -464,7 +464,8 @@ def test_no_file_is_long() -> None:
     lengths = {
         path: len(path.read_text("utf-8").splitlines())
         for path in FILES
-        if path.parent not in (ROOT, ROOT / "bench" / "results") and path.name not in ("commands.md", "sql.md")
+        if path.parent not in (ROOT, ROOT / "bench" / "results")
+        and path.name not in ("commands.md", "sql.md")
     }
     assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LINES_MAX} == {}
 

@@ -41,7 +41,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             ShardedQueue("orders", clients),
             lambda message: gate.wait(WAIT_SECONDS),
             lease=2.0,
-            patience=2.0,
+            patience=0.5,
             concurrency=2,
         ) as record:
             proxy.set("stall")

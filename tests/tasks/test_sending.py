@@ -30,6 +30,8 @@ mail: Any = shop.mail
 WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
     (errors.TaskArgumentsError, ship.send),
     (errors.TaskArgumentsError, lambda: ship.send(ORDER, shop.Speed.FAST, 3)),
+    (errors.TaskArgumentsError, lambda: ship.send(ORDER, order=ORDER)),
+    (errors.TaskArgumentsError, lambda: mail.send("a", 1.0, 2.0)),
     (errors.TaskArgumentsError, lambda: ship.send(order=ORDER, speed="slow", colour="red")),
     (errors.TaskArgumentsError, lambda: ship.send(ORDER, "quick")),
     (errors.TaskArgumentsError, lambda: ship.send({"number": "1", "day": date(2026, 1, 2)})),

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, TaskArgumentsError
 
@@ -35,8 +36,7 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._function = function
         self._task = task
-        self._signature = inspect.signature(function)
-        parameters = self._signature.parameters
+        parameters = inspect.signature(function).parameters
         self.injected = frozenset(
             name for name, parameter in parameters.items() if name in INJECTED and is_injected(parameter)
         )
@@ -58,11 +58,19 @@ class Arguments:
                     code="invalid_handler",
                 )
         self._sent = [each for name, each in parameters.items() if name not in self.injected]
-        self._callers = self._signature.replace(parameters=self._sent)
+        self._positional = [each.name for each in self._sent if each.kind is each.POSITIONAL_OR_KEYWORD]
+        self._head = f'{{"task":{json.dumps(task)},"args":'
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        # At the first use, because annotations may name objects that are defined further down in the module.
+        try:
+            return get_type_hints(self._function, include_extras=True)
+        except Exception as error:  # an annotation may be anything
+            raise self._unreadable(error) from error
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        # At the first use, because annotations may name objects that are defined further down in the module.
         try:
             from typing import NotRequired
 
@@ -70,8 +78,8 @@ class Arguments:
             from typing_extensions import TypedDict
         except ImportError as error:
             raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
+        hints = self._hints
         try:
-            hints = get_type_hints(self._function, include_extras=True)
             fields: dict[str, Any] = {
                 each.name: hints.get(each.name, Any)
                 if each.default is each.empty
@@ -83,39 +91,68 @@ class Arguments:
             shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
             return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
-            raise InvalidArgumentError(
-                f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
-            ) from error
+            raise self._unreadable(error) from error
+
+    @cached_property
+    def _is_json(self) -> bool:
+        """Whether what JSON makes of every argument is the argument."""
+        return all(is_json(self._hints.get(each.name, Any)) for each in self._sent)
 
     @cached_property
     def _read(self) -> Callable[[object], dict[str, Any]]:
-        validate = self._adapter.validator.validate_json
+        validator = self._adapter.validator
+        if self._is_json:
+            return validator.validate_python
         from pydantic_core import to_json
 
         # As JSON: Pydantic's strict types take a date from a string there, and only there.
-        return lambda values: validate(to_json(values))
+        return lambda values: validator.validate_json(to_json(values))
+
+    @cached_property
+    def _write(self) -> Callable[[dict[str, Any]], bytes]:
+        validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
+
+        def write(values: dict[str, Any]) -> bytes:
+            checked = validator.validate_python(values)
+            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="error")
+            if MAY_BE_NAN.search(text):
+                # Pydantic writes null for NaN and infinity; this raises for them.
+                json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)
+            if not is_json:
+                # Not every value comes back as it went.
+                validator.validate_json(text)
+            return text
+
+        return write
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a signature that can't be read, ExtraNotInstalledError."""
         _ = self._read
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return the JSON text of arguments; raises TaskArgumentsError unless a worker could read it."""
-        adapter = self._adapter
+        """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""
+        write = self._write
         from pydantic_core import PydanticSerializationError
 
         try:
-            bound = self._callers.bind(*args, **kwargs)
-            checked = adapter.validate_python(bound.arguments)
-            text = adapter.dump_json(checked, by_alias=True, round_trip=True, warnings="error")
-            if MAY_BE_NAN.search(text):
-                # Pydantic writes null for NaN and infinity; this raises for them.
-                json.dumps(adapter.dump_python(checked), allow_nan=False, default=str, skipkeys=True)
-            # Not every value comes back as it went.
-            adapter.validate_json(text)
+            text = write(self._named(args, kwargs))
         except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
-        return text.decode()
+        return f"{self._head}{text.decode()}}}"
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments by their names; which are missing or unknown Pydantic finds."""
+        if len(args) > len(self._positional):
+            raise TypeError(f"it takes {len(self._positional)} arguments by position, got {len(args)}")
+        values = dict(zip(self._positional, args, strict=False))
+        if twice := values.keys() & kwargs.keys():
+            raise TypeError(f"it got {', '.join(sorted(twice))} twice")
+        return values | kwargs
+
+    def _unreadable(self, error: Exception) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
+        )
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""
@@ -136,6 +173,16 @@ def is_injected(parameter: inspect.Parameter) -> bool:
         return True
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return text.partition("[")[0].strip("'\"").endswith(INJECTED[parameter.name])
+
+
+def is_json(hint: Any) -> bool:
+    """Return whether a value of this type is the same after it was JSON."""
+    if hint in (Any, str, int, float, bool, None, NoneType):
+        return True
+    inner = get_args(hint)
+    if get_origin(hint) is dict:
+        return inner[0] is str and is_json(inner[1])
+    return get_origin(hint) in (list, Union, UnionType) and all(map(is_json, inner))
 
 
 def reasons(error: Exception) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spanmq.client import AsyncClient, Client
-from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 from spanmq.model import Message
 from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
 from spanmq.worker.failure import Failure, judge
@@ -86,10 +86,7 @@ class Handling:
 
     def judge(self, error: BaseException, message: Message) -> Failure:
         """Decide what an exception means, by the task's own rules."""
-        try:
-            task = self._tasks.find(message)
-        except (UnknownTaskError, TaskArgumentsError):
-            task = None
+        task = self._tasks.find(message)
         retry = self._tasks.retry if task is None else task.retry
         try:
             return retry.judge(error, message.attempt)
@@ -103,7 +100,7 @@ class Handling:
             self._threads = None
 
     def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
-        task = self._tasks.find(message)
+        task = self._tasks.get(message)
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.client import AsyncClient
+from spanmq.codec.body import RawJson
 from spanmq.errors import MissingPrivilegeError, SpanmqError
 from spanmq.model import Schedule
-from spanmq.tasks.task import Task, body_of
+from spanmq.tasks.task import Task
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -37,9 +38,9 @@ class Periodic:
     catch_up: bool
     arguments: dict[str, Any]
 
-    def body(self) -> Any:
+    def body(self) -> RawJson:
         """Return the body of its messages; raises TaskArgumentsError."""
-        return body_of(self.task.name, self.task.arguments.write((), self.arguments))
+        return RawJson(self.task.arguments.write((), self.arguments))
 
 
 def named(tasks: Tasks) -> dict[str, Periodic]:

@@ -10,7 +10,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import replace
 from functools import partial, reduce
@@ -201,24 +200,27 @@ class Tasks:
         self._send_middleware.append(middleware)
         return middleware
 
-    def find(self, message: Message) -> Task[..., Any]:
+    def find(self, message: Message) -> Task[..., Any] | None:
+        """Return the task of a message, or None."""
+        name = name_of(message)
+        return None if name is None else self._names.get(name)
+
+    def get(self, message: Message) -> Task[..., Any]:
         """Return the task of a message; raises UnknownTaskError, or TaskArgumentsError if it names none."""
-        body = message.body
-        name = body.get("task") if isinstance(body, dict) else None
-        if not isinstance(name, str):
+        if (task := self.find(message)) is not None:
+            return task
+        name = name_of(message)
+        if name is None:
             raise TaskArgumentsError(
                 "the message is not for a task",
                 hint='Its body is {"task": "name", "args": {…}}.',
                 queue=message.queue,
             )
-        task = self._names.get(name)
-        if task is None:
-            raise UnknownTaskError(
-                f"this worker has no task {name!r}",
-                hint="Another version of the program may have it.",
-                queue=message.queue,
-            )
-        return task
+        raise UnknownTaskError(
+            f"this worker has no task {name!r}",
+            hint="Another version of the program may have it.",
+            queue=message.queue,
+        )
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -312,17 +314,12 @@ class Tasks:
         plain = [task.arguments.injected for task in self._tasks.values() if not task.is_async]
         transactional = {"connection", "session"}
 
-        def task_of(message: Message) -> Task[..., Any] | None:
-            with suppress(UnknownTaskError, TaskArgumentsError):
-                return self.find(message)
-            return None
-
         def timeout_of(message: Message) -> float | None:
-            task = task_of(message)
+            task = self.find(message)
             return timeout if task is None or task.timeout is None else task.timeout
 
         def limit_of(message: Message) -> tuple[str, int] | None:
-            task = task_of(message)
+            task = self.find(message)
             return None if task is None or task.concurrency is None else (task.name, task.concurrency)
 
         is_limited = any(task.concurrency is not None for task in self._tasks.values())
@@ -341,7 +338,7 @@ class Tasks:
             judge=handling.judge,
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
-            kind_of=lambda message: getattr(task_of(message), "name", None),
+            kind_of=lambda message: getattr(self.find(message), "name", None),
         )
 
     def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
@@ -359,3 +356,9 @@ class Tasks:
     ) -> AbstractAsyncContextManager[Worker]:
         """Run a worker while a block of async code runs."""
         return running.working(self, queues, settings)
+
+
+def name_of(message: Message) -> str | None:
+    """Return the name of the task that a message asks for."""
+    name = message.body.get("task") if isinstance(message.body, dict) else None
+    return name if isinstance(name, str) else None

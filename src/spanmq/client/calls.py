@@ -137,23 +137,6 @@ def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
 # Receiving.
 
 
-def receive(
-    codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int
-) -> Call[list[Message]]:
-    """Lease messages.
-
-    If a crash loses the lease, they are only received sooner: lease ids are never reused.
-    """
-    arguments = (
-        argument.queue_name("queue", queue),
-        argument.integer("qty", quantity),
-        *given(argument.seconds, "lease", lease),
-        argument.integer("slots", slots),
-    )
-    read = partial(messages, codec, queue)
-    return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
-
-
 def read(
     codec: Codec, queue: str, quantity: int, lease: Seconds, conditional: str | None, grouped: Grouped | None
 ) -> Call[list[Message]]:

@@ -13,7 +13,7 @@ from contextlib import (
 )
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
@@ -36,6 +36,22 @@ from spanmq.worker.handler import Handler
 Sends = Callable[[list[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+
+
+class TaskOptions(TypedDict, total=False):
+    """What `Tasks.task` takes."""
+
+    name: str | None
+    queue: str | None
+    aliases: Iterable[str]
+    max_attempts: int | None
+    retry: Retry | None
+    timeout: float | None
+    concurrency: int | None
+    priority: int
+    unique: bool | Callable[..., str]
+    unique_for: Seconds
+    store_result: bool | Seconds
 
 
 class Tasks:
@@ -91,21 +107,7 @@ class Tasks:
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        aliases: Iterable[str] = (),
-        max_attempts: int | None = None,
-        retry: Retry | None = None,
-        timeout: float | None = None,
-        concurrency: int | None = None,
-        priority: int = 0,
-        unique: bool | Callable[..., str] = False,
-        unique_for: Seconds = 300.0,
-        store_result: bool | Seconds = False,
+        self, function: None = None, /, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -114,15 +116,9 @@ class Tasks:
         *,
         name: str | None = None,
         queue: str | None = None,
-        aliases: Iterable[str] = (),
         max_attempts: int | None = None,
         retry: Retry | None = None,
-        timeout: float | None = None,
-        concurrency: int | None = None,
-        priority: int = 0,
-        unique: bool | Callable[..., str] = False,
-        unique_for: Seconds = 300.0,
-        store_result: bool | Seconds = False,
+        **options: Any,
     ) -> Any:
         """Register a function as a task.
 
@@ -141,14 +137,8 @@ class Tasks:
                 function,
                 name=name or function.__name__,
                 queue=queue or self.name,
-                aliases=tuple(aliases),
                 retry=rules if max_attempts is None else replace(rules, max_attempts=max_attempts),
-                timeout=timeout,
-                concurrency=concurrency,
-                priority=priority,
-                unique=unique,
-                unique_for=unique_for,
-                store_result=store_result,
+                **options,
             )
             for each in (task.name, *task.aliases):
                 if each in self._names:

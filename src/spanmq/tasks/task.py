@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import update_wrapper
@@ -153,14 +153,14 @@ class Task(Generic[P, R]):
         *,
         name: str,
         queue: str,
-        aliases: tuple[str, ...],
         retry: Retry,
-        timeout: float | None,
-        concurrency: int | None,
-        priority: int,
-        unique: bool | Callable[..., str],
-        unique_for: Seconds,
-        store_result: bool | Seconds,
+        aliases: Iterable[str] = (),
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        priority: int = 0,
+        unique: bool | Callable[..., str] = False,
+        unique_for: Seconds = 300.0,
+        store_result: bool | Seconds = False,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidArgumentError(
@@ -173,7 +173,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.queue = queue
-        self.aliases = aliases
+        self.aliases = tuple(aliases)
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency

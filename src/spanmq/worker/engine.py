@@ -11,8 +11,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from spanmq.errors import HandlerStuckError
-from spanmq.worker.appetite import Appetite
-from spanmq.worker.breaker import Breaker, BreakerState
+from spanmq.worker.breaker import BreakerState
 from spanmq.worker.event import (
     HandlerOverran,
     MessageHandled,
@@ -55,11 +54,10 @@ class Sharding:
 
 
 class Piece(Protocol):
-    """A part that runs as a task."""
+    """A part that runs until it is cancelled."""
 
-    async def start(self) -> asyncio.Task[None]:
-        """Start, and return the task."""
-        ...
+    async def run(self) -> None:
+        """Run."""
 
 
 class Engine:
@@ -96,6 +94,7 @@ class Engine:
         self._intakes: dict[str, Intake] = {}
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
+        self._pieces: dict[Piece, asyncio.Task[None]] = {}
         performer = Performer(
             handler, lambda job: self._places[job.holding.queue].session, settings.categories
         )
@@ -133,13 +132,14 @@ class Engine:
         places = await self._find_queues()
         await self._slots.start(self._settings.concurrency)
         for server in self._servers.values():
-            await self._begin(server.settler, server.heartbeat)
-        await self._begin(self._watch)
+            (await server.settler.start()).add_done_callback(self._piece_ended)
+            self._begin(server.heartbeat)
+        self._begin(self._watch)
         for queue, server_name in places.items():
             await self._receive_from(queue, server_name)
         if self._roster is not None:
-            await self._begin(self._roster)
-        await self._begin(self._reporter)
+            self._begin(self._roster)
+        self._begin(self._reporter)
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
@@ -150,15 +150,18 @@ class Engine:
             self._seam.emit(WorkerStopping(self._name, reason))
         if self._began:
             if self._roster is not None:
-                await self._roster.stop()
+                await self._end(self._roster)
             await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
             self._give_back_waiting()
             await self._finish_running()
-            await self._watch.stop()
+            await self._end(self._watch)
             await self._slots.stop()
             servers = self._servers.values()
             await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            await asyncio.gather(self._reporter.stop(), *[server.heartbeat.stop() for server in servers])
+            has_reported = self._reporter in self._pieces
+            await self._end(*self._pieces)
+            if has_reported:
+                await self._reporter.report_end()
         await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
         if self._is_started:
             count = sum(server.settler.settled for server in self._servers.values())
@@ -201,14 +204,22 @@ class Engine:
         intake = self._intakes[queue]
         self._share_out()
         try:
-            await self._begin(intake)
+            (await intake.start()).add_done_callback(self._piece_ended)
         except BaseException:
             await intake.stop()
             raise
 
-    async def _begin(self, *pieces: Piece) -> None:
-        for piece in pieces:
-            (await piece.start()).add_done_callback(self._piece_ended)
+    def _begin(self, piece: Piece) -> None:
+        task = asyncio.create_task(piece.run(), name=f"spanmq {type(piece).__name__.lower()}")
+        task.add_done_callback(self._piece_ended)
+        self._pieces[piece] = task
+
+    async def _end(self, *pieces: Piece) -> None:
+        tasks = [self._pieces.pop(piece) for piece in pieces if piece in self._pieces]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _share_out(self) -> None:
         """Divide the slots among the queues that are received from."""
@@ -229,14 +240,9 @@ class Engine:
         intake = Intake(
             queue,
             server.session,
-            lease=settings.lease,
-            batch=settings.batch,
-            takes_batches=settings.in_batches,
+            settings,
             # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
-            poll_interval=settings.poll_interval,
-            appetite=Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch),
-            breaker=Breaker(settings.breaker),
             line=Line(self._slots.add if self._gate is None else self._gate.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,

@@ -37,18 +37,6 @@ class Heartbeat:
         self._holdings: set[Holding] = set()
         self._tick = IDLE_SECONDS
         self._is_shorter = AsyncEvent()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> asyncio.Task[None]:
-        """Start the task."""
-        self._task = asyncio.create_task(self._run(), name="spanmq heartbeat")
-        return self._task
-
-    async def stop(self) -> None:
-        """Stop: leases now end at their time."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     def add(self, holding: Holding) -> None:
         """Add a lease; each has its own length, because queues differ and policies change."""
@@ -61,7 +49,8 @@ class Heartbeat:
         if holding.unsettled <= 0:
             self._holdings.discard(holding)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Extend leases until cancelled."""
         while True:
             self._tick = min(map(_tick_of, self._holdings), default=IDLE_SECONDS)
             if await self._is_shorter.wait(self._tick):

@@ -35,6 +35,7 @@ from spanmq.worker.failure import Failure, storable
 from spanmq.worker.job import Holding, Job, Undecodable, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.session import Session, backoff
+from spanmq.worker.setting import Settings
 
 # The wait after the last received message: a sender less than 10 ms after another does not notify again, and
 # a transaction that began long ago may commit at any time. Each further wait is GROWTH times as long.
@@ -69,14 +70,9 @@ class Intake:
         self,
         queue: str,
         session: Session,
+        settings: Settings,
         *,
-        lease: float | None,
-        batch: int,
-        takes_batches: bool,
         one_each: bool,
-        poll_interval: float | None,
-        appetite: Appetite,
-        breaker: Breaker,
         line: Line,
         seam: Seam,
         on_lease: Callable[[Holding], None],
@@ -84,16 +80,13 @@ class Intake:
         worker: str,
     ) -> None:
         self.queue = queue
-        self.appetite = appetite
-        self.breaker = breaker
+        self.appetite = Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch)
+        self.breaker = Breaker(settings.breaker)
         self.line = line
         self.held = 0
         self._session = session
-        self._lease = lease
-        self._batch = batch
-        self._takes_batches = takes_batches
+        self._settings = settings
         self._one_each = one_each
-        self._poll_interval = poll_interval
         self._seam = seam
         self._on_lease = on_lease
         self._on_bad = on_bad
@@ -228,7 +221,7 @@ class Intake:
             now = monotonic()
             slots = quantity if self._one_each else 1
             messages = await self._session.run(
-                lambda client: client.receive(self.queue, quantity, lease=self._lease, slots=slots)
+                lambda client: client.receive(self.queue, quantity, lease=self._settings.lease, slots=slots)
             )
             # In this task, without an await between them: a received lease is always recorded.
             if messages:
@@ -249,7 +242,7 @@ class Intake:
                 self._on_bad(Job([message], holding, None), undecodable(message.body.error))
             else:
                 good.append(message)
-        if not self._takes_batches:
+        if not self._settings.in_batches:
             for message in good:
                 self.line.add(Job([message], holding, message.group if self._is_ordered else None))
         elif good:
@@ -281,8 +274,8 @@ class Intake:
             )
 
     def _longest_wait(self) -> float:
-        if self._poll_interval is not None:
-            return self._poll_interval
+        if self._settings.poll_interval is not None:
+            return self._settings.poll_interval
         return LOOK_SECONDS if self._announced.is_heard else DEAF_LOOK_SECONDS
 
     def _patience(self) -> float:

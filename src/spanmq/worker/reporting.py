@@ -43,21 +43,12 @@ class Reporter:
         self._session_of = session_of
         self._times: dict[str, Times] = {}
         self._started_at = monotonic()
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> asyncio.Task[None]:
-        """Start to report."""
-        self._task = asyncio.create_task(self._run(), name="spanmq reports")
-        return self._task
-
-    async def stop(self) -> None:
+    async def report_end(self) -> None:
         """Report that the worker has stopped."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_SECONDS):
-                    await self._report(is_last=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._report(is_last=True)
 
     def record(self, job: Job, *, failed: bool) -> None:
         """Record a job that ended."""
@@ -69,7 +60,8 @@ class Reporter:
             if (kind := self._kind_of(message)) is not None:
                 times[kind, failed, bucket] += 1
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Report until cancelled."""
         while True:
             await self._report()
             await asyncio.sleep(REPORT_SECONDS)

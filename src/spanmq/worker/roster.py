@@ -34,7 +34,6 @@ class Roster:
         self._chosen = None if chosen is None else frozenset(chosen)
         self._on_shards = on_shards
         self._known: dict[str, str] = {}
-        self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> dict[str, str]:
         """Return the shards at the start; every server must answer, and every chosen shard must exist."""
@@ -60,18 +59,8 @@ class Roster:
             )
         return dict(self._known)
 
-    async def start(self) -> asyncio.Task[None]:
-        """Start to poll."""
-        self._task = asyncio.create_task(self._run(), name="spanmq roster")
-        return self._task
-
-    async def stop(self) -> None:
-        """Stop polling."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Follow the map until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             # After an error of the database the session reconnects, and the next poll follows.

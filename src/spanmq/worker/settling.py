@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from spanmq.client import AsyncClient
 from spanmq.errors import (
@@ -166,25 +166,16 @@ class Settler:
             return lambda client: client.ack(Leased(queue, lease_id, ids))
         if isinstance(verdict, Release):
             return lambda client: client.release(Leased(queue, lease_id, ids))
-        failure = verdict
-        if failure.verb == "reject":
-            return lambda client: client.reject(
-                Leased(queue, lease_id, ids),
-                failure.error,
-                category=failure.category,
-                error_class=failure.error_class,
-                traceback=failure.traceback,
-                worker=self._worker,
-            )
-        return lambda client: client.nack(
-            Leased(queue, lease_id, ids),
-            failure.error,
-            category=failure.category,
-            retry_in=failure.retry_in,
-            error_class=failure.error_class,
-            traceback=failure.traceback,
-            worker=self._worker,
-        )
+        why: dict[str, Any] = {
+            "error": verdict.error,
+            "category": verdict.category,
+            "error_class": verdict.error_class,
+            "traceback": verdict.traceback,
+            "worker": self._worker,
+        }
+        if verdict.verb == "reject":
+            return lambda client: client.reject(Leased(queue, lease_id, ids), **why)
+        return lambda client: client.nack(Leased(queue, lease_id, ids), retry_in=verdict.retry_in, **why)
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
         self._seam.emit(

@@ -30,20 +30,9 @@ class Watch:
         self._timeout_of = timeout_of
         self._lease_max = lease_max
         self._on_overrun = on_overrun
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> asyncio.Task[None]:
-        """Start the task."""
-        self._task = asyncio.create_task(self._run(), name="spanmq watch")
-        return self._task
-
-    async def stop(self) -> None:
-        """Stop the task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Look at the running handlers until cancelled."""
         shortest = min(self._lease_max, self._limit or self._lease_max)
         tick = max(min(shortest / 20, TICK_SECONDS_MAX), 0.005)
         # While the lease is still valid, so that the nack has an effect.

@@ -328,7 +328,17 @@ class AsyncClient:
         Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
         transaction settles: a handler that acks all needs one, fifty concurrent handlers need fifty.
         """
-        messages = await self._take(calls.receive(self._codec.of(queue), queue, quantity, lease, slots), wait)
+        arguments = (
+            argument.queue_name("queue", queue),
+            argument.integer("qty", quantity),
+            # Left out, it is as long as the policy says.
+            *given(argument.seconds, "lease", lease),
+            argument.integer("slots", slots),
+        )
+        read = partial(read_messages, self._codec.of(queue), queue)
+        # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
+        call = Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+        messages = await self._take(call, wait)
         if any(type(message.body) is Unopened for message in messages):
             return await self._opened(messages)
         return messages

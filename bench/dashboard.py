@@ -21,10 +21,9 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from bench.server import serving
+from bench.server import fresh, serving
 from bench.service import processor
 from bench.service.__main__ import service
-from bench.workers.__main__ import fresh
 
 PAGE_MS_MAX = 100.0
 LOOKS = 20

@@ -14,9 +14,8 @@ from statistics import median
 import psycopg
 
 from bench.bodies import generate
-from bench.server import serving
+from bench.server import fresh, serving
 from bench.service import processor
-from bench.workers.__main__ import fresh
 
 BATCH = 1_000
 SHARE_MIN = 0.8

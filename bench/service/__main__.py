@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from statistics import median, quantiles
 from typing import Any
 
-from bench.server import serving
+from bench.server import add_options, fresh, output_of, serving
 from bench.service import polls, processor, sqs
 from bench.service.contestant import QUEUE
-from bench.workers.__main__ import fresh
 
 MESSAGES = 20_000
 # The targets of the service.
@@ -28,9 +27,7 @@ WAKE_MS_MAX = 20.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in rounds, print medians and ratios; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the messages")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    add_options(parser)
     options = parser.parse_args(arguments)
     rounds, count = (1, MESSAGES // 4) if options.quick else (options.rounds, MESSAGES)
     found: dict[str, list[dict[str, Any]]] = {"direct": [], "http": []}
@@ -63,11 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(kind: str, address: str, count: int, pids: Mapping[str, int | None]) -> dict[str, Any]:
     """Run one contestant in a process of its own; `used` has the processor seconds of each that took part."""
     before = _used(pids)
-    command = [sys.executable, "-m", "bench.service.contestant", kind, address, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{kind} failed: {done.stderr.strip()[-2000:]}")
-    result: dict[str, Any] = json.loads(done.stdout)
+    result: dict[str, Any] = json.loads(
+        output_of(kind, "bench.service.contestant", kind, address, str(count))
+    )
     used = {name: seconds - before[name] for name, seconds in _used(pids).items()}
     return {**result, "used": {"client": result["processor_seconds"], **used}}
 

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
+from bench.server import output_of
+
 CLIENTS = (1, 8)
 CYCLES = 400
 BATCH = 10
@@ -61,11 +63,8 @@ def report(found: dict[int, dict[str, float]]) -> None:
 
 def run(address: str, cycles: int, clients: int) -> float:
     """Run the program in a process of its own; give the seconds."""
-    command = [sys.executable, "-m", "bench.service.sqs", address, str(cycles), str(clients)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"the SQS program failed: {done.stderr.strip()[-2000:]}")
-    return float(done.stdout)
+    arguments = (address, str(cycles), str(clients))
+    return float(output_of("the SQS program", "bench.service.sqs", *arguments))
 
 
 @contextmanager

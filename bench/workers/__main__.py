@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from statistics import median, quantiles
-
-import psycopg
 
 from bench import database, scripts
 from bench.contestants import CONTESTANTS as ENGINES
 from bench.contestants import PGMQ_DATABASE, UPSTREAM
 from bench.load import Generator, find_pgbench
-from bench.server import serving
+from bench.server import add_options, fresh, output_of, serving
 from bench.workers import latency
 from bench.workers.targets import PGMQ, Run, Times, verdicts
 from spanmq import Client
 
-NAME = "spanmq_bench_worker"
 # So many that a run takes seconds, and that a start does not count.
 COUNTS = {
     "spanmq": 60_000,
@@ -36,9 +32,7 @@ LATENCY_COUNT = 300
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in rounds, print medians and ratios; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the messages")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dsn", help="measure on this server; makes and drops spanmq_bench_* databases")
+    add_options(parser)
     options = parser.parse_args(arguments)
     rounds, share = (1, 4) if options.quick else (options.rounds, 1)
     rates: list[float] = []
@@ -71,11 +65,8 @@ def pgmq_rate(dsn: str) -> float:
 def run(dsn: str, name: str, count: int) -> Times:
     """Run one contestant in a database and a process of its own; return what it prints."""
     with fresh(dsn) as address:
-        command = [sys.executable, "-m", "bench.workers.contestant", name, address, str(count)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{name} failed: {done.stderr.strip()[-2000:]}")
-    return Times(*map(float, done.stdout.split()[-4:]))
+        output = output_of(name, "bench.workers.contestant", name, address, str(count))
+    return Times(*map(float, output.split()[-4:]))
 
 
 def latencies(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]:
@@ -94,22 +85,6 @@ def _use(client: Client, queue: str) -> None:
     client.queues.purge(queue)
     while client.admin.maintain():
         pass
-
-
-class fresh:  # noqa: N801, a context manager that reads as a verb
-    """A new database for the length of a block."""
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-
-    def __enter__(self) -> str:
-        database.drop(self._dsn, NAME)
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            connection.execute(f"create database {NAME}".encode())
-        return psycopg.conninfo.make_conninfo(self._dsn, dbname=NAME)
-
-    def __exit__(self, *_: object) -> None:
-        database.drop(self._dsn, NAME)
 
 
 def report(run: Run) -> int:

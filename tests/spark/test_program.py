@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spanmq.spark.program import private_folder
+from spanmq.spark.programs import private_folder
 
 
 @pytest.fixture(autouse=True)

@@ -136,7 +136,7 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
 
 def _check_host(request: Request, behind: Behind) -> None:
     # Without sign-in, a foreign page whose host name resolves to this machine would have all rights.
-    if behind.sessions.are_needed or is_named_here(request.headers.get("host")):
+    if behind.credentials.are_needed or is_named_here(request.headers.get("host")):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")
 

@@ -30,20 +30,20 @@ class Caller(Protocol):
         """Return whether the caller has the verb; with None, on all queues."""
 
 
-class Sessions(Protocol):
+class Credentials(Protocol):
     """The sessions of signed-in callers."""
 
     @property
     def are_needed(self) -> bool:
         """Return whether callers must sign in; if not, every caller has all rights."""
 
-    async def open(self, secret: str, seconds: float, scope: Scope) -> str | None:
+    async def open_session(self, secret: str, seconds: float, scope: Scope) -> str | None:
         """Return the key of a new session of a token, None if its secret is wrong."""
 
-    async def caller_of(self, key: str | None, scope: Scope) -> Caller | None:
+    async def caller_of_session(self, key: str | None, scope: Scope) -> Caller | None:
         """Return the caller; None if the key is not valid."""
 
-    async def close(self, key: str) -> None:
+    async def close_session(self, key: str) -> None:
         """End a session."""
 
 
@@ -69,7 +69,7 @@ class Behind(Protocol):
         """Return the open client."""
 
     @property
-    def sessions(self) -> Sessions:
+    def credentials(self) -> Credentials:
         """Return the sessions."""
 
     @property

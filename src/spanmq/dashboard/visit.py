@@ -120,7 +120,7 @@ async def visit_of(request: Request, behind: Behind) -> Visit:
     is_safe = request.url.scheme == "https"
     key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None
     mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")
-    caller = await behind.sessions.caller_of(key, request.scope)
+    caller = await behind.credentials.caller_of_session(key, request.scope)
     return Visit(request, behind, caller, key, mark if _MARK.fullmatch(mark) else secrets.token_urlsafe(32))
 
 

@@ -50,7 +50,7 @@ async def identify(request: Request) -> Caller:
     secret = _secret_of(request)
     if not secret:
         raise unauthorized("a token is needed")
-    caller = await backend.tokens.caller_of(secret, request.scope)
+    caller = await backend.credentials.caller_of_token(secret, request.scope)
     if caller is None:
         raise unauthorized("the token is unknown, expired or revoked")
     backend.gate.count(request.scope, caller)
@@ -71,7 +71,7 @@ def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitabl
         if not backend.settings.with_tokens:
             return True
         try:
-            caller = await backend.tokens.caller_of(_secret_of(request), request.scope)
+            caller = await backend.credentials.caller_of_token(_secret_of(request), request.scope)
         except Refusal:
             return False
         return caller is not None and caller.may(verb, queue)

@@ -15,13 +15,11 @@ from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.service.access_changes import heed_access
-from spanmq.service.caller import Keys, Tokens
+from spanmq.service.credentials import Credentials
 from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
-from spanmq.service.guesses import Guesses
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
-from spanmq.service.sessions import Sessions
 from spanmq.service.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -49,10 +47,6 @@ class Backend:
             timeouts=None,  # the DSN has the service's
         )
         self.waiting = Waiting(self.client)
-        # Lookups of secrets that may be wrong leave half of the pool to other queries.
-        guesses = Guesses(max(1, settings.pool_size // 2))
-        self.tokens = Tokens(self.client, settings.token_cache, guesses)
-        self.keys = Keys(self.client, settings.token_cache, guesses)
         self.patterns = Patterns(self.client, settings.pool_size)
         # A connection of its own: whether the database answers does not depend on the load of the pool.
         self._probe = AsyncClient(
@@ -64,7 +58,7 @@ class Backend:
         )
         self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)
-        self.sessions = Sessions(self.client, self.gate, guesses, settings)
+        self.credentials = Credentials(self.client, self.gate, settings)
         self.measures = Measures(self.gate)
         self.gate.on_answered = self.measures.answered
         self.is_stopping = False
@@ -73,7 +67,7 @@ class Backend:
     async def open(self) -> None:
         """Connect. If the database is not available, requests are refused until it is."""
         if self.settings.with_tokens:
-            self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
+            self._heeding = asyncio.create_task(heed_access(self._dsn, self.credentials.forget))
         try:
             await self.client.open()
         except ConnectionFailedError as error:
@@ -103,11 +97,6 @@ class Backend:
         await self.waiting.join()
         await self._probe.close()
         await self.client.close()
-
-    def _forget(self) -> None:
-        self.tokens.forget()
-        self.keys.forget()
-        self.sessions.forget()
 
 
 async def backend_of(request: Request) -> Backend:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from spanmq.model import (
     Finding,
     MaintenanceStep,
+    Policy,
     Queue,
     QueueHealth,
     QueueMetrics,
@@ -45,31 +46,6 @@ class NewQueue(Given):
     unlogged: bool = False
     partition_interval: Interval | None = None
     retention_interval: Interval | None = None
-
-
-class Policy(BaseModel):
-    """The settings of a queue, see docs/reference/policy.md; times are in seconds."""
-
-    max_attempts: int = Field(description="0: without a limit.")
-    lease: float
-    backoff_base: float
-    backoff_factor: float
-    backoff_max: float
-    jitter: bool
-    dead_letter_retention: str | None = Field(description="An interval of PostgreSQL; null: no limit.")
-    ordered: bool
-    dead_letter_blocks_group: bool
-    paused: bool
-    drop_expired: bool
-    max_in_flight: int | None
-    max_in_flight_per_group: int | None
-    rate_limit: float | None
-    rate_burst: float | None
-    priority_aging: float
-    max_backlog: int | None
-    keep: str | None = Field(description="An interval of PostgreSQL; null: until they are settled.")
-    archive_on_ack: bool
-    archive_retention: str | None = Field(description="An interval of PostgreSQL; null: no limit.")
 
 
 PolicyAnswer = answer("PolicyAnswer", policy=Policy)

@@ -8,38 +8,26 @@ position. archive_position.sql defines a position; here it is an opaque value.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import pyarrow
 from psycopg.types.json import Jsonb
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import columns_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
-from spanmq.spark.stream import REPORT_SECONDS, UNLIMITED, Waiting, quantity_of
+from spanmq.spark.stream import UNLIMITED, Offset, Stream
 
 VERSION: Final = 1
 # How old a position becomes where nothing is archived: of a young one the server knows exactly what is gone.
 REFRESH: Final = timedelta(minutes=1)
 
-Offset = dict[str, Any]
 Position = dict[str, Any]
 
 
-class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ArchiveStreamReader(Stream):
     """Reads what an archive gets."""
 
     def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
@@ -53,37 +41,17 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a stream has no end",
                 hint="Read a batch, or end the stream by the trigger availableNow.",
             )
-        self._options = options
-        self._schema = schema
-        self._server = server or rows.Server(options.dsn)
-        self._waiting = Waiting()
+        super().__init__(options, schema, server)
         self._last: Position | None = None
         self._end: Offset | None = None
-        self._report: Offset | None = None
-        self._report_at = 0.0
-
-    def initialOffset(self) -> Offset:  # noqa: N802
-        """Return the offset of a new checkpoint."""
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch."""
-        return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current position: messages committed later do not belong to this run."""
+        self._is_bounded = True
         with self._server() as server:
             # The first call of such a run: it says which name was meant.
             queue_named(server, self._options.queue)
         self._last = self._position(None)[0]
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return the end of the next batch, or `start` if there are no new messages."""
-        if not start:
-            return self.begin()
-        quantity = quantity_of(limit)
-        is_bounded = self._last is not None
-        return self._waiting.until_new(lambda: self.next(start, quantity), start, is_bounded=is_bounded)
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Return the end of the next batch, or `start`, without waiting."""
@@ -94,21 +62,19 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how many messages are between two offsets."""
         return 0 if start == end else int(end["rows"])
 
-    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return how many archived messages the stream has not read, for the progress of the query.
+    def report(self) -> Offset | None:
+        """Return how many archived messages the stream has not read; None before its first batch.
 
-        `behind_seconds` is the age of the position that it reads (0 where nothing is behind). Spark asks with
-        each trigger, and gets what was counted within the last seconds.
+        `behind_seconds` is the age of the position that it reads (0 where nothing is behind).
         """
-        now, end = time.monotonic(), self._end
-        if end is not None and now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            here = self._position(None)[0]
-            newer = self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
-            behind = end["left"] + newer
-            seconds = int((_at(here) - _at(end["position"])).total_seconds()) if behind else 0
-            self._report = {"queue": end["queue"], "behind": behind, "behind_seconds": seconds}
-        return self._report
+        end = self._end
+        if end is None:
+            return None
+        here = self._position(None)[0]
+        newer = self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
+        behind = end["left"] + newer
+        seconds = int((_at(here) - _at(end["position"])).total_seconds()) if behind else 0
+        return {"queue": end["queue"], "behind": behind, "behind_seconds": seconds}
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges, after a count: retention may have been faster."""
@@ -138,19 +104,6 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RangePartition([rows.Range(end["queue"], table, a, b, where=condition, expected=n)])
             for a, b, n, condition in found
         ]
-
-    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
-        """Read the ranges of a partition."""
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        columns = columns_of(self._options, self._schema)
-        return rows.read(self._options, columns, partition.ranges, schema)
-
-    def commit(self, end: Offset) -> None:
-        """Do nothing: the state of this stream is in the checkpoint only."""
-
-    def stop(self) -> None:
-        """Close the connection."""
-        self._server.close()
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts; no message is read yet."""
@@ -213,30 +166,26 @@ class ArchiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited: bool = True,
     ) -> tuple[int, int, int, int]:
         """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
-        with self._server() as server:
-            row = server.execute(
-                "select last_id, n, rest, quantity from spanmq.archive_piece(queue => %s, base => %s,"
-                " here => %s, after => %s, qty => %s, max_bytes => %s)",
-                [
-                    self._options.queue,
-                    _json(base),
-                    _json(position),
-                    after,
-                    quantity,
-                    self._options.max_bytes if is_limited else None,
-                ],
-            ).fetchone()
-        assert row is not None
-        return row[0] or 0, row[1], row[2], row[3]
+        last, n, rest, limit = self._one(
+            "select last_id, n, rest, quantity from spanmq.archive_piece(queue => %s, base => %s,"
+            " here => %s, after => %s, qty => %s, max_bytes => %s)",
+            [
+                self._options.queue,
+                _json(base),
+                _json(position),
+                after,
+                quantity,
+                self._options.max_bytes if is_limited else None,
+            ],
+        )
+        return last or 0, n, rest, limit
 
     def _position(self, start: Position | None) -> tuple[Position, bool, str]:
-        with self._server() as server:
-            row = server.execute(
-                "select here, is_gone, identity from spanmq.archive_position(queue => %s, from_position => %s)",
-                [self._options.queue, _json(start)],
-            ).fetchone()
-        assert row is not None
-        return row[0], row[1], row[2]
+        here, is_gone, identity = self._one(
+            "select here, is_gone, identity from spanmq.archive_position(queue => %s, from_position => %s)",
+            [self._options.queue, _json(start)],
+        )
+        return here, is_gone, identity
 
     def _check(self, offset: Offset, identity: str) -> None:
         if offset.get("v") != VERSION or offset.get("archive") != identity:

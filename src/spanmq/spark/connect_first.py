@@ -3,7 +3,7 @@
 Spark gives it ten seconds to connect, which no setting changes: a busy machine may take longer to import
 PySpark, and the stream ends with "Python worker failed to connect back". Once it is connected, the JVM waits.
 `-m spanmq.spark.connect_first MODULE` runs a module of PySpark's this way, where Spark listens on a unix
-socket; see interpreter.py. (Other processes are forked by a daemon, for which Spark waits.)
+socket; see programs.py. (Other processes are forked by a daemon, for which Spark waits.)
 """
 
 from __future__ import annotations

@@ -8,52 +8,35 @@ list got longer or a new queue matches the pattern, begins with the next batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-import pyarrow
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
 from spanmq.spark.archive_stream import ArchiveStreamReader
-from spanmq.spark.column import columns_of
 from spanmq.spark.options import Bounds, Options
 from spanmq.spark.reader import RangePartition, is_named, queues_named
-from spanmq.spark.stream import VERSION, Offset, StreamReader, Waiting, quantity_of
+from spanmq.spark.stream import VERSION, Offset, Stream, StreamReader
 
 # How often a stream looks for queues that a pattern matches since.
 LOOK_SECONDS: Final = 10.0
 Part = StreamReader | ArchiveStreamReader
 
 
-class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class QueuesStreamReader(Stream):
     """Reads several queues, or their archives, as their own streams would."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._server = rows.Server(options.dsn)
+        super().__init__(options, schema)
         # The options are checked before a stream starts.
         self._of(options.queue)
         self._parts: dict[str, Part] = {}
         self._names: list[str] = []
         self._look_at = 0.0
-        self._is_bounded = False
         self._turn = 0
-        self._waiting = Waiting()
-
-    def initialOffset(self) -> Offset:  # noqa: N802
-        """Return the offset of a new checkpoint."""
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of a batch."""
-        return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note which queues there are now, and their newest messages: later ones are not for this run."""
@@ -63,20 +46,17 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Settle the messages up to `start`; return the end of the next batch, or `start` without new messages."""
-        if not start:
-            with self._server() as server, server.transaction():
-                # For all queues or for none: otherwise receivers that no checkpoint knows would have the label.
-                found = queues_named(server, self._options.queue)
-                return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
-        start = _of_several(start)
-        quantity = quantity_of(limit)
-        return self._waiting.until_new(
-            lambda: self._next(start, quantity), start, is_bounded=self._is_bounded
-        )
+        return super().latestOffset(_of_several(start), limit)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def begin(self) -> Offset:
+        """Begin all queues or none: otherwise receivers that no checkpoint knows would have the label."""
+        with self._server() as server, server.transaction():
+            found = queues_named(server, self._options.queue)
+            return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
+
+    def report(self) -> Offset | None:
         """Return what the queues have: of all together, and in `queues` of each."""
-        reports = {name: part.reportLatestOffset() for name, part in self._parts.items()}
+        reports = {name: part.report() for name, part in self._parts.items()}
         found = [{key: n for key, n in each.items() if key != "queue"} for each in reports.values() if each]
         if not found:
             return None
@@ -87,10 +67,10 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges; a task reads those of several small queues."""
-        before = _of_several(start)["queues"] if start else {}
+        before = _of_several(start).get("queues", {})
         found = [
             each
-            for name, offset in (_of_several(end)["queues"] if end else {}).items()
+            for name, offset in _of_several(end).get("queues", {}).items()
             for each in self._partitions(name, before.get(name, {}), offset)
         ]
         sizes = [sum(each.expected or 0 for each in partition.ranges) for partition in found]
@@ -106,20 +86,7 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             room -= n
         return joined
 
-    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
-        """Read the ranges of a partition."""
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        columns = columns_of(self._options, self._schema)
-        return rows.read(self._options, columns, partition.ranges, schema)
-
-    def commit(self, end: Offset) -> None:
-        """Do nothing, as the readers of single queues."""
-
-    def stop(self) -> None:
-        """Close the connection."""
-        self._server.close()
-
-    def _next(self, start: Offset, quantity: int) -> Offset:
+    def next(self, start: Offset, quantity: int) -> Offset:
         """Ask each queue for its next batch. Those that `start` does not have begin, and hold nothing yet."""
         names = self._queues()
         before: dict[str, Offset] = start["queues"]
@@ -199,4 +166,4 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _of_several(offset: Offset) -> Offset:
     """Return an offset as one of several queues: a checkpoint may have begun with one."""
-    return offset if "queues" in offset else {"v": VERSION, "queues": {offset["queue"]: offset}}
+    return offset if not offset or "queues" in offset else {"v": VERSION, "queues": {offset["queue"]: offset}}

@@ -48,6 +48,11 @@ class RangePartition(InputPartition):
         super().__init__(None)
         self.ranges = ranges
 
+    def read(self, options: Options, schema: StructType) -> Iterator[pyarrow.RecordBatch]:
+        """Read the columns of a schema."""
+        columns = columns_of(options, schema)
+        return rows.read(options, columns, self.ranges, to_arrow_schema(schema, timezone="UTC"))
+
 
 class Reader(DataSourceReader):
     """Reads a table of one or more queues."""
@@ -81,9 +86,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the ranges of a partition."""
         assert isinstance(partition, RangePartition)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        columns = columns_of(self._options, self._schema)
-        return rows.read(self._options, columns, partition.ranges, schema)
+        return partition.read(self._options, self._schema)
 
 
 class FilteringReader(Reader):

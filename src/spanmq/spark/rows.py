@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 import pyarrow
@@ -129,6 +129,15 @@ class Server:
             self._connection = None
 
 
+def one(
+    connection: psycopg.Connection[Any], query: LiteralString, values: Sequence[object] = ()
+) -> tuple[Any, ...]:
+    """Return the row of a query that has exactly one."""
+    row: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
+    assert row is not None
+    return row
+
+
 def queues(connection: psycopg.Connection[Any]) -> list[str]:
     """Return the names of all queues."""
     return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
@@ -136,10 +145,11 @@ def queues(connection: psycopg.Connection[Any]) -> list[str]:
 
 def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
     """Return the view of a queue, or (prefix a) its archive, as SQL."""
-    row = connection.execute(
-        "select pg_catalog.quote_ident(name) from pgmq.format_table_name(%s, %s) as name", [queue, prefix]
-    ).fetchone()
-    assert row is not None
+    row = one(
+        connection,
+        "select pg_catalog.quote_ident(name) from pgmq.format_table_name(%s, %s) as name",
+        [queue, prefix],
+    )
     return f"pgmq.{row[0]}"
 
 
@@ -156,12 +166,12 @@ def cut(
 
 def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
     """Return how many messages a queue has, how many are visible, and the age of the oldest in seconds."""
-    row = connection.execute(
+    row = one(
+        connection,
         "select queue_length, queue_visible_length, coalesce(oldest_msg_age_sec, 0)"
         " from pgmq.metrics(queue_name => %s)",
         [queue],
-    ).fetchone()
-    assert row is not None
+    )
     return row[0], row[1], row[2]
 
 
@@ -184,11 +194,11 @@ def classify(
     connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
 ) -> str:
     """Return the category of an error by the rules of a queue."""
-    row = connection.execute(
+    row = one(
+        connection,
         "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
         [error_class, error, queue],
-    ).fetchone()
-    assert row is not None
+    )
     return str(row[0])
 
 
@@ -213,10 +223,10 @@ def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequenc
 
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Return an id that distinguishes this database from others, also from a copy under another name."""
-    row = connection.execute(
-        "select system_identifier || '/' || current_database() from pg_control_system()"
-    ).fetchone()
-    assert row is not None
+    row = one(
+        connection,
+        "select system_identifier || '/' || current_database() from pg_control_system()",
+    )
     return str(row[0])
 
 

@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from spanmq.errors import ExtraNotInstalledError
-from spanmq.spark.interpreter import python
-from spanmq.spark.java import java_home
+from spanmq.spark.programs import java_home, python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 import pyarrow
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -33,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.column import STREAM, chosen, columns_of
+from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
 
@@ -51,23 +50,29 @@ UNLIMITED: Final = 2_000_000_000
 Offset = dict[str, Any]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a queue exactly once for a checkpoint."""
+class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What streams have in common; `is_bounded` ones end with what was there at their start."""
 
     def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
-        wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
-        if wrong:
-            raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
         self._options = options
         self._schema = schema
         self._server = server or rows.Server(options.dsn)
-        self._incarnation: int | None = None
-        self._identity: Offset = {}
-        self._last_id: int | None = None
         self._is_bounded = False
-        self._waiting = Waiting()
+        self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
         self._report_at = 0.0
+
+    def begin(self) -> Offset:
+        """Return the offset at which a new checkpoint starts."""
+        raise NotImplementedError
+
+    def next(self, start: Offset, quantity: int) -> Offset:
+        """Return the end of the next batch, or `start` without new messages, at once."""
+        raise NotImplementedError
+
+    def report(self) -> Offset | None:
+        """Return what the stream has not read yet, for the progress of the query."""
+        raise NotImplementedError
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset of a new checkpoint."""
@@ -77,48 +82,97 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the limit of a batch."""
         return ReadMaxRows(self._options.max_messages)
 
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return the end of the next batch, or `start` if nothing comes for a while; bounded, at once."""
+        if not start:
+            return self.begin()
+        quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            found = self.next(start, quantity)
+            if found != start:
+                self._pause = PAUSE_SECONDS
+            if found != start or self._is_bounded:
+                return found
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            if time.monotonic() >= deadline:
+                return start
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""
+        now = time.monotonic()
+        if now >= self._report_at and (report := self.report()) is not None:
+            self._report, self._report_at = report, now + REPORT_SECONDS
+        return self._report
+
+    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        """Read the ranges of a partition."""
+        return partition.read(self._options, self._schema)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing: Spark calls this a batch late, and not for the last one. See `next`."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
+    def _one(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...]:
+        with self._server() as server:
+            return rows.one(server, query, values)
+
+
+class StreamReader(Stream):
+    """Reads a queue exactly once for a checkpoint."""
+
+    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
+        wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
+        if wrong:
+            raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
+        super().__init__(options, schema, server)
+        self._incarnation: int | None = None
+        self._last_id: int | None = None
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember what is the newest message now: later ones are not for this run."""
         self._is_bounded = True
         with self._server() as server:
             # The first call of such a run: it says which name was meant.
             queue = queue_named(server, self._options.queue)
-            row = server.execute("select last_id from spanmq.receiver_log(queue => %s)", [queue]).fetchone()
-        assert row is not None
-        self._last_id = row[0]
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Settle what is up to `start`, and give the end of the next batch, or `start` if nothing waits."""
-        if not start:
-            return self.begin()
-        quantity = quantity_of(limit)
-        return self._waiting.until_new(lambda: self.next(start, quantity), start, is_bounded=self._is_bounded)
+        [self._last_id] = self._one("select last_id from spanmq.receiver_log(queue => %s)", [queue])
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
         self._open(start)
-        batch = self._claim(start, quantity)
+        [batch] = self._one(
+            "select result from spanmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
+            "settled => %s, qty => %s, last_id => %s, max_bytes => %s) as result",
+            [
+                self._options.queue,
+                start["receiver"],
+                self._incarnation,
+                start["lease"],
+                quantity,
+                self._last_id,
+                self._options.max_bytes,
+            ],
+        )
         return start if batch == start["lease"] else {**start, "lease": batch}
 
-    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return what the queue has, for the progress of the query; takes nothing.
+    def report(self) -> Offset:
+        """Return what the queue has; takes nothing.
 
         `waiting` messages are not settled, those of the batch that runs among them; the oldest was sent
-        `oldest_seconds` ago (0 without any). Spark asks with each trigger, and gets what was counted within
-        the last seconds.
+        `oldest_seconds` ago (0 without any).
         """
-        now = time.monotonic()
-        if now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            with self._server() as server:
-                waiting, visible, seconds = rows.waiting(server, self._options.queue)
-            self._report = {
-                "queue": self._options.queue,
-                "waiting": waiting,
-                "visible": visible,
-                "oldest_seconds": seconds,
-            }
-        return self._report
+        with self._server() as server:
+            waiting, visible, seconds = rows.waiting(server, self._options.queue)
+        return {
+            "queue": self._options.queue,
+            "waiting": waiting,
+            "visible": visible,
+            "oldest_seconds": seconds,
+        }
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""
@@ -146,35 +200,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
 
-    def read(self, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
-        """Read the ranges of a partition."""
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        columns = columns_of(self._options, self._schema)
-        return rows.read(self._options, columns, partition.ranges, schema)
-
-    def commit(self, end: Offset) -> None:
-        """Do nothing: Spark calls this a batch late, and not for the last one. See latestOffset."""
-
-    def stop(self) -> None:
-        """Close the connection."""
-        self._server.close()
-
     def size(self, start: Offset, end: Offset) -> int:
         """Return how many messages are between two offsets."""
-        with self._server() as server:
-            row = server.execute(
-                "select coalesce(sum(last_id - first_id + 1), 0) from spanmq.receiver_ranges(queue => %s,"
-                " receiver => %s, incarnation => %s, after => %s, batch => %s, fail_on_loss => false)",
-                [
-                    self._options.queue,
-                    end["receiver"],
-                    self._incarnation,
-                    start["lease"],
-                    end["lease"],
-                ],
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+        [n] = self._one(
+            "select coalesce(sum(last_id - first_id + 1), 0)::bigint from spanmq.receiver_ranges(queue => %s,"
+            " receiver => %s, incarnation => %s, after => %s, batch => %s, fail_on_loss => false)",
+            [self._options.queue, end["receiver"], self._incarnation, start["lease"], end["lease"]],
+        )
+        return int(n)
 
     def begin(self) -> Offset:
         """Make the receiver, and hold nothing yet."""
@@ -182,16 +215,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue = queue_named(server, self._options.queue)
             # Such as of another receiver that holds messages and has not called for long.
             server.add_notice_handler(_warn)
-            row = server.execute(
+            receiver, self._incarnation, settled, system = rows.one(
+                server,
                 "select receiver_id::text, incarnation, settled, system_id "
                 "from spanmq.receiver_open(queue => %s, label => %s)",
                 [queue, self._options.receiver],
-            ).fetchone()
+            )
             server.remove_notice_handler(_warn)
-        assert row is not None
-        self._incarnation = row[1]
-        self._identity = {"v": VERSION, "receiver": row[0], "queue": queue, "system": row[3]}
-        return {**self._identity, "lease": row[2]}
+        return {"v": VERSION, "receiver": receiver, "queue": queue, "system": system, "lease": settled}
 
     def _open(self, offset: Offset) -> None:
         """Become the receiver of this checkpoint, once in this reader's life."""
@@ -209,65 +240,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 hint="Name what the checkpoint has, or use a new checkpoint.",
                 queue=self._options.queue,
             )
-        with self._server() as server:
-            row = server.execute(
-                "select incarnation, system_id from spanmq.receiver_open(queue => %s, receiver => %s)",
-                [self._options.queue, offset["receiver"]],
-            ).fetchone()
-        assert row is not None
-        if row[1] != offset["system"]:
+        incarnation, system = self._one(
+            "select incarnation, system_id from spanmq.receiver_open(queue => %s, receiver => %s)",
+            [self._options.queue, offset["receiver"]],
+        )
+        if system != offset["system"]:
             raise errors.PipelineError(
                 f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",
                 hint="Use a new checkpoint; or, if the database was moved: spanmq pipeline moved.",
                 queue=self._options.queue,
             )
-        self._incarnation = row[0]
-
-    def _claim(self, start: Offset, quantity: int) -> int:
-        with self._server() as server:
-            row = server.execute(
-                "select result from spanmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
-                "settled => %s, qty => %s, last_id => %s, max_bytes => %s) as result",
-                [
-                    self._options.queue,
-                    start["receiver"],
-                    self._incarnation,
-                    start["lease"],
-                    quantity,
-                    self._last_id,
-                    self._options.max_bytes,
-                ],
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-
-class Waiting:
-    """Asks a server again and again for what is new, with longer pauses where nothing comes."""
-
-    __slots__ = ("_pause",)
-
-    def __init__(self) -> None:
-        self._pause = PAUSE_SECONDS
-
-    def until_new(self, ask: Callable[[], Offset], start: Offset, *, is_bounded: bool) -> Offset:
-        """Return what `ask` returns when it is not `start`, or after a while; at once if it is bounded."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            found = ask()
-            if found != start:
-                self._pause = PAUSE_SECONDS
-            if found != start or is_bounded:
-                return found
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
-            if time.monotonic() >= deadline:
-                return start
-
-
-def quantity_of(limit: ReadLimit) -> int:
-    """Return how many messages a batch may have."""
-    return UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
+        self._incarnation = incarnation
 
 
 def _warn(notice: psycopg.errors.Diagnostic) -> None:

@@ -21,7 +21,7 @@ import pyspark
 from tests.patience import WAIT_SECONDS
 from tests.process.spark.rabbit import free_ports
 
-from spanmq.spark.java import java_home
+from spanmq.spark.programs import java_home
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 # What an executor has at least, and what a worker offers: one executor of one core.

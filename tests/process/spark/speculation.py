@@ -19,9 +19,8 @@ from pyspark.sql.types import StructType
 from tests.process.spark.cluster import EXECUTOR, HOSTS, await_file
 from tests.process.spark.driver import SeamSource
 
-from spanmq.spark.interpreter import python
-from spanmq.spark.java import java_home
 from spanmq.spark.options import read_options
+from spanmq.spark.programs import java_home, python
 from spanmq.spark.session import java_options, session
 from spanmq.spark.writer import StreamWriter, Writer, Written
 

@@ -20,7 +20,7 @@ from tests.process.spark.lakes import parquet_bodies
 from tests.spark.real_session import FRUGAL
 
 from spanmq.client import Client
-from spanmq.spark.java import java_home
+from spanmq.spark.programs import java_home
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = 2_000

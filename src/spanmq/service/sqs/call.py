@@ -53,7 +53,7 @@ class Call:
         if not self.backend.settings.with_tokens:
             return True
         try:
-            key = await self.backend.keys.find(self.caller.name, self.request.scope)
+            key = await self.backend.credentials.find_key(self.caller.name, self.request.scope)
         except Refusal:
             return False
         return key is not None and caller_of_key(key).may(verb, queue)

@@ -114,7 +114,7 @@ class Endpoint:
             check_is_ours(request)
             return None
         given = signature.read(request.headers)
-        key = await self._backend.keys.find(given.access_key_id, request.scope)
+        key = await self._backend.credentials.find_key(given.access_key_id, request.scope)
         if key is None or key.secret is None:
             raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
         self._backend.gate.expect_signed(request.scope, given.access_key_id)

@@ -129,7 +129,7 @@ class Mover:
         key_id = move.access_key_id
         if key_id is None:
             return
-        key = await self._backend.keys.get(key_id)
+        key = await self._backend.credentials.own_key(key_id)
         if key is not None:
             caller = caller_of_key(key)
             if caller.may("receive", move.source) and caller.may("send", target):

@@ -1,0 +1,108 @@
+"""Lookups of the tokens, sessions and access keys that requests come with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.types import Scope
+
+from spanmq.client._async.admin import PREFIX, hash_of
+from spanmq.model import AccessKey, Token
+from spanmq.service.caller import EVERYBODY, Caller
+from spanmq.service.guesses import Guesses
+from spanmq.service.remembered import Remembered
+
+if TYPE_CHECKING:
+    from spanmq.client import AsyncClient
+    from spanmq.service.gate import Gate
+    from spanmq.service.settings import Settings
+
+
+class Credentials:
+    """Looks up tokens, sessions and access keys; caches the answers for some seconds, or until one is revoked."""
+
+    def __init__(self, client: AsyncClient, gate: Gate, settings: Settings) -> None:
+        self._client = client
+        self._gate = gate
+        # Lookups of secrets that may be wrong leave half of the pool to other queries.
+        self._guesses = Guesses(max(1, settings.pool_size // 2))
+        self._tokens: Remembered[Caller | None] = Remembered(settings.token_cache, _expiry_of)
+        self._sessions: Remembered[Caller | None] = Remembered(settings.token_cache, _expiry_of)
+        self._keys: Remembered[AccessKey | None] = Remembered(settings.token_cache, _expiry_of)
+        self.are_needed = settings.with_tokens
+
+    def forget(self) -> None:
+        """Discard the cached answers."""
+        for known in (self._tokens, self._sessions, self._keys):
+            known.forget()
+
+    async def caller_of_token(self, secret: str, scope: Scope) -> Caller | None:
+        """Return the caller with that secret, or None if it is not valid; raises 429 after many wrong
+        secrets.
+        """
+        return await self._caller_of(self._tokens, secret, scope, self._client.admin.tokens.check)
+
+    async def caller_of_session(self, key: str | None, scope: Scope) -> Caller | None:
+        """Return the caller of a session of the pages, which has the rights of its token; None if it is not
+        valid. Raises 429 after many wrong keys, and if the caller has too many requests at once.
+        """
+        if not self.are_needed:
+            return EVERYBODY
+        check = self._client.admin.tokens.check_session
+        caller = None if key is None else await self._caller_of(self._sessions, key, scope, check)
+        if caller is not None:
+            self._gate.count(scope, caller)
+        return caller
+
+    async def open_session(self, secret: str, seconds: float, scope: Scope) -> str | None:
+        """Return the key of a new session of the token with that secret, or None if it is not valid; raises
+        429 after many wrong secrets.
+        """
+        if not secret.startswith(PREFIX):
+            return None
+        ask = partial(self._client.admin.tokens.open_session, secret, seconds=seconds)
+        return await self._guesses.look_up(scope, hash_of(secret), ask)
+
+    async def close_session(self, key: str) -> None:
+        """End a session; takes effect in this process at once."""
+        await self._client.admin.tokens.close_session(key)
+        self._sessions.forget()
+
+    async def find_key(self, access_key_id: str, scope: Scope) -> AccessKey | None:
+        """Return the access key with that id, or None if it is not valid; raises 429 after many wrong ids."""
+        ask = partial(self._client.admin.keys.find, access_key_id)
+        return await self._keys.get(
+            access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
+        )
+
+    async def own_key(self, access_key_id: str) -> AccessKey | None:
+        """Return the key with an id that the service itself has stored, or None if it is not valid."""
+        return await self._keys.get(access_key_id, lambda: self._client.admin.keys.find(access_key_id))
+
+    async def _caller_of(
+        self,
+        known: Remembered[Caller | None],
+        secret: str,
+        scope: Scope,
+        check: Callable[[str], Awaitable[Token | None]],
+    ) -> Caller | None:
+        if not secret.startswith(PREFIX):
+            return None
+        # The cache, like the database, contains hashes only.
+        key = hash_of(secret)
+
+        async def ask() -> Caller | None:
+            token = await check(secret)
+            if token is None:
+                return None
+            return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
+
+        return await known.get(key, lambda: self._guesses.look_up(scope, key, ask))
+
+
+def _expiry_of(known: Caller | AccessKey | None) -> datetime | None:
+    """Return when a token or a key expires."""
+    return None if known is None else known.expires_at

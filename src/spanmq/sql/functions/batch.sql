@@ -57,8 +57,7 @@ end $$;
 create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null, qty integer default 100)
 returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint,
                created_at timestamptz, ended_at timestamptz, sent_msg_id bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 #variable_conflict use_column
 begin
     perform spanmq_core.check_quantity(qty);

@@ -163,8 +163,7 @@ end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
 create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text, advice text)
-language plpgsql
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql :pinned as $$
 declare
     this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();

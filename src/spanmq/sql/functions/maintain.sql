@@ -78,8 +78,7 @@ end $$;
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
 -- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set lock_timeout = '20ms' as $$
 declare
     this spanmq_core.queue;
     last_tended int := coalesce(pg_sequence_last_value('spanmq_core.last_tended'::regclass), 0);

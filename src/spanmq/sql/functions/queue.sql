@@ -162,8 +162,7 @@ $$;
 
 -- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
 create or replace function spanmq_core.change_view() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = tg_argv[0]::int);
 begin

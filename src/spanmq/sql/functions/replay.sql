@@ -143,8 +143,7 @@ $$;
 -- gone without `keep`. No row for a subscription, whose log is that of its queue. Raises 42P01 for an unknown queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     drawn bigint;
@@ -181,8 +180,7 @@ create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,
     after bigint default 0, qty bigint default null, dry_run boolean default false, of_caller uuid default null
 ) returns table (n bigint, last_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     by_role name := spanmq_core.take_caller(of_caller);
     this spanmq_core.queue := spanmq_core.find_queue(queue);

@@ -78,8 +78,7 @@ end $$;
 -- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
 -- outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
 create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     parent spanmq_core.queue := spanmq_core.find_queue(queue);
     this spanmq_core.queue;

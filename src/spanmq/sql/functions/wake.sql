@@ -41,8 +41,7 @@ end $$;
 -- before it polls, not after: messages that become due between the two are found by the poll. Messages that become due
 -- sooner, and are not known yet, are announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();

@@ -14,10 +14,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     created bigint;
 begin
-    if jsonb_typeof(headers) not in ('object', 'null') then
-        raise exception 'the headers of a batch must be a JSON object'
-            using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
-    end if;
+    perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
+        'the headers of a batch must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     insert into spanmq_core.batch (queue_id, message, headers)
         values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
         returning batch_id into created;

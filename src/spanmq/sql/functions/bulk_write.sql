@@ -146,10 +146,9 @@ begin
     loop
         execute format('select count(*) from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows using block.lo, block.hi;
-        if not block.is_sealed or found_rows <> block.hi - block.lo + 1 then
-            raise exception 'the log has % of the % messages % to %', found_rows, block.hi - block.lo + 1, block.lo, block.hi
-                using errcode = 'MQ002', hint = 'A crash of the server empties unlogged queues. Run the write again.';
-        end if;
+        perform spanmq_core.raise_if(not block.is_sealed or found_rows <> block.hi - block.lo + 1,
+            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo, block.hi),
+            'A crash of the server empties unlogged queues. Run the write again.');
         if block.has_groups then
             perform spanmq_core.publish_runs(q.queue_id, array(
                     select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
@@ -162,10 +161,8 @@ begin
         published := published + found_rows;
         blocks := blocks + 1;
     end loop;
-    if blocks <> coalesce(cardinality(block_ids), 0) then
-        raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids)
-            using errcode = 'MQ002', hint = 'Name the blocks that bulk_seal() was called for.';
-    end if;
+    perform spanmq_core.raise_if(blocks <> coalesce(cardinality(block_ids), 0),
+        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)), 'Name the blocks that bulk_seal() was called for.');
     if has_limits then
         perform spanmq_core.note_use(this, false, true);
     end if;

@@ -126,10 +126,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 3e9) then
-        raise exception 'seconds must be a positive number, got: %', seconds
-            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
+        format('seconds must be a positive number, got: %L', seconds), 'Give a number of seconds above 0.');
     return query
         select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
         from spanmq_core.statistics s

@@ -96,14 +96,8 @@ declare
     is_last boolean;
     n int := 0;
 begin
-    if budget is null or budget < 1 then
-        raise exception 'budget must be at least 1, got: %', budget
-            using errcode = 'MQ002', hint = 'Say how many acts a call may do.';
-    end if;
-    if not spanmq_core.sees_now() then
-        raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
-    end if;
+    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Say how many acts a call may do.');
+    perform spanmq_core.check_isolation('maintain()');
     -- First, and even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;
     if found then

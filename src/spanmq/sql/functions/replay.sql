@@ -201,14 +201,9 @@ begin
     end if;
     target := spanmq_core.find_target(into_queue);
     this := spanmq_core.find_target(queue);
-    if not spanmq_core.sees_now() then
-        raise exception 'replay() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
-    end if;
-    if after is null or after < 0 or qty < 1 or dry_run is null then
-        raise exception 'after must be 0 or more and qty 1 or more, got: % and %', coalesce(after::text, 'NULL'), coalesce(qty::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Leave them out for all messages.';
-    end if;
+    perform spanmq_core.check_isolation('replay()');
+    perform spanmq_core.raise_if(after is null or after < 0 or qty < 1 or dry_run is null,
+        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty), 'Leave them out for all messages.');
     end_id := spanmq_core.drawn_from(this.ids);
     n := 0;
     -- As any sender: a transaction id before the first message id.

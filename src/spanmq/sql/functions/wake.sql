@@ -21,10 +21,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 60) then
-        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Say it again before they are over.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
+        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Say it again before they are over.');
     if this.waiting is null then
         this.waiting := spanmq_core.make_wake_clocks(this);
     end if;

@@ -216,9 +216,9 @@ def test_maintain_waits_20_ms_for_a_lock_whatever_its_session_says(race: Race) -
     race.main.rows("alter function spanmq_core.lock_log(text, text) rename to lock_log_now")
     race.main.rows("create table public.waits (longest text)")
     race.main.rows(
-        "create function spanmq_core.lock_log(log_name text, mode text) returns boolean language plpgsql as"
+        "create function spanmq_core.lock_log(log_name text, mode text) returns void language plpgsql as"
         " $$ begin insert into public.waits values (current_setting('lock_timeout'));"
-        " return spanmq_core.lock_log_now(log_name, mode); end $$"
+        " perform spanmq_core.lock_log_now(log_name, mode); end $$"
     )
     delete(race, send_past(race, 3 * SIZE))
     maintain(race)

@@ -15,6 +15,8 @@ from spanmq.errors import InvalidArgumentError, SchemaVersionError
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
+# Settings of functions whose plans must not depend on statistics; `:pinned` in the files stands for them.
+PINNED = "set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
         complete = _replace(text, version=quoted)
         migrations.append(Migration(name, complete, checksum, since[1] if since else version))
     functions = tuple(
-        Statement(f"functions/{name}", _replace(text, version=quoted) + comments(text))
+        Statement(f"functions/{name}", _replace(text, version=quoted, pinned=PINNED) + comments(text))
         for name, text in _read_folder(folder / "functions")
     )
     digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())

@@ -1,5 +1,31 @@
 -- Names, rights and arguments: what every public function checks before it acts.
 
+-- Raises an error if so. Its texts are put together in any case: not for calls by the thousand.
+create or replace function spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text default 'MQ002') returns void
+language plpgsql as $$
+begin
+    if is_wrong then
+        raise exception using message = message, errcode = code, hint = hint;
+    end if;
+end $$;
+
+-- The same with PGMQ's SQLSTATE, and ours as the constraint.
+create or replace function spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text) returns void
+language plpgsql as $$
+begin
+    if is_wrong then
+        raise exception using message = message, errcode = 'P0001', constraint = code, hint = hint;
+    end if;
+end $$;
+
+-- Raises MQ003 unless each statement of this transaction sees what was committed before it.
+create or replace function spanmq_core.check_isolation(what text) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.raise_if(not spanmq_core.sees_now(),
+        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))), 'Call it in a transaction of its own.', 'MQ003');
+end $$;
+
 -- The table name of a queue, as PGMQ forms it. Raises MQ001 for characters that PGMQ refuses.
 create or replace function pgmq.format_table_name(queue_name text, prefix text) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$

@@ -14,10 +14,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     created bigint;
 begin
-    if jsonb_typeof(headers) not in ('object', 'null') then
-        raise exception 'the headers of a batch must be a JSON object'
-            using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
-    end if;
+    perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
+        'the headers of a batch must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     insert into spanmq_core.batch (queue_id, message, headers)
         values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
         returning batch_id into created;
@@ -57,8 +55,7 @@ end $$;
 create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null, qty integer default 100)
 returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint,
                created_at timestamptz, ended_at timestamptz, sent_msg_id bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 #variable_conflict use_column
 begin
     perform spanmq_core.check_quantity(qty);

@@ -7,8 +7,7 @@
 -- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
 create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text default null)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     this_write bigint;
@@ -77,8 +76,7 @@ end $$;
 -- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
 -- Raises MQ050 if the write was closed meanwhile, MQ002 for headers that are not a JSON object.
 create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
@@ -121,8 +119,7 @@ end $$;
 -- many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and publishes
 -- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
 create or replace function spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     block spanmq_core.bulk_block;
@@ -149,10 +146,9 @@ begin
     loop
         execute format('select count(*) from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows using block.lo, block.hi;
-        if not block.is_sealed or found_rows <> block.hi - block.lo + 1 then
-            raise exception 'the log has % of the % messages % to %', found_rows, block.hi - block.lo + 1, block.lo, block.hi
-                using errcode = 'MQ002', hint = 'A crash of the server empties unlogged queues. Run the write again.';
-        end if;
+        perform spanmq_core.raise_if(not block.is_sealed or found_rows <> block.hi - block.lo + 1,
+            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo, block.hi),
+            'A crash of the server empties unlogged queues. Run the write again.');
         if block.has_groups then
             perform spanmq_core.publish_runs(q.queue_id, array(
                     select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
@@ -165,10 +161,8 @@ begin
         published := published + found_rows;
         blocks := blocks + 1;
     end loop;
-    if blocks <> coalesce(cardinality(block_ids), 0) then
-        raise exception 'the write has % of the % blocks that were named', blocks, cardinality(block_ids)
-            using errcode = 'MQ002', hint = 'Name the blocks that bulk_seal() was called for.';
-    end if;
+    perform spanmq_core.raise_if(blocks <> coalesce(cardinality(block_ids), 0),
+        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)), 'Name the blocks that bulk_seal() was called for.');
     if has_limits then
         perform spanmq_core.note_use(this, false, true);
     end if;

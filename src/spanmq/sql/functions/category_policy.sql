@@ -28,16 +28,12 @@ begin
         delete from spanmq_core.category_policy c where c.queue_id = this_queue and c.category = set_category_policy.category;
         return to_jsonb(spanmq_core.category_settings(this_queue, set_category_policy.category)) - 'queue_id';
     end if;
-    if settings is null or jsonb_typeof(settings) <> 'object' then
-        raise exception 'the settings of a category must be a JSON object, got: %', coalesce(settings::text, 'NULL')
-            using errcode = 'MQ008', hint = 'Such as {"max_attempts": 3}.';
-    end if;
+    perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
+        format('the settings of a category must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 3}.', 'MQ008');
     select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key
         where key not in ('retries', 'max_attempts', 'backoff_base', 'backoff_factor', 'backoff_max');
-    if unknown is not null then
-        raise exception 'a category has no setting %', unknown
-            using errcode = 'MQ008', hint = 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.';
-    end if;
+    perform spanmq_core.raise_if(unknown is not null,
+        format('a category has no setting %s', unknown), 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.', 'MQ008');
     -- One change after the other.
     perform spanmq_core.lock(coalesce(this_queue, 0), 'category policy');
     policy := spanmq_core.category_settings(this_queue, set_category_policy.category);

@@ -44,10 +44,8 @@ end $$;
 create or replace function spanmq_core.check_category(category text) returns void
 language plpgsql immutable as $$
 begin
-    if category is null or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
-        raise exception 'there is no category %', coalesce(category, 'NULL')
-            using errcode = 'MQ002', hint = 'TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.';
-    end if;
+    perform spanmq_core.raise_if(category is null or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN'),
+        format('there is no category %L', category), 'TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.');
 end $$;
 
 -- How much a pattern becomes when its bounds ({m,n}) are written out: PostgreSQL does so before it matches. Each group is taken to contain
@@ -77,18 +75,13 @@ language plpgsql volatile as $$
 declare
     started_at timestamptz := clock_timestamp();
 begin
-    if length(pattern) not between 1 and 500 then
-        raise exception 'the pattern of % must have 1 to 500 characters, got %', what, length(pattern)
-            using errcode = 'MQ020', hint = 'Give a shorter pattern, or none.';
-    end if;
-    if pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]' then
-        raise exception 'the pattern of % has a back-reference, looks around itself, or begins with ***: %', what, pattern
-            using errcode = 'MQ020', hint = 'Such a pattern may take unlimited time; write it without.';
-    end if;
-    if spanmq_core.pattern_size(pattern) > 1000 then
-        raise exception 'the pattern of % repeats too much: %', what, pattern
-            using errcode = 'MQ020', hint = 'Use smaller numbers in braces, or * and +, above all after groups.';
-    end if;
+    perform spanmq_core.raise_if(length(pattern) not between 1 and 500,
+        format('the pattern of %s must have 1 to 500 characters, got %s', what, length(pattern)), 'Give a shorter pattern, or none.', 'MQ020');
+    perform spanmq_core.raise_if(pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]',
+        format('the pattern of %s has a back-reference, looks around itself, or begins with ***: %s', what, pattern),
+        'Such a pattern may take unlimited time; write it without.', 'MQ020');
+    perform spanmq_core.raise_if(spanmq_core.pattern_size(pattern) > 1000,
+        format('the pattern of %s repeats too much: %s', what, pattern), 'Use smaller numbers in braces, or * and +, above all after groups.', 'MQ020');
     begin
         perform repeat('aB 0', 500) ~* pattern;
     exception
@@ -124,15 +117,11 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this_queue int := spanmq_core.find_ruled_queue(queue);
 begin
-    if name is null or length(name) not between 1 and 100 then
-        raise exception 'the name of a rule must have 1 to 100 characters, got: %', coalesce(name, 'NULL')
-            using errcode = 'MQ002', hint = 'Give it a short name.';
-    end if;
+    perform spanmq_core.raise_if(name is null or length(name) not between 1 and 100,
+        format('the name of a rule must have 1 to 100 characters, got: %L', name), 'Give it a short name.');
     perform spanmq_core.check_category(category);
-    if error is null and error_class is null or place is null then
-        raise exception 'a rule needs a place and a pattern, of the error, of its class or of both'
-            using errcode = 'MQ002', hint = 'Give a place and at least one pattern.';
-    end if;
+    perform spanmq_core.raise_if(error is null and error_class is null or place is null,
+        'a rule needs a place and a pattern, of the error, of its class or of both', 'Give a place and at least one pattern.');
     perform spanmq_core.check_pattern(error, 'error');
     perform spanmq_core.check_pattern(error_class, 'error_class');
     insert into spanmq_core.category_rule as r (queue_id, place, name, error_class, error, category)

@@ -10,8 +10,7 @@ create or replace function spanmq_core.survey(
     out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_due_at timestamptz, out first_fresh_id bigint,
     out oldest_id bigint, out newest_id bigint
 )
-language plpgsql
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql :pinned set enable_sort = off as $$
 declare
     counts record;
 begin

@@ -72,8 +72,8 @@ begin
     return found_ids;
 end $$;
 
--- Writes these as rows of spanmq_core.dead_letter. Waits for transactions that have locked one of them. Returns the
--- number of rows.
+-- Writes these (null: the oldest four that are free) as rows of spanmq_core.dead_letter. Waits for transactions that have locked one of
+-- them. Returns the number of rows.
 create or replace function spanmq_core.write_dead_letters(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql volatile as $$
 declare
@@ -81,6 +81,8 @@ declare
     written bigint := 0;
     n bigint;
 begin
+    dead_letter_ids := coalesce(dead_letter_ids, array(
+        select d.dead_letter_id from spanmq_core.dead_run d where d.queue_id = this.queue_id order by d.queue_id, d.lo limit 4 for update skip locked));
     for together in delete from spanmq_core.dead_run d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
         insert into spanmq_core.dead_letter (dead_letter_id, queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
                                         first_failed_at, last_failed_at, dead_at, category, error, error_class, traceback, worker, history,

@@ -7,10 +7,8 @@ create or replace function spanmq.doctor(client_at timestamptz default null, con
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if connections < 1 then
-        raise exception 'connections must be at least 1, got: %', connections
-            using errcode = 'MQ002', hint = 'Say how many connections there will be, or null.';
-    end if;
+    perform spanmq_core.raise_if(connections < 1,
+        format('connections must be at least 1, got: %L', connections), 'Say how many connections there will be, or null.');
     return query select * from spanmq_core.check_server(client_at, connections);
     return query select * from spanmq_core.check_vacuum();
     return query select * from spanmq_core.check_horizon();
@@ -163,8 +161,7 @@ end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
 create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text, advice text)
-language plpgsql
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql :pinned as $$
 declare
     this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();

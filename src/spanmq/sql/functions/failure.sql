@@ -80,15 +80,11 @@ $$;
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if failures.msg_id is null then
-        raise exception 'msg_id cannot be NULL'
-            using errcode = 'MQ002', hint = 'Give the id of a message.';
-    end if;
+    perform spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Give the id of a message.');
     -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from
     -- the failures after the last, the part that no earlier one contains.
     return query
@@ -131,7 +127,7 @@ begin
     end if;
     from_id := coalesce(from_id, 0);
     select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                        and not spanmq_core.is_needed_by(this, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
         into looked_at, last_id, doomed
         from (select k.ctid as id, k.lo, k.failed_at from spanmq_core.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
@@ -173,48 +169,4 @@ begin
     delete from spanmq_core.dead_run d where d.queue_id = this_queue;
     delete from spanmq_core.dead_letter d where d.queue_id = this_queue;
     delete from spanmq_core.dead_letter_count c where c.queue_id = this_queue;
-end $$;
-
--- The part of maintain() for failures and dead letters.
-create or replace function spanmq_core.tidy_story(this spanmq_core.queue) returns table (action text, detail text)
-language plpgsql as $$
-begin
-    if this.uses_limits then
-        begin
-            detail := spanmq_core.expire(this, clock_timestamp(), 1000);
-        exception when lock_not_available then
-            -- Another transaction has locked one of these messages: the next call tries again. The rest continues.
-            detail := '0';
-        end;
-        if detail <> '0' then
-            action := 'expired messages';
-            return next;
-        end if;
-    end if;
-    detail := spanmq_core.bury_exhausted(this, clock_timestamp());
-    if detail <> '0' then
-        action := 'dead-lettered messages without attempts';
-        return next;
-    end if;
-    detail := spanmq_core.write_dead_letters(this, array(
-        select d.dead_letter_id from spanmq_core.dead_run d where d.queue_id = this.queue_id order by d.queue_id, d.lo limit 4 for update skip locked));
-    if detail <> '0' then
-        action := 'wrote dead letters';
-        return next;
-    end if;
-    detail := spanmq_core.tidy_failures(this);
-    if detail <> '0' then
-        action := 'deleted old failures';
-        return next;
-    end if;
-    detail := spanmq_core.retire_dead_letters(this);
-    if detail <> '0' then
-        action := 'deleted dead letters';
-        return next;
-    end if;
-    detail := spanmq_core.fold_dead_letter_counts(this.queue_id);
-    if detail <> '0' then
-        action := 'folded counts of dead letters';
-        return next;
-    end if;
 end $$;

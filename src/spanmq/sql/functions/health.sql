@@ -76,8 +76,7 @@ returns table (queue text, backlog bigint, visible bigint, in_flight bigint, del
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
                waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz,
                silent_receivers bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
@@ -127,10 +126,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 3e9) then
-        raise exception 'seconds must be a positive number, got: %', seconds
-            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
+        format('seconds must be a positive number, got: %L', seconds), 'Give a number of seconds above 0.');
     return query
         select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
         from spanmq_core.statistics s

@@ -7,17 +7,14 @@
 create or replace function spanmq_call.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
     found_counts record;
 begin
-    if most is null or most not between 1 and 100000 then
-        raise exception 'most must be 1 to 100000, got: %', coalesce(most::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Ask for fewer at a time.';
-    end if;
+    perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
+        format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
     for this in
         select * from spanmq_core.queue q
         where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
@@ -42,8 +39,7 @@ end $$;
 -- the right to look into it.
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
@@ -57,8 +53,7 @@ end $$;
 -- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
@@ -96,10 +91,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if dead_letters_of.msg_id is null then
-        raise exception 'msg_id cannot be NULL'
-            using errcode = 'MQ002', hint = 'Give the id of a message.';
-    end if;
+    perform spanmq_core.raise_if(dead_letters_of.msg_id is null, 'msg_id cannot be NULL', 'Give the id of a message.');
     perform spanmq_core.check_body_bytes(body_bytes_max);
     -- Redriven and waiting dead letters have an index each, and no index has both.
     return query
@@ -127,13 +119,10 @@ declare
     last_step bigint;
     first_step bigint;
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 3e9) then
-        raise exception 'seconds must be a positive number, got: %', coalesce(seconds::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
-    elsif step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000 then
-        raise exception 'step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %', coalesce(step::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Take longer steps, or fewer seconds.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
+        format('seconds must be a positive number, got: %L', seconds), 'Give a number of seconds above 0.');
+    perform spanmq_core.raise_if(step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000,
+        format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step), 'Take longer steps, or fewer seconds.');
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
     first_step := last_step - ceil(seconds / step)::bigint + 1;
     return query

@@ -417,12 +417,9 @@ begin
     return known;
 end $$;
 
--- Locks a table of the log for this transaction, or returns false after the lock_timeout of maintain().
-create or replace function spanmq_core.lock_log(log_name text, mode text) returns boolean
+-- Locks a table of the log for this transaction.
+create or replace function spanmq_core.lock_log(log_name text, mode text) returns void
 language plpgsql as $$
 begin
     execute format('lock table spanmq_core.%I in %s mode', log_name, mode);
-    return true;
-exception when lock_not_available then
-    return false;
 end $$;

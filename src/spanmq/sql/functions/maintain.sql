@@ -48,38 +48,30 @@ begin
                  (select min(spanmq_core.full_id(r.backend_xmin, next.mark::text::bigint)) from pg_stat_replication r)::text::xid8);
 end $$;
 
-create or replace function spanmq_core.is_needed_by(this spanmq_core.queue, first_id bigint, last_id bigint) returns boolean
+-- Whether a queue needs messages of its log. In this order, a statement each: see is_reserved().
+create or replace function spanmq_core.is_needed_by(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    -- In this order, a statement each: see is_reserved().
-    if spanmq_core.is_reserved(this.queue_id, first_id, last_id) then
+    if spanmq_core.is_reserved(this_queue, first_id, last_id) then
         return true;
-    elsif spanmq_core.has_run(this.queue_id, first_id, last_id) then
+    elsif spanmq_core.has_run(this_queue, first_id, last_id) then
         return true;
     end if;
-    return spanmq_core.is_kept(this.queue_id, first_id, last_id);
+    return spanmq_core.is_kept(this_queue, first_id, last_id);
 end $$;
 
 -- Whether a segment is needed by its queue, or by one of its subscriptions.
 create or replace function spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
-declare
-    reader spanmq_core.queue;
 begin
-    for reader in select q.* from spanmq_core.queues_of(this.queue_id) o join spanmq_core.queue q on q.queue_id = o.queue_id loop
-        if spanmq_core.is_needed_by(reader, first_id, last_id) then
-            return true;
-        end if;
-    end loop;
-    return false;
+    return exists (select from spanmq_core.queues_of(this.queue_id) o where spanmq_core.is_needed_by(o.queue_id, first_id, last_id));
 end $$;
 
 -- One step of maintenance: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
 -- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
 -- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '20ms' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set lock_timeout = '20ms' as $$
 declare
     this spanmq_core.queue;
     last_tended int := coalesce(pg_sequence_last_value('spanmq_core.last_tended'::regclass), 0);
@@ -97,14 +89,8 @@ declare
     is_last boolean;
     n int := 0;
 begin
-    if budget is null or budget < 1 then
-        raise exception 'budget must be at least 1, got: %', budget
-            using errcode = 'MQ002', hint = 'Say how many acts a call may do.';
-    end if;
-    if not spanmq_core.sees_now() then
-        raise exception 'maintain() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
-    end if;
+    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Say how many acts a call may do.');
+    perform spanmq_core.check_isolation('maintain()');
     -- First, and even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;
     if found then
@@ -153,7 +139,8 @@ begin
                 -- other queues.
                 if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
-                    perform spanmq_core.note_trouble(this.queue_id, sqlerrm);
+                    insert into spanmq_core.upkeep as u (queue_id, trouble) values (this.queue_id, sqlerrm)
+                        on conflict (queue_id) do update set trouble = excluded.trouble where u.trouble is distinct from excluded.trouble;
                 end if;
                 continue;
         end;
@@ -210,13 +197,6 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq_core.note_trouble(this_queue int, trouble text) returns void
-language plpgsql as $$
-begin
-    insert into spanmq_core.upkeep (queue_id, trouble) values (this_queue, note_trouble.trouble)
-        on conflict (queue_id) do update set trouble = excluded.trouble where spanmq_core.upkeep.trouble is distinct from excluded.trouble;
-end $$;
-
 -- Waits until no session runs maintenance, for three seconds at most: for callers that skipped a row that it holds.
 create or replace function spanmq_core.await_maintain() returns void
 language plpgsql set lock_timeout = '3s' as $$
@@ -228,7 +208,7 @@ exception when lock_not_available or sqlstate 'MQ000' then
     return;
 end $$;
 
--- Maintenance of one queue. is_last: it holds a lock on a segment.
+-- Maintenance of one queue, a bounded part of each kind. is_last: it holds a lock on a segment.
 create or replace function spanmq_core.tend(
     this spanmq_core.queue, drawn bigint, may_retire boolean, at_ timestamptz, senders_now text[], holders_now text[]
 ) returns table (action text, detail text, is_last boolean)
@@ -239,9 +219,18 @@ begin
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
-    return query select t.action, t.detail, false from spanmq_core.tidy(this) t;
-    return query select f.action, f.detail, false from spanmq_core.forget_sent(this) f;
-    return query select t.action, t.detail, false from spanmq_core.tidy_story(this) t;
+    return query select t.act, t.n::text, false from (values
+        ('swept leased runs', spanmq_core.sweep(this.queue_id, 100)::bigint),
+        ('cut runs', spanmq_core.cut_visible(this.queue_id, clock_timestamp(), 100)),
+        ('closed abandoned writes', spanmq_core.close_abandoned(this.queue_id)),
+        ('deleted from archive', spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0))),
+        ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)),
+        ('expired messages', spanmq_core.expire(this, clock_timestamp(), 1000)),
+        ('dead-lettered messages without attempts', spanmq_core.bury_exhausted(this, clock_timestamp())),
+        ('wrote dead letters', spanmq_core.write_dead_letters(this, null)),
+        ('deleted old failures', spanmq_core.tidy_failures(this)),
+        ('deleted dead letters', spanmq_core.retire_dead_letters(this)),
+        ('folded counts of dead letters', spanmq_core.fold_dead_letter_counts(this.queue_id))) t (act, n) where t.n > 0;
     perform spanmq_core.take_sample(this);
     if not this.is_subscription and may_retire then
         return query select r.action, r.detail, true from spanmq_core.retire_segments(this, drawn) r;
@@ -285,39 +274,8 @@ begin
     end loop;
 end $$;
 
--- Sweeps runs, closes abandoned writes, and deletes from the archive what is past its retention: a bounded part of each.
-create or replace function spanmq_core.tidy(this spanmq_core.queue) returns table (action text, detail text)
-language plpgsql as $$
-declare
-    n bigint;
-begin
-    n := spanmq_core.sweep(this.queue_id, 100);
-    if n > 0 then
-        action := 'swept leased runs';
-        detail := n;
-        return next;
-    end if;
-    n := spanmq_core.cut_visible(this.queue_id, clock_timestamp(), 100);
-    if n > 0 then
-        action := 'cut runs';
-        detail := n;
-        return next;
-    end if;
-    n := spanmq_core.close_abandoned(this.queue_id);
-    if n > 0 then
-        action := 'closed abandoned writes';
-        detail := n;
-        return next;
-    end if;
-    n := spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0));
-    if n > 0 then
-        action := 'deleted from archive';
-        detail := n;
-        return next;
-    end if;
-end $$;
-
--- Takes the first segment of a queue that can go one step further on its way out, and says which step.
+-- Takes the first segment of a queue that can go one step further on its way out, and says which step. One that another session has locked is
+-- left as it is: its locks are released with the sub-block, because readers would wait for the end of maintain().
 create or replace function spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint) returns table (action text, detail text)
 language plpgsql as $$
 declare
@@ -334,71 +292,70 @@ begin
         continue when is_young and segment.old_name is null and segment.copy_name is null;
         horizon := coalesce(horizon, spanmq_core.horizon());
         segment := spanmq_core.note_passed(segment);
-        detail := segment.log_name;
-        if segment.state = 'truncated' then
-            -- No session that looked the table's name up before it was truncated can still have it.
-            continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
-            continue when not spanmq_core.lock_log(segment.log_name, 'access exclusive');
-            -- A new statement under the lock: a dead letter may have come back into it.
-            continue when not spanmq_core.is_as_it_was(segment);
-            execute format('drop table spanmq_core.%I', segment.log_name);
-            delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
-            delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
-            action := 'dropped segment';
-            return next;
-            return;
-        end if;
         -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
-        if kept_from is not null and segment.newest_at is null then
-            -- Nobody can send into it any more.
-            segment := spanmq_core.note_ages(segment);
-            is_young := segment.newest_at >= kept_from;
-        end if;
-        -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
-        -- Nothing comes into it but by redrive(), which takes the note away.
-        is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
-        if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name)
-            and spanmq_core.lock_log(segment.old_name, 'access exclusive')
-        then
-            execute format('drop table spanmq_core.%I', segment.old_name);
-            update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
-            action := 'dropped old table of segment';
-            return next;
-            return;
-        elsif is_used and segment.settled_at_xid is not null then
-            -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
-            update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
-        elsif not is_used and segment.settled_at_xid is null then
-            -- A transaction that returns old messages to the segment has locked it. A check in a new statement, when
-            -- there is no such lock, sees what it returned.
-            continue when not spanmq_core.lock_log(segment.log_name, 'share');
-            continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
-            update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
-        elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
-            continue when not spanmq_core.truncate_segment(this, segment);
-            action := 'truncated segment';
-            return next;
-            return;
-        elsif segment.copy_name is not null then
-            continue when segment.copied_at_xid >= horizon;
-            continue when not spanmq_core.swap_segment(segment);
-            action := 'rewrote segment';
-            return next;
-            return;
-        elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 and not is_young then
-            continue when spanmq_core.count_alive_of(this, segment.lo, segment.hi) * 10 >= segment.n_rows;
-            -- Rows that no run holds are needed too: the copy would not have them.
-            continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
-            continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o);
-            -- Uncommitted rows are not in the copy. This lock is granted only when no transaction has written any.
-            continue when not spanmq_core.lock_log(segment.log_name, 'share');
-            continue when not spanmq_core.copy_segment(this, segment);
-            action := 'copied segment';
-            return next;
-            return;
-        end if;
+        detail := segment.log_name;
+        begin
+            if segment.state = 'truncated' then
+                -- No session that looked the table's name up before it was truncated can still have it.
+                continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
+                perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
+                -- A new statement under the lock: a dead letter may have come back into it.
+                continue when not spanmq_core.is_as_it_was(segment);
+                execute format('drop table spanmq_core.%I', segment.log_name);
+                delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
+                delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
+                action := 'dropped segment';
+                exit;
+            end if;
+            if kept_from is not null and segment.newest_at is null then
+                -- Nobody can send into it any more.
+                segment := spanmq_core.note_ages(segment);
+                is_young := segment.newest_at >= kept_from;
+            end if;
+            -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
+            -- Nothing comes into it but by redrive(), which takes the note away.
+            is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
+            if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name) then
+                perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
+                execute format('drop table spanmq_core.%I', segment.old_name);
+                update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+                action := 'dropped old table of segment';
+            elsif is_used and segment.settled_at_xid is not null then
+                -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
+                update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+            elsif not is_used and segment.settled_at_xid is null then
+                -- A transaction that returns old messages to the segment has locked it. A check in a new statement, when
+                -- there is no such lock, sees what it returned.
+                perform spanmq_core.lock_log(segment.log_name, 'share');
+                continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
+                update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+            elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
+                perform spanmq_core.truncate_segment(this, segment);
+                action := 'truncated segment';
+            elsif segment.copy_name is not null then
+                continue when segment.copied_at_xid >= horizon;
+                perform spanmq_core.swap_segment(segment);
+                action := 'rewrote segment';
+            elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 and not is_young then
+                continue when (select sum(spanmq_core.count_alive(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o)
+                              * 10 >= segment.n_rows;
+                -- Rows that no run holds are needed too: the copy would not have them.
+                continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
+                continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o);
+                -- Uncommitted rows are not in the copy. This lock is granted only when no transaction has written any.
+                perform spanmq_core.lock_log(segment.log_name, 'share');
+                perform spanmq_core.copy_segment(this, segment);
+                action := 'copied segment';
+            end if;
+        exception when lock_not_available then
+            continue;
+        end;
+        exit when action is not null;
     end loop;
+    if action is not null then
+        return next;
+    end if;
 end $$;
 
 -- Notes that the ids have passed this segment. Numbers from the future come from another server, by dump and restore: they begin
@@ -408,8 +365,8 @@ language plpgsql as $$
 declare
     this_id xid8 := pg_current_xact_id();
 begin
-    if segment.passed_at_xid <= this_id and coalesce(segment.settled_at_xid <= this_id, true)
-       and coalesce(segment.copied_at_xid <= this_id, true) and coalesce(segment.swapped_at_xid <= this_id, true) then
+    if segment.passed_at_xid is not null
+       and greatest(segment.passed_at_xid, segment.settled_at_xid, segment.copied_at_xid, segment.swapped_at_xid) <= this_id then
         return segment;
     end if;
     update spanmq_core.segment s
@@ -429,17 +386,9 @@ begin
     return exists (select from spanmq_core.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
 end $$;
 
--- The number of live messages in a segment. With subscriptions an upper bound: one that is alive in two queues counts
--- twice.
-create or replace function spanmq_core.count_alive_of(this spanmq_core.queue, first_id bigint, last_id bigint) returns bigint
-language plpgsql as $$
-begin
-    return (select sum(spanmq_core.count_alive(o.queue_id, first_id, last_id)) from spanmq_core.queues_of(this.queue_id) o);
-end $$;
-
 -- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is written into the
--- copy too, so the copy stays good. False: the copy may lack a row that is needed, and is not made.
-create or replace function spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment) returns boolean
+-- copy too, so the copy stays good. Raises 55P03, as a lock does, if the copy may lack a row that is needed.
+create or replace function spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment) returns void
 language plpgsql as $$
 declare
     copy text := format('log_%s_%s', this.queue_id, nextval('spanmq_core.segment_number'));
@@ -455,37 +404,26 @@ begin
     perform spanmq_core.note_lost(segment);
     update spanmq_core.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n
         where s.queue_id = this.queue_id and s.lo = segment.lo;
-    return true;
-exception when lock_not_available then
-    return false;
 end $$;
 
--- Second half, when every snapshot sees the copy. The replaced table stays until no session knows its name. False:
--- another session holds a lock, and nothing has changed; locks taken meanwhile are released, because the sub-block is
--- rolled back.
-create or replace function spanmq_core.swap_segment(segment spanmq_core.segment) returns boolean
+-- Second half, when every snapshot sees the copy. The replaced table stays until no session knows its name.
+create or replace function spanmq_core.swap_segment(segment spanmq_core.segment) returns void
 language plpgsql as $$
 begin
     -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
-    execute format('lock table spanmq_core.log_%s in share update exclusive mode', segment.queue_id);
-    execute format('lock table spanmq_core.%I in access exclusive mode', segment.log_name);
+    perform spanmq_core.lock_log('log_' || segment.queue_id, 'share update exclusive'), spanmq_core.lock_log(segment.log_name, 'access exclusive');
     execute format('alter table spanmq_core.%I no inherit spanmq_core.log_%s', segment.log_name, segment.queue_id);
     execute format('alter table spanmq_core.%I inherit spanmq_core.log_%s', segment.copy_name, segment.queue_id);
     update spanmq_core.segment s
         set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name, swapped_at_xid = pg_current_xact_id()
         where s.queue_id = segment.queue_id and s.lo = segment.lo;
-    return true;
-exception when lock_not_available then
-    return false;
 end $$;
 
--- Empties a segment whose messages are all settled. False: another session holds a lock on it, or a message has
--- returned. Then it is not locked either: the sub-block is rolled back, because otherwise readers would wait for the
--- end of maintain().
-create or replace function spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment) returns boolean
+-- Empties a segment whose messages are all settled. Raises 55P03 if one has returned.
+create or replace function spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment) returns void
 language plpgsql as $$
 begin
-    execute format('lock table spanmq_core.%I in access exclusive mode', segment.log_name);
+    perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
     -- A new statement under the lock.
     if not spanmq_core.is_as_it_was(segment) or spanmq_core.is_needed(this, segment.lo, segment.hi) then
         raise exception 'a message has come back' using errcode = '55P03';
@@ -494,7 +432,4 @@ begin
     perform spanmq_core.note_lost(segment);
     update spanmq_core.segment s set state = 'truncated', settled_at_xid = pg_current_xact_id()
         where s.queue_id = this.queue_id and s.lo = segment.lo;
-    return true;
-exception when lock_not_available then
-    return false;
 end $$;

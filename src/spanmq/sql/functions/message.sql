@@ -46,8 +46,7 @@ end $$;
 
 -- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
 create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
     is_done boolean;
@@ -71,8 +70,7 @@ end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
 create or replace function spanmq_call.delete(queue_name text, msg_ids bigint[]) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
     runs spanmq_core.run[];
@@ -105,16 +103,14 @@ end $$;
 
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), array[msg_id]) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), msg_ids));
 end $$;
@@ -143,29 +139,25 @@ end $$;
 
 -- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.
 create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
 
 create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], vt);
 end $$;
 
 create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
 end $$;
 
 create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, vt);
 end $$;
@@ -173,8 +165,7 @@ end $$;
 -- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
 -- this lease doesn't hold it any more; a stale message is left alone. An expired lease still holds the messages that no other receiver has taken.
 create or replace function spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue;
     asked int := cardinality(msg_ids);
@@ -243,8 +234,7 @@ end $$;
 
 -- Cancels messages that no receiver holds. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
@@ -272,8 +262,7 @@ end $$;
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are
 -- kept, and ids continue.
 create or replace function spanmq_call.purge_queue(queue_name text) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     drawn bigint := spanmq_core.drawn_from(this.ids);
@@ -291,8 +280,7 @@ end $$;
 -- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;

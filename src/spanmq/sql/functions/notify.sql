@@ -90,10 +90,9 @@ declare
 begin
     perform spanmq_core.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
     this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
-    if this.notify_ms is null then
-        raise exception 'Queue "%" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'pgmq.list_notify_insert_throttles() shows which have.';
-    end if;
+    perform spanmq_core.raise_as_pgmq(this.notify_ms is null, 'MQ002',
+        format('Queue "%s" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name),
+        'pgmq.list_notify_insert_throttles() shows which have.');
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
     perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
 end $$;

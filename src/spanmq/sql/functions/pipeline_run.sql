@@ -13,10 +13,8 @@ begin
     if queue is not null then
         of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
-    if job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000 then
-        raise exception 'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000'
-            using errcode = 'MQ002', hint = 'Give a name, and a shorter target.';
-    end if;
+    perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
+        'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Give a name, and a shorter target.');
     insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
         returning run_id into begun;
     -- Two that begin at once may leave one more: the next sees to it.
@@ -65,10 +63,7 @@ begin
     if queue is not null then
         of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
-    if qty is null or qty < 1 then
-        raise exception 'qty must be at least 1, got: %', qty
-            using errcode = 'MQ002', hint = 'Say how many.';
-    end if;
+    perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Say how many.');
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,
             case when r.ended_at is null and r.seen_at < clock_timestamp() - interval '2 minutes' then 'lost'

@@ -71,15 +71,12 @@ declare
     was_blocking boolean;
     old_max_backlog bigint;
 begin
-    if settings is null or jsonb_typeof(settings) <> 'object' then
-        raise exception 'the settings of a policy must be a JSON object, got: %', coalesce(settings::text, 'NULL')
-            using errcode = 'MQ008', hint = 'Such as {"max_attempts": 5}.';
-    end if;
+    perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
+        format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.', 'MQ008');
     select string_agg(key, ', ') into bad from jsonb_object_keys(settings) key where not defaults ? key;
-    if bad is not null then
-        raise exception 'a policy has no setting %', bad
-            using errcode = 'MQ008', hint = 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.';
-    end if;
+    perform spanmq_core.raise_if(bad is not null,
+        format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.',
+        'MQ008');
     -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
@@ -125,15 +122,12 @@ begin
         has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
                                 or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
         where q.queue_id = this.queue_id;
-    if policy.keep is not null and this.is_subscription then
-        raise exception 'keep is of the queue that has the log, not of its subscription %', this.name
-            using errcode = 'MQ060', hint = 'Set it on the queue that it subscribes to.';
-    end if;
+    perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
+        format('keep is of the queue that has the log, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.', 'MQ060');
     if policy.max_backlog is distinct from old_max_backlog then
-        if this.is_subscription then
-            raise exception 'max_backlog is of the queue that is sent into, not of its subscription %', this.name
-                using errcode = 'MQ060', hint = 'Set it on the queue that it subscribes to.';
-        end if;
+        perform spanmq_core.raise_if(this.is_subscription,
+            format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.',
+            'MQ060');
         perform spanmq_core.set_room(this.queue_id, policy.max_backlog is not null);
     end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then

@@ -43,11 +43,10 @@ declare
     manages_all boolean := has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute');
 begin
     perform pgmq.validate_queue_name(queue_name);
-    if not manages_all and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
-       and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
-        raise exception 'there is a table pgmq.% already', pgmq.format_table_name(queue_name, 'a')
-            using errcode = '42501', hint = 'Choose another name. A role that may manage all queues can make this queue.';
-    end if;
+    perform spanmq_core.raise_if(not manages_all and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
+       and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)),
+        format('there is a table pgmq.%s already', pgmq.format_table_name(queue_name, 'a')),
+        'Choose another name. A role that may manage all queues can make this queue.', '42501');
     select * into made from spanmq_core.create_queue(queue_name, partitioned, unlogged);
     if made.is_new then
         perform spanmq_core.give_to_maker(made.this, maker);
@@ -72,10 +71,8 @@ begin
                and not exists (select from pg_index i where i.indexrelid = c.oid and i.indrelid = archive)
             or c.oid = archive and c.relkind not in ('r', 'p'))
         order by c.relname limit 1;
-    if found then
-        raise exception 'queue % can''t be made: there is % already', folded_name, taken
-            using errcode = 'P0001', constraint = 'MQ001', hint = 'Choose another name, or drop or rename the existing object.';
-    end if;
+    perform spanmq_core.raise_as_pgmq(found, 'MQ001',
+        format('queue %s can''t be made: there is %s already', folded_name, taken), 'Choose another name, or drop or rename the existing object.');
 end $$;
 
 -- Makes a queue with its archive; of its own, or of `parent` for a subscription, are the ids and the log.
@@ -162,8 +159,7 @@ $$;
 
 -- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
 create or replace function spanmq_core.change_view() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = tg_argv[0]::int);
 begin

@@ -41,10 +41,9 @@ begin
             update spanmq_core.receiver r
                 set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
-            if not found then
-                raise exception 'the queue % has no receiver %', this.name, receiver
-                    using errcode = 'MQ051', hint = 'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.';
-            end if;
+            perform spanmq_core.raise_if(not found,
+                format('the queue %s has no receiver %s', this.name, receiver),
+                'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ051');
         end if;
     exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
@@ -83,8 +82,7 @@ end $$;
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
 ) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_claim.incarnation);
@@ -99,9 +97,7 @@ declare
 begin
     perform spanmq_core.find_queue(queue);
     perform spanmq_core.check_quantity(qty);
-    if max_bytes < 1 then
-        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is not a valid limit.';
-    end if;
+    perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
     if reader.seen_at < at_ - interval '1 minute' then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
@@ -251,9 +247,7 @@ declare
     highest bigint;
     counts text;
 begin
-    if size is null or size < 1 then
-        raise exception 'size must be at least 1, got: %', coalesce(size::text, 'NULL') using errcode = 'MQ002', hint = 'Say how many rows a range is to have.';
-    end if;
+    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Say how many rows a range is to have.');
     if of_table = 'archive' then
         this := spanmq_core.find_archive(queue);
         execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;
@@ -329,10 +323,7 @@ begin
     select * into found_one from spanmq_core.receiver r
         where r.queue_id = this.queue_id and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
         order by r.state limit 1 for update;
-    if not found then
-        raise exception 'the queue % has no receiver %', this.name, receiver
-            using errcode = 'MQ002', hint = 'list_receivers shows what there is.';
-    end if;
+    perform spanmq_core.raise_if(not found, format('the queue %s has no receiver %s', this.name, receiver), 'list_receivers shows what there is.');
     return found_one;
 end $$;
 
@@ -344,10 +335,9 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
 begin
-    if reader.label is null or reader.state = 'released' then
-        raise exception 'the receiver % has no label under which another checkpoint could find it', receiver
-            using errcode = 'MQ002', hint = 'Open the stream with a label if another is to take it over.';
-    end if;
+    perform spanmq_core.raise_if(reader.label is null or reader.state = 'released',
+        format('the receiver %s has no label under which another checkpoint could find it', receiver),
+        'Open the stream with a label if another is to take it over.');
     update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
 end $$;
 
@@ -355,8 +345,7 @@ end $$;
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
 create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);

@@ -143,8 +143,7 @@ $$;
 -- gone without `keep`. No row for a subscription, whose log is that of its queue. Raises 42P01 for an unknown queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     drawn bigint;
@@ -181,8 +180,7 @@ create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,
     after bigint default 0, qty bigint default null, dry_run boolean default false, of_caller uuid default null
 ) returns table (n bigint, last_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     by_role name := spanmq_core.take_caller(of_caller);
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -203,14 +201,9 @@ begin
     end if;
     target := spanmq_core.find_target(into_queue);
     this := spanmq_core.find_target(queue);
-    if not spanmq_core.sees_now() then
-        raise exception 'replay() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
-    end if;
-    if after is null or after < 0 or qty < 1 or dry_run is null then
-        raise exception 'after must be 0 or more and qty 1 or more, got: % and %', coalesce(after::text, 'NULL'), coalesce(qty::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Leave them out for all messages.';
-    end if;
+    perform spanmq_core.check_isolation('replay()');
+    perform spanmq_core.raise_if(after is null or after < 0 or qty < 1 or dry_run is null,
+        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty), 'Leave them out for all messages.');
     end_id := spanmq_core.drawn_from(this.ids);
     n := 0;
     -- As any sender: a transaction id before the first message id.

@@ -112,10 +112,8 @@ declare
     by_role name;
 begin
     delete from spanmq_call.caller c where c.proof = of_caller returning c.role into by_role;
-    if not found then
-        raise exception 'permission denied without a proof of the role that calls'
-            using errcode = '42501', hint = 'Call the function of the same name in schema spanmq.';
-    end if;
+    perform spanmq_core.raise_if(not found,
+        'permission denied without a proof of the role that calls', 'Call the function of the same name in schema spanmq.', '42501');
     return by_role;
 end $$;
 
@@ -357,9 +355,7 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
-    if verb = 'manage' and role = 'public' then
-        raise exception 'not everybody can manage a queue' using errcode = 'MQ002', hint = 'Grant send, receive or look, or name a role.';
-    end if;
+    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue', 'Grant send, receive or look, or name a role.');
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_of(verb) loop

@@ -16,18 +16,12 @@ declare
     before spanmq_core.schedule;
     by_role name := spanmq_core.take_caller(of_caller);
 begin
-    if name is null or octet_length(name) not between 1 and 255 then
-        raise exception 'the name of a schedule must have 1 to 255 bytes'
-            using errcode = 'MQ002', hint = 'Choose another name.';
-    end if;
-    if cron is null or catch_up is null or time_zone is null then
-        raise exception 'cron, time_zone and catch_up of a schedule cannot be NULL'
-            using errcode = 'MQ002', hint = 'Such as 0 8 * * * and Europe/Berlin.';
-    end if;
-    if jsonb_typeof(headers) not in ('object', 'null') then
-        raise exception 'the headers of a schedule must be a JSON object'
-            using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
-    end if;
+    perform spanmq_core.raise_if(name is null or octet_length(name) not between 1 and 255,
+        'the name of a schedule must have 1 to 255 bytes', 'Choose another name.');
+    perform spanmq_core.raise_if(cron is null or catch_up is null or time_zone is null,
+        'cron, time_zone and catch_up of a schedule cannot be NULL', 'Such as 0 8 * * * and Europe/Berlin.');
+    perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
+        'the headers of a schedule must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
     perform spanmq_core.lock(0, 'schedule ' || name);
@@ -65,10 +59,7 @@ declare
     this spanmq_core.schedule;
 begin
     select * into this from spanmq_core.schedule s where s.name = schedule_name and s.queue_id = this_queue for no key update;
-    if not found and needed then
-        raise exception 'there is no schedule %', coalesce(schedule_name, 'NULL')
-            using errcode = 'MQ007', hint = 'spanmq.list_schedules() lists them.';
-    end if;
+    perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name), 'spanmq.list_schedules() lists them.', 'MQ007');
     return this;
 end $$;
 
@@ -151,10 +142,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
 begin
-    if times is null or array_position(times, null) is not null or cardinality(times) > 1000 or new_until is null or not isfinite(new_until) then
-        raise exception 'times must be at most 1000, and neither they nor new_until may be NULL'
-            using errcode = 'MQ002', hint = 'Plan fewer at a time.';
-    end if;
+    perform spanmq_core.raise_if(times is null or array_position(times, null) is not null or cardinality(times) > 1000
+                                 or new_until is null or not isfinite(new_until),
+        'times must be at most 1000, and neither they nor new_until may be NULL', 'Plan fewer at a time.');
     if this.planned_until is distinct from plan_schedule.planned_until then
         return false;
     end if;

@@ -236,6 +236,9 @@ declare
     is_second_round boolean := false;
     runs spanmq_core.run[];
 begin
+    if not this.uses_limits then
+        return 0;
+    end if;
     select u.expired_at, u.expired_to into first_at, first_id from spanmq_core.upkeep u where u.queue_id = this.queue_id;
     from_at := coalesce(first_at, '-infinity');
     from_id := coalesce(first_id, 0);
@@ -272,6 +275,9 @@ begin
             on conflict (queue_id) do update set expired_at = excluded.expired_at, expired_to = excluded.expired_to;
     end if;
     return spanmq_core.count_runs(runs);
+exception when lock_not_available then
+    -- Another transaction has locked one of these messages: the next call tries again. The rest of maintain() goes on.
+    return 0;
 end $$;
 
 -- Dead-letters messages whose lease has expired on their last attempt, of up to 100 runs, and those that set_vt() made

@@ -195,17 +195,3 @@ begin
         raise exception 'a dedup_id must have 1 to 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';
     end if;
 end $$;
-
--- The part of maintain() for deduplication: a bounded number of rows.
-create or replace function spanmq_core.forget_sent(this spanmq_core.queue) returns table (action text, detail text)
-language plpgsql as $$
-declare
-    n bigint;
-begin
-    n := spanmq_core.forget_duplicates(this.queue_id, 10000);
-    if n > 0 then
-        action := 'forgot deduplication ids';
-        detail := n;
-        return next;
-    end if;
-end $$;

@@ -42,10 +42,8 @@ begin
     elsif not exists (select from spanmq_core.sqs_sources_of(this)) then
         perform spanmq_core.raise_not_redriven(null, this.name);
     end if;
-    if rate not between 1 and 500 or to_move is null or source_arn is null then
-        raise exception 'rate must be 1 to 500, and to_move and source_arn not NULL'
-            using errcode = 'MQ002', hint = 'Give a rate in messages a second, and what is to be moved.';
-    end if;
+    perform spanmq_core.raise_if(rate not between 1 and 500 or to_move is null or source_arn is null,
+        'rate must be 1 to 500, and to_move and source_arn not NULL', 'Give a rate in messages a second, and what is to be moved.');
     delete from spanmq_core.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
     insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, access_key_id, rate, to_move)
         values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
@@ -146,10 +144,8 @@ declare
     new_ids bigint[];
 begin
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
-    if expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids) then
-        raise exception 'expires_in cannot be NULL, and messages must have one element for each of msg_ids'
-            using errcode = 'MQ002', hint = 'Give the MessageRetentionPeriod of the destination.';
-    end if;
+    perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids),
+        'expires_in cannot be NULL, and messages must have one element for each of msg_ids', 'Give the MessageRetentionPeriod of the destination.');
     acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;

@@ -60,10 +60,9 @@ begin
             perform set_config('lock_timeout', kept, true);
             return this;
         exception when lock_not_available then
-            if clock_timestamp() - began_at > patience then
-                raise exception 'a transaction that sends into queue % does not end', this.name
-                    using errcode = 'MQ061', hint = 'Nothing was changed. Look into pg_stat_activity for an old xact_start, and try again.';
-            end if;
+            perform spanmq_core.raise_if(clock_timestamp() - began_at > patience,
+                format('a transaction that sends into queue %s does not end', this.name),
+                'Nothing was changed. Look into pg_stat_activity for an old xact_start, and try again.', 'MQ061');
         end;
         perform pg_sleep(0.02);
     end loop;
@@ -78,21 +77,15 @@ end $$;
 -- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
 -- outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
 create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     parent spanmq_core.queue := spanmq_core.find_queue(queue);
     this spanmq_core.queue;
     drawn bigint;
 begin
-    if not spanmq_core.sees_now() then
-        raise exception 'create_subscription() needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Call it in a transaction of its own.';
-    end if;
-    if waiting and since is not null then
-        raise exception 'a subscription begins with what is waiting, or in the past'
-            using errcode = 'MQ002', hint = 'Leave out waiting or since.';
-    end if;
+    perform spanmq_core.check_isolation('create_subscription()');
+    perform spanmq_core.raise_if(waiting and since is not null,
+        'a subscription begins with what is waiting, or in the past', 'Leave out waiting or since.');
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
@@ -187,9 +180,7 @@ declare
     names text := (select string_agg(q.name, ', ' order by q.name)
                    from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id);
 begin
-    if names is not null then
-        raise exception 'queue % has subscriptions: %', this.name, names using errcode = 'MQ060', hint = 'Drop them first.';
-    end if;
+    perform spanmq_core.raise_if(names is not null, format('queue %s has subscriptions: %s', this.name, names), 'Drop them first.', 'MQ060');
 end $$;
 
 -- Whether another queue of the same log may still deliver this message, or redrive it.

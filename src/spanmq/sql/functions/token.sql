@@ -18,22 +18,13 @@ language plpgsql immutable as $$
 declare
     unfit text;
 begin
-    if queues is null or cardinality(queues) not between 1 and 100 then
-        raise exception '1 to 100 patterns of queues are needed' using errcode = 'MQ002', hint = '* stands for all queues.';
-    end if;
+    perform spanmq_core.raise_if(queues is null or cardinality(queues) not between 1 and 100,
+        '1 to 100 patterns of queues are needed', '* stands for all queues.');
     select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
-    if found then
-        raise exception 'no queue has a name like %', coalesce(quote_literal(unfit), 'NULL')
-            using errcode = 'MQ002', hint = 'Use the characters of names, and * for any of them.';
-    end if;
-    if verbs is null or cardinality(verbs) = 0 then
-        raise exception 'a scope needs a verb' using errcode = 'MQ002', hint = 'send, receive, look, manage.';
-    end if;
+    perform spanmq_core.raise_if(found, format('no queue has a name like %L', unfit), 'Use the characters of names, and * for any of them.');
+    perform spanmq_core.raise_if(verbs is null or cardinality(verbs) = 0, 'a scope needs a verb', 'send, receive, look, manage.');
     select v into unfit from unnest(verbs) v where v is null or v not in ('send', 'receive', 'look', 'manage') limit 1;
-    if found then
-        raise exception 'there is no verb %', coalesce(quote_literal(unfit), 'NULL')
-            using errcode = 'MQ002', hint = 'send, receive, look, manage.';
-    end if;
+    perform spanmq_core.raise_if(found, format('there is no verb %L', unfit), 'send, receive, look, manage.');
 end $$;
 
 -- Tells services that they should ask again: a token or a key is not any more what it was. They hear it at commit.
@@ -64,23 +55,17 @@ declare
     made spanmq_core.token;
 begin
     perform spanmq_core.check_secret_hash(secret_hash);
-    if name is null or octet_length(name) not between 1 and 100 then
-        raise exception 'the name of a token must have 1 to 100 bytes'
-            using errcode = 'MQ002', hint = 'Choose another name.';
-    end if;
+    perform spanmq_core.raise_if(name is null or octet_length(name) not between 1 and 100,
+        'the name of a token must have 1 to 100 bytes', 'Choose another name.');
     perform spanmq_core.check_scope(queues, verbs);
-    if expires_at <= clock_timestamp() then
-        raise exception 'the token would have expired at %', expires_at
-            using errcode = 'MQ002', hint = 'Give a time that is still to come, or none.';
-    end if;
+    perform spanmq_core.raise_if(expires_at <= clock_timestamp(),
+        format('the token would have expired at %s', expires_at), 'Give a time that is still to come, or none.');
     insert into spanmq_core.token as t (name, secret_hash, queues, verbs, expires_at)
         values (create_token.name, create_token.secret_hash, create_token.queues,
                 array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)
         on conflict do nothing
         returning * into made;
-    if not found then
-        raise exception 'there is a token %', quote_literal(name) using errcode = 'MQ002', hint = 'spanmq.rotate_token() gives it a new secret.';
-    end if;
+    perform spanmq_core.raise_if(not found, format('there is a token %s', quote_literal(name)), 'spanmq.rotate_token() gives it a new secret.');
     return spanmq_core.token_row(made);
 end $$;
 
@@ -111,10 +96,7 @@ declare
     until_ timestamptz := spanmq_core.after(overlap, 'overlap');
 begin
     perform spanmq_core.check_secret_hash(secret_hash);
-    if overlap < 0 then
-        raise exception 'overlap cannot be negative, got: %', overlap
-            using errcode = 'MQ002', hint = '0 ends the secret before at once.';
-    end if;
+    perform spanmq_core.raise_if(overlap < 0, format('overlap cannot be negative, got: %L', overlap), '0 ends the secret before at once.');
     update spanmq_core.token t
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
             secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()

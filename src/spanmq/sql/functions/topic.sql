@@ -16,43 +16,27 @@ language plpgsql immutable security definer set search_path = pg_catalog, pg_tem
 begin
     perform spanmq_core.check_topic(pattern, 'pattern', '^[a-zA-Z0-9._*#-]+$',
         'Only alphanumeric, dots, hyphens, underscores, *, and # are allowed.');
-    if pattern ~ '[*][*]' then
-        raise exception 'pattern cannot contain consecutive stars (**). Use # for multi-segment matching. Got: %', pattern
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put # in their place.';
-    end if;
-    if pattern ~ '##' then
-        raise exception 'pattern cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: %', pattern
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put one # in their place.';
-    end if;
-    if pattern ~ '[*]#|#[*]' then
-        raise exception 'pattern cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: %', pattern
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Put a dot between them.';
-    end if;
     return true;
 end $$;
 
--- Checks that apply to both keys and patterns. Raises MQ005 with PGMQ's texts.
+-- Raises MQ005 with PGMQ's texts. A key has neither * nor #: the last three are of patterns.
 create or replace function spanmq_core.check_topic(given text, what text, allowed text, allowed_words text) returns void
 language plpgsql immutable as $$
+declare
+    wrong text := case
+        when given is null or given = '' then 'cannot be NULL or empty'
+        when length(given) > 255 then format('length cannot exceed 255 characters, got %s characters', length(given))
+        when given !~ allowed then format('contains invalid characters. %s Got: %s', allowed_words, given)
+        when given ~ '^[.]' then 'cannot start with a dot. Got: ' || given
+        when given ~ '[.]$' then 'cannot end with a dot. Got: ' || given
+        when given ~ '[.][.]' then 'cannot contain consecutive dots. Got: ' || given
+        when given ~ '[*][*]' then 'cannot contain consecutive stars (**). Use # for multi-segment matching. Got: ' || given
+        when given ~ '##' then 'cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: ' || given
+        when given ~ '[*]#|#[*]' then 'cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: ' || given end;
 begin
-    if given is null or given = '' then
-        raise exception '% cannot be NULL or empty', what
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
-    elsif length(given) > 255 then
-        raise exception '% length cannot exceed 255 characters, got % characters', what, length(given)
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Use fewer or shorter words.';
-    elsif given !~ allowed then
-        raise exception '% contains invalid characters. % Got: %', what, allowed_words, given
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Replace the other characters.';
-    elsif given ~ '^[.]' then
-        raise exception '% cannot start with a dot. Got: %', what, given
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
-    elsif given ~ '[.]$' then
-        raise exception '% cannot end with a dot. Got: %', what, given
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
-    elsif given ~ '[.][.]' then
-        raise exception '% cannot contain consecutive dots. Got: %', what, given
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them.';
+    if wrong is not null then
+        raise exception '% %', what, wrong
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give up to 255 characters: words with dots between them.';
     end if;
 end $$;
 
@@ -63,14 +47,9 @@ declare
     this spanmq_core.queue;
 begin
     perform pgmq.validate_topic_pattern(pattern);
-    if queue_name is null or queue_name = '' then
-        raise exception 'queue_name cannot be NULL or empty'
-            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
-    end if;
-    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
-        raise exception 'Queue "%" does not exist. Create the queue first using pgmq.create()', queue_name
-            using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() shows what there is.';
-    end if;
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
+    perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)), '42P01',
+        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() shows what there is.');
     this := spanmq_core.find_target(queue_name);
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
@@ -86,14 +65,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set plan
 declare
     this spanmq_core.queue;
 begin
-    if pattern is null or pattern = '' then
-        raise exception 'pattern cannot be NULL or empty'
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give words with dots between them, * for one and # for more.';
-    end if;
-    if queue_name is null or queue_name = '' then
-        raise exception 'queue_name cannot be NULL or empty'
-            using errcode = 'P0001', constraint = 'MQ001', hint = 'Name the queue.';
-    end if;
+    perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
+        'pattern cannot be NULL or empty', 'Give words with dots between them, * for one and # for more.');
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;
     end if;

@@ -21,10 +21,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 60) then
-        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Say it again before they are over.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
+        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Say it again before they are over.');
     if this.waiting is null then
         this.waiting := spanmq_core.make_wake_clocks(this);
     end if;
@@ -41,8 +39,7 @@ end $$;
 -- before it polls, not after: messages that become due between the two are found by the poll. Messages that become due
 -- sooner, and are not known yet, are announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();

@@ -11,18 +11,17 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
 begin
-    if worker is null or octet_length(worker) not between 1 and 1000 then
-        raise exception 'worker must be a name of 1 to 1000 bytes, got: %', coalesce(left(worker, 100), 'NULL')
-            using errcode = 'MQ002', hint = 'Pass the name that the worker has in its failures.';
-    elsif not (running_for between 0 and 1e9) or slots is null or slots < 0 or held is null or held < 0 then
-        raise exception 'running_for, slots and held cannot be negative, got: %, % and %', running_for, slots, held
-            using errcode = 'MQ002', hint = 'running_for is null for a worker that has stopped.';
-    elsif times is not null and (jsonb_typeof(times) <> 'array' or jsonb_array_length(times) > 5000 or exists (
+    perform spanmq_core.raise_if(worker is null or octet_length(worker) not between 1 and 1000,
+        format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(worker, 100), 'NULL')),
+        'Pass the name that the worker has in its failures.');
+    perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or slots is null or slots < 0 or held is null or held < 0,
+        format('running_for, slots and held cannot be negative, got: %L, %s and %s', running_for, slots, held),
+        'running_for is null for a worker that has stopped.');
+    perform spanmq_core.raise_if(times is not null and (jsonb_typeof(times) <> 'array' or jsonb_array_length(times) > 5000 or exists (
             select from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
-            where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true)) then
-        raise exception 'times must be an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n'
-            using errcode = 'MQ002', hint = 'Such as [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}].';
-    end if;
+            where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true)),
+        'times must be an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
+        'Such as [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}].');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o
                                   where o.queue_id = this.queue_id and (o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null)

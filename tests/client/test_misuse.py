@@ -86,8 +86,7 @@ MISUSES = {
         error=errors.QueueNotFoundError,
     ),
     "no batch": Misuse(
-        "select pgmq.send_batch('orders', null::jsonb[])",
-        lambda client: client.send_batch("orders", None),
+        "select pgmq.send_batch('orders', null::jsonb[])", lambda client: client.send_batch("orders", None)
     ),
     "empty batch": Misuse("select pgmq.send_batch('orders', '{}'::jsonb[])", None),
     "fewer headers than bodies": Misuse(
@@ -123,8 +122,7 @@ MISUSES = {
         ("receive", "orders", "-n", str(2**31)),
     ),
     "no quantity": Misuse(
-        "select spanmq.receive('orders', null)",
-        lambda client: client.receive("orders", None),
+        "select spanmq.receive('orders', null)", lambda client: client.receive("orders", None)
     ),
     "no slots": Misuse(
         "select spanmq.receive('orders', 1, 30, 0)",
@@ -162,8 +160,7 @@ MISUSES = {
         ("send", "orders", "1", "--delay", "2099-01-01"),
     ),
     "visibility of no time": Misuse(
-        "select pgmq.set_vt('orders', 1, null::int)",
-        lambda client: client.set_vt("orders", 1, None),
+        "select pgmq.set_vt('orders', 1, null::int)", lambda client: client.set_vt("orders", 1, None)
     ),
     "priority of 1000": Misuse(
         "select spanmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
@@ -231,14 +228,10 @@ MISUSES = {
 }
 ORDINARY = {
     "sent": Misuse(
-        "select pgmq.send('orders', '1')",
-        lambda client: client.send("orders", 1),
-        ("send", "orders", "1"),
+        "select pgmq.send('orders', '1')", lambda client: client.send("orders", 1), ("send", "orders", "1")
     ),
     "received": Misuse(
-        "select spanmq.receive('orders', 1)",
-        lambda client: client.receive("orders"),
-        ("receive", "orders"),
+        "select spanmq.receive('orders', 1)", lambda client: client.receive("orders"), ("receive", "orders")
     ),
     "deleted": Misuse(
         "select pgmq.delete('orders', 1)",
@@ -246,9 +239,7 @@ ORDINARY = {
         ("message", "delete", "orders", "1"),
     ),
     "made": Misuse(
-        "select pgmq.create('more')",
-        lambda client: client.queues.create("more"),
-        ("queue", "create", "more"),
+        "select pgmq.create('more')", lambda client: client.queues.create("more"), ("queue", "create", "more")
     ),
 }
 

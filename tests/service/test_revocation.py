@@ -92,8 +92,7 @@ def test_key_that_ended_is_refused_at_once(guarded: Running, orders: str) -> Non
     with Client(orders) as keeper:
         made = keeper.admin.keys.create(verbs=["look"])
         sqs = client_of(
-            guarded.address,
-            {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)},
+            guarded.address, {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)}
         )
         wait_until(lambda: listeners(orders) == 1)
         sqs.list_queues()

@@ -289,11 +289,7 @@ def test_write_with_an_id_is_harmless_to_repeat(client: Client, load: Load) -> N
         ({"body": ["1"]}, {"overwrite": True}, "can't be overwritten"),
         # What is not the group would be left out without a word.
         (["body", "group"], {"group": "customer"}, "option group names the column 'customer'"),
-        (
-            ["body", "custommer"],
-            {"group": "customer"},
-            "names the column 'customer'.*Did you mean custommer",
-        ),
+        (["body", "custommer"], {"group": "customer"}, "names the column 'customer'.*Did you mean custommer"),
         (
             ["body", "customer", "group"],
             {"group": "customer"},

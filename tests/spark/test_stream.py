@@ -21,13 +21,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import (
-    InvalidBodyError,
-    MessagesLostError,
-    PipelineError,
-    ReceiverInUseError,
-    SpanmqError,
-)
+from spanmq.errors import InvalidBodyError, MessagesLostError, PipelineError, ReceiverInUseError, SpanmqError
 from spanmq.model import Finding
 
 

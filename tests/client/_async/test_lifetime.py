@@ -48,10 +48,7 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with (
-            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient, AsyncTasks() as tasks:
             async with patient.transaction() as transaction:
                 pid = transaction.connection.info.backend_pid
             observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))

@@ -39,10 +39,7 @@ async def clients(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
 @asynccontextmanager
 async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
     here, there = dsns
-    async with (
-        AsyncClient(here, timeouts=None) as one,
-        AsyncClient(there, timeouts=None) as other,
-    ):
+    async with AsyncClient(here, timeouts=None) as one, AsyncClient(there, timeouts=None) as other:
         yield {"here": one, "there": other}
 
 

@@ -168,10 +168,7 @@ async def test_message_ends_a_wait_without_anything_switched_on(
 ) -> None:
     for queue in ("orders", "Mixed"):
         await client.queues.create(queue)
-        async with (
-            AsyncClient(database, poll_interval=1000) as waiter,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
             waiting = tasks.start(waiter.receive, queue, wait=60)
             await until_async(
                 observer, f"select waiting is not null from spanmq_core.queue where name = '{queue}'"
@@ -199,10 +196,7 @@ async def test_upstream_announces_where_it_is_switched_on(
 ) -> None:
     await upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
-        async with (
-            AsyncClient(upstream_database, poll_interval=1000) as waiter,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(upstream_database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
             waiting = tasks.start(waiter.read, "orders", wait=60)
             await until_async(
                 observer,
@@ -216,10 +210,7 @@ async def test_upstream_announces_where_it_is_switched_on(
 async def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        AsyncClient(database, poll_interval=0.02) as waiter,
-        AsyncTasks() as tasks,
-    ):
+    async with AsyncClient(database, poll_interval=0.02) as waiter, AsyncTasks() as tasks:
         waiting = tasks.start(waiter.receive, "orders", wait=60)
         await until_async(observer, SOMEBODY_LISTENS)
         # Returns when it has ended: the next one may be there before anybody looks.

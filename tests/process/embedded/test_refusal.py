@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.embedded.processes import (
-    ask,
-    fill,
-    foreign_server,
-    needs_root,
-    open_lock,
-)
+from tests.process.embedded.processes import ask, fill, foreign_server, needs_root, open_lock
 
 from spanmq import embedded
 from spanmq.embedded import binaries

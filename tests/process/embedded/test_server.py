@@ -7,17 +7,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.process.embedded.processes import (
-    IS_ROOT,
-    NOBODY,
-    ask,
-)
+from tests.process.embedded.processes import IS_ROOT, NOBODY, ask
 
 from spanmq import embedded
 from spanmq.embedded.folder import ServerFolder
-from spanmq.errors import (
-    EmbeddedError,
-)
+from spanmq.errors import EmbeddedError
 
 
 @pytest.mark.parametrize(

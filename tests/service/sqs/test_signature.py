@@ -65,10 +65,7 @@ def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, s
         assert http.post("/", content=body + "&QueueNamePrefix=a", headers=told).status_code == 403
         bearer = {**kind, "Authorization": "Bearer x"}
         assert http.post("/", content=body, headers=bearer).status_code == 403
-    for changed in (
-        {**key, "secret_access_key": "x" * 40},
-        {**key, "access_key_id": "SPANMQ" + "A" * 14},
-    ):
+    for changed in ({**key, "secret_access_key": "x" * 40}, {**key, "access_key_id": "SPANMQ" + "A" * 14}):
         assert signed(keyed.address, changed, body).status_code == 403
     # What people write where they have no key yet is a key that nobody knows, and not a missing signature.
     stranger = signed(keyed.address, {**key, "access_key_id": "my-key"}, body)

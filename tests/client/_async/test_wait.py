@@ -34,13 +34,6 @@ SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 # Waiting.
 
 
-async def test_wait_ends_with_the_first_message(client: AsyncClient) -> None:
-    async with AsyncTasks() as tasks:
-        waiting = tasks.start(client.receive, "orders", 5, wait=60)
-        await client.send("orders", 1)
-        assert [message.body for message in await waiting()] == [1]
-
-
 async def test_wait_that_is_over_gives_nothing(client: AsyncClient) -> None:
     started = time.monotonic()
     assert await client.receive("orders", wait=timedelta(seconds=0.2)) == []

@@ -79,7 +79,7 @@ async def test_ids_that_don_t_match_the_bodies_are_refused(client: AsyncClient, 
 )
 async def test_what_no_message_can_have_is_refused(client: AsyncClient, options: dict[str, Any]) -> None:
     with pytest.raises(
-        errors.InvalidArgumentError, match="delay is out of range" if "delay" in options else ""
+        errors.InvalidArgumentError, match="delay is out of range" if "delay" in options else None
     ):
         await client.send("orders", 1, **options)
     assert await client.peek("orders") == []

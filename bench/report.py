@@ -142,7 +142,7 @@ def as_json(
         "comparisons": [asdict(each) for each in compare(summaries)],
         "measurements": [asdict(measurement) for measurement in measurements],
     }
-    return json.dumps(_without_nan(document), indent=2, default=dict) + "\n"
+    return json.dumps(_without_nan(document), default=dict) + "\n"
 
 
 def _about(environment: Environment, plan: Plan) -> Iterator[str]:

@@ -61,11 +61,13 @@ def test_body_that_is_announced_too_large_is_refused_unread(strict: Running) -> 
 
 def test_body_that_comes_too_slowly_is_cut_off(hasty: Running) -> None:
     said = b""
-    # Whose headers were late already is told nothing: on a busy machine that may be us.
-    while not said:
-        with hasty.dial() as connection, suppress(OSError):
+    # A client whose headers are late gets no answer: under load this may be the test itself.
+    for _ in range(40):
+        with hasty.dial() as connection, suppress(ConnectionError):
             connection.sendall(f'{HEAD}Content-Length: 100\r\nConnection: close\r\n\r\n{{"b'.encode())
             said = rest(connection)
+        if said:
+            break
     assert b" 408 " in said.split(b"\r\n")[0]
 
 

@@ -48,7 +48,7 @@ SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
-STEPS: Final = (export_module._verify, delta.commit, manifest.write_manifest, rows.note_export)
+STEPS: Final = (export_module.verify, delta.commit, manifest.write_manifest, rows.note_export)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
         note_export(*given)
 
     with (
-        patch.object(export_module, "_verify", verifying),
+        patch.object(export_module, "verify", verifying),
         patch.object(delta, "commit", committing),
         patch.object(export_module, "write_manifest", naming),
         patch.object(rows, "note_export", noting),

@@ -111,7 +111,7 @@ def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
     archive(client, 5)
     export(spark, database, "orders", tmp_path)
     archive(client, 5)
-    verify = module._verify
+    verify = module.verify
 
     def verify_after(change: str) -> Any:
         def verifying(*given: Any) -> None:
@@ -127,7 +127,7 @@ def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
         "delete from pgmq.a_orders where msg_id = 9",
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_verify", verify_after(change))
+            patch.setattr(module, "verify", verify_after(change))
             with pytest.raises(PipelineError, match=r"queue orders: \d rows were written with checksum"):
                 export(spark, database, "orders", tmp_path)
     assert parquet_bodies(tmp_path) == list(range(5))

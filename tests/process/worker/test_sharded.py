@@ -19,6 +19,7 @@ from tests.worker.sharded import GROUPS, at_work, opened
 
 from spanmq import Client, ShardedQueue
 from spanmq.worker.event import (
+    ConnectionBroken,
     ConnectionRestored,
     MessageSettled,
     ShardJoined,
@@ -49,6 +50,7 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             # A shard is added meanwhile on the server that answers.
             orders.change({"orders_0": "here", "orders_1": "there", "orders_2": "here"})
             record.wait(ShardJoined)
+            record.wait(ConnectionBroken)
             proxy.set("pass")
             record.wait(ConnectionRestored)
             # One whose ack nobody answered may have come again: it is told of twice.

@@ -231,7 +231,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     if not files:
         drop_draft(this.lake, manifest)
         return 0, 0, 0
-    _verify(this, manifest.ids, manifest.count, manifest.checksum)
+    verify(this, manifest.ids, manifest.count, manifest.checksum)
     if this.format != "parquet":
         write_draft(this.lake, manifest)
         given = (this.lake, this.table.name, application(manifest), manifest.commit, files)
@@ -247,7 +247,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     return manifest.count, len(files), manifest.checksum
 
 
-def _verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
+def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
     """Compare what was written with what the database has under the same ids."""
     # A task for each hundred thousand ids or thousand ranges.
     parts: list[Ranges] = [[]]

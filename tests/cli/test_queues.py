@@ -46,11 +46,6 @@ def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
     assert header.index("BODY") == first.index(body) == second.index("null")
 
 
-def test_nothing_to_show_is_said_to_a_person_only(database: str) -> None:
-    assert spanmq("queue list", dsn=database).out == "no queues\n"
-    assert spanmq("queue list", "--json", dsn=database).out == ""
-
-
 def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None:
     do(orders, "select pgmq.send('orders', '1'::jsonb)")
     for words in (

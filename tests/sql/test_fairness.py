@@ -8,7 +8,6 @@ from tests.sql.cost.counts import pages_touched as pages
 from tests.sql.queue import Connection, column
 
 FREE, LONG = 40, 3000
-PAGES = 3000
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Every misuse: its exit code, one clear line, what to do about it; and nothing is changed."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 import traceback

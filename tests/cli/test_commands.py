@@ -1,7 +1,5 @@
 """The commands as a whole: help, examples, options, errors as JSON, completion, and what is imported."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Dead letters and categories on the command line."""
 
-from __future__ import annotations
-
 from tests.cli.program import do, records, spanmq
 
 

@@ -1,7 +1,5 @@
 """The pages about the program say what it does."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

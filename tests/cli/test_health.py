@@ -1,7 +1,5 @@
 """How queues and the server are, on a terminal, in a pipe, and as JSON."""
 
-from __future__ import annotations
-
 from tests.cli.program import do, records, spanmq
 
 

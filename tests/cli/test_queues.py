@@ -1,7 +1,5 @@
 """Queues as things, announcements, housekeeping."""
 
-from __future__ import annotations
-
 from tests.cli.program import ask, do, records, spanmq
 
 

@@ -1,7 +1,5 @@
 """Sending from arguments and from stdin."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

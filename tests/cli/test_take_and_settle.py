@@ -1,7 +1,5 @@
 """Taking, looking and settling."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Each misuse by SQL, both clients and the command line: the same typed error, and nothing is changed."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math

@@ -1,7 +1,5 @@
 """What a client is given to work on, and what it says to who gave it the wrong thing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

@@ -1,7 +1,5 @@
 """The pages of dead letters: which are shown, and what becomes of those that were chosen."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows

@@ -1,7 +1,5 @@
 """What pages show, how they are written, and what stands around them."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

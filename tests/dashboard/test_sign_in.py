@@ -1,7 +1,5 @@
 """Signing in and out: what the browser gets, how long it is good, and who can't make one do it."""
 
-from __future__ import annotations
-
 from http.cookies import SimpleCookie
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The four calls that a service of queues is made of: send, receive, ack, nack."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

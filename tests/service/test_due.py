@@ -1,7 +1,5 @@
 """What comes back by itself is found when it does, though who waits looks by itself only now and then."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Sequence

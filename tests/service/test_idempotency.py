@@ -1,7 +1,5 @@
 """Idempotency keys: a request that comes again sends nothing again, and is nobody else's."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests that are too large, too slow or no requests: answered or cut off, and nobody else suffers."""
 
-from __future__ import annotations
-
 import json
 import select
 import socket

@@ -1,7 +1,5 @@
 """Searches with costly regular expressions end soon, and leave the pool to others."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

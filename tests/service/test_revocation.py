@@ -1,7 +1,5 @@
 """Who may not ask is told so before his body is read, and as soon as his token has ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

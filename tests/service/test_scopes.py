@@ -1,7 +1,5 @@
 """Every scope of a token tried against every route."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import httpx

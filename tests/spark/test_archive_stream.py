@@ -1,7 +1,5 @@
 """Streams over an archive, and over a subscription: every message once, and losses are named."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Reading archives and queues as batches, and writing frames into queues."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

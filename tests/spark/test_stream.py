@@ -1,7 +1,5 @@
 """Streams over a queue: every message once, whatever happens between queue, checkpoint and sink."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

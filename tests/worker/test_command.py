@@ -1,7 +1,5 @@
 """`spanmq worker` refuses what makes no sense."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

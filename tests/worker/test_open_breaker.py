@@ -1,7 +1,5 @@
 """A worker whose handlers fail for want of something: it stops receiving, tries, and goes on."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import psycopg

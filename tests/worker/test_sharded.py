@@ -1,7 +1,5 @@
 """A worker of a sharded queue: all shards or a part, on two databases, added and removed while it works."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

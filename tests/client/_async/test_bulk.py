@@ -1,7 +1,5 @@
 """Large batches by COPY: what arrives is what calls would send, and nobody can publish what isn't theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The client's methods. What PGMQ has too runs on both, spanmq and upstream PGMQ."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

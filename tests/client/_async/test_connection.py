@@ -1,7 +1,5 @@
 """Pools, connections and transactions: whose they are, what is committed, and what a broken one means."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

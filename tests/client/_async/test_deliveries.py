@@ -1,7 +1,5 @@
 """What a client says of the messages that it holds."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

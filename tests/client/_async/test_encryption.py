@@ -1,7 +1,5 @@
 """Sealed bodies: the database can't read them, and what can't be opened is never lost."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import AsyncIterator

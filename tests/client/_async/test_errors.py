@@ -1,7 +1,5 @@
 """Misuse and trouble: each gives its own error, and changes nothing."""
 
-from __future__ import annotations
-
 import pickle
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Clients that outlive what they stand on: a transaction, the server's presence; and durable claims."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A client and a schema of different releases, or upstream PGMQ: what both know works, the rest is named."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

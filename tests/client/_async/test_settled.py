@@ -1,7 +1,5 @@
 """Waiting until messages are settled, and their results."""
 
-from __future__ import annotations
-
 import pytest
 from tests.client.concurrency import AsyncTasks
 

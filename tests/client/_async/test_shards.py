@@ -1,7 +1,5 @@
 """Shards: where messages go, and that a change of the shards under load reorders nothing."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager

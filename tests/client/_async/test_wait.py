@@ -1,7 +1,5 @@
 """Waiting for messages, and the housekeeping in the background."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator

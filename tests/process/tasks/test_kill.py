@@ -1,7 +1,5 @@
 """Workers of tasks killed with SIGKILL: what is in a transaction, each step, end of a batch and period come once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

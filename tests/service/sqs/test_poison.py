@@ -1,7 +1,5 @@
 """Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Queues through boto3: attributes, tags, lists, and every action that SQS has."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

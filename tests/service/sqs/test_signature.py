@@ -1,7 +1,5 @@
 """Who may ask: signatures, keys and their scopes; and the older protocol, which SDKs no longer speak."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Programs and sessions that stand on pages of the documentation."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Nothing is judged by it: what ought to be quick is told by pages, calls or proce
 five times slower than another, and have other work.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 WAIT_SECONDS: Final = 180.0

@@ -1,7 +1,5 @@
 """A reader who follows a page from an empty folder: makes its files, types its commands, compares what they print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

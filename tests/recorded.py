@@ -1,7 +1,5 @@
 """What was traced."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

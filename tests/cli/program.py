@@ -1,7 +1,5 @@
 """The program as a user runs it: in this process, in one of its own, or on a terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Every misuse: its exit code, one clear line, what to do about it; and nothing is changed."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 import traceback
@@ -45,6 +43,9 @@ FAILURES = {
     "schema of no version": ("schema sql --from x", "invalid argument: not a version: 'x'", "0.1.0"),
     "no such schedule": ("schedule pause nope", "schedule not found: ", "spanmq schedule list"),
     "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message state"),
+    "no such queue of dead letters": ("dead-letter redrive nothing", "queue not found: ", ""),
+    "pattern that is none": ("dead-letter list orders --error '('", "invalid pattern: ", ""),
+    "rule without a pattern": ("category set-rule x BUSINESS", "invalid argument: ", ""),
     "no such token": ("token rotate nope", "token not found: ", "spanmq token list"),
 }
 
@@ -76,6 +77,8 @@ USAGES = {
     ),
     "payload that is not JSON": ("dead-letter list --payload '{bad'", "'--payload': not valid JSON"),
     "headers that are not JSON": ("send orders 1 --headers '{'", "'--headers': not valid JSON"),
+    "repaired body that is not JSON": ("dead-letter edit orders 7 --body '{'", "not valid JSON"),
+    "moment in words": ("dead-letter list orders --since soon", "not a time"),
     "delay in words": ("send orders 1 --delay soon", "neither a number of seconds nor a time"),
     "id that is none": ("message delete orders first", "'first' is not the id of a message"),
     "empty batches": ("send orders --batch 0", "Invalid value for '--batch'"),

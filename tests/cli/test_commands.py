@@ -1,12 +1,12 @@
 """The commands as a whole: help, examples, options, errors as JSON, completion, and what is imported."""
 
-from __future__ import annotations
-
+import ast
 import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +60,19 @@ def understand(command: Any, words: list[str]) -> None:
         name, subcommand, rest = command.resolve_command(context, [*context._protected_args, *context.args])
         assert name is not None
         understand(subcommand, rest)
+
+
+def test_tasks_of_airflow_run_commands_that_exist() -> None:
+    example = Path(__file__).resolve().parents[2] / "examples/airflow/orders.py"
+    given = {
+        keyword.arg: ast.literal_eval(keyword.value)
+        for node in ast.walk(ast.parse(example.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg in ("bash_command", "application_args")
+    }
+    understand(PROGRAM, shlex.split(given["bash_command"])[1:])
+    understand(PROGRAM, given["application_args"])
 
 
 def test_no_command_delays_a_message_unasked() -> None:

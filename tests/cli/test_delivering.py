@@ -1,7 +1,5 @@
 """Failing, holding and asking, from the command line."""
 
-from __future__ import annotations
-
 import pytest
 from tests.cli.program import ask, do, records, spanmq
 

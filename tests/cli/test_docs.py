@@ -1,7 +1,5 @@
 """The pages about the program say what it does."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -36,13 +34,7 @@ def test_every_command_that_is_named_exists() -> None:
     assert wrong == []
 
 
-def test_demo_page_names_every_option() -> None:
-    page = (ROOT / "docs/start/demo.md").read_text("utf-8")
-    assert [opt for each in COMMANDS["demo"].params for opt in each.opts if opt not in page] == []
-
-
-def test_simulator_page_names_every_option() -> None:
-    page = (ROOT / "docs/guides/simulate.md").read_text("utf-8")
-    assert [
-        each.name for each in COMMANDS["simulate"].params if not any(opt in page for opt in each.opts)
-    ] == []
+@pytest.mark.parametrize(("command", "page"), [("demo", "start/demo"), ("simulate", "guides/simulate")])
+def test_page_names_every_option(command: str, page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text("utf-8")
+    assert [each.name for each in COMMANDS[command].params if not any(opt in text for opt in each.opts)] == []

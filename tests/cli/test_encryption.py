@@ -1,7 +1,5 @@
 """Keys by commands, and commands and the service with the keys of their environment."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import stat

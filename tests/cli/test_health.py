@@ -1,7 +1,5 @@
 """How queues and the server are, on a terminal, in a pipe, and as JSON."""
 
-from __future__ import annotations
-
 from tests.cli.program import do, records, spanmq
 
 
@@ -16,8 +14,9 @@ def test_health_is_told(orders: str) -> None:
 
 
 def test_no_queues_is_told(database: str) -> None:
-    assert spanmq("queue health", dsn=database).out == "no queues\n"
-    assert spanmq("top", "--times", 1, dsn=database).out == "no queues\n"
+    for words in (("queue", "health"), ("queue", "list"), ("top", "--times", "1")):
+        assert spanmq(*words, dsn=database).out == "no queues\n"
+    assert spanmq("queue list", "--json", dsn=database).out == ""  # said to a person only
 
 
 def test_statistics_are_told(orders: str) -> None:

@@ -1,7 +1,5 @@
 """Every line of the log has one shape, whoever wrote it and whatever it says."""
 
-from __future__ import annotations
-
 import logging
 import re
 

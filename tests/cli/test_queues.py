@@ -1,7 +1,5 @@
 """Queues as things, announcements, housekeeping."""
 
-from __future__ import annotations
-
 from tests.cli.program import ask, do, records, spanmq
 
 
@@ -44,11 +42,6 @@ def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
     assert first.endswith(f"  {body}")
     assert second.endswith("  null")
     assert header.index("BODY") == first.index(body) == second.index("null")
-
-
-def test_nothing_to_show_is_said_to_a_person_only(database: str) -> None:
-    assert spanmq("queue list", dsn=database).out == "no queues\n"
-    assert spanmq("queue list", "--json", dsn=database).out == ""
 
 
 def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None:

@@ -1,7 +1,5 @@
 """Schedules on the command line."""
 
-from __future__ import annotations
-
 from tests.cli.program import records, spanmq
 
 

@@ -1,7 +1,5 @@
 """The schema: install, upgrade, verify, sql, uninstall, adopt, version."""
 
-from __future__ import annotations
-
 from tests.cli.program import ask, do, records, spanmq
 
 from spanmq import __version__, schema

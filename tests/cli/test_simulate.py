@@ -1,7 +1,5 @@
 """`spanmq simulate` refuses what makes no sense."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Taking, looking and settling."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -75,15 +73,16 @@ def test_pgmqs_reads(filled: str) -> None:
     assert taken("message read-grouped-head", "orders", "-n", "4") == [1, 2]
 
 
-def test_pop_takes_for_good(filled: str) -> None:
-    assert [each["body"] for each in records("message pop", "orders", "-n", 2, dsn=filled)] == [1, 2]
-    assert ask(filled, "select count(*) from pgmq.q_orders") == 3
-
-
-def test_peek_looks_after_an_id_and_takes_nothing(filled: str) -> None:
+def test_messages_are_looked_at_hidden_shown_and_taken_for_good(filled: str) -> None:
     for _ in range(2):
         shown = records("message peek", "orders", "-n", 2, "--after", 3, dsn=filled)
         assert [(each["message_id"], each["attempt"]) for each in shown] == [(4, 0), (5, 0)]
+    hidden = records("message set-vt", "orders", 1, 2, "--delay", 600, dsn=filled)
+    assert [each["message_id"] for each in hidden] == [1, 2]
+    assert [each["body"] for each in records("message pop", "orders", "-n", 2, dsn=filled)] == [3, 4]
+    records("message set-vt", "orders", 2, "--delay", 0, dsn=filled)
+    assert [each["body"] for each in records("message pop", "orders", dsn=filled)] == [2]
+    assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [1, 5]
 
 
 def test_ids_are_settled_one_way_or_another(filled: str) -> None:
@@ -104,14 +103,6 @@ def test_ids_are_settled_one_way_or_another(filled: str) -> None:
     assert all(each["archived_at"] for each in archived)
     assert records("message peek-archive", "orders", "--after", 3, "-n", 1, dsn=filled) == archived[1:]
     assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [5]
-
-
-def test_set_vt_hides_and_shows(filled: str) -> None:
-    hidden = records("message set-vt", "orders", 1, 2, "--delay", 600, dsn=filled)
-    assert [each["message_id"] for each in hidden] == [1, 2]
-    assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [3]
-    records("message set-vt", "orders", 2, "--delay", 0, dsn=filled)
-    assert [each["message_id"] for each in records("receive", "orders", dsn=filled)] == [2]
 
 
 def test_wait_ends_when_time_is_over(orders: str) -> None:

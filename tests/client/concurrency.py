@@ -1,7 +1,5 @@
 """Calls that run beside the test, under matching names in the two worlds, as in `spanmq.concurrency`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor

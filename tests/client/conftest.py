@@ -1,7 +1,5 @@
 """What the tests of both clients share; `_async/conftest.py` has the clients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions of other software: opened in a transaction that commits at the end of the block, unless that raises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

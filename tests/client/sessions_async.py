@@ -1,7 +1,5 @@
 """The same as `sessions`, of asynchronous software."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any

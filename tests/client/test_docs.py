@@ -1,7 +1,5 @@
 """docs/guides/client.md: its programs run, and it names every method and parameter; other pages' examples."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -3,8 +3,6 @@
 Nothing was done, or it is said that nobody knows; and the client goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,10 +1,9 @@
 """Each misuse by SQL, both clients and the command line: the same typed error, and nothing is changed."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math
+import shlex
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from spanmq.model import Leased
 
 OVER_LONG = "é" * 24
 NOTHING_RAISED = "nothing was raised"
+UNKNOWN_QUEUE, BAD_BODY = errors.QueueNotFoundError, errors.InvalidBodyError
 WITH_SQL = 'x"); drop table pgmq.a_orders; --'
 TABLES = (
     "select c.oid::regclass::text from pg_class c where c.relkind in ('r', 'v', 'p')"
@@ -33,11 +33,11 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Misuse:
-    """One misuse in the words of each; None where it can't even be said there."""
+    """One misuse as an SQL expression, a call and a command; None where it can't even be said there."""
 
     sql: str | None
     call: Callable[[Any], Any] | None
-    command: tuple[str, ...] | None = None
+    command: str | None = None
     error: type[errors.SpanmqError] = errors.InvalidArgumentError
     # Where the command line does not come so far as to ask the client.
     is_usage: bool = False
@@ -45,10 +45,9 @@ class Misuse:
 
 def named(name: str) -> Misuse:
     return Misuse(
-        f"select pgmq.create({sql.Literal(name).as_string(None)})",
-        lambda client: client.queues.create(name),
-        ("queue", "create", "--", name),
-        errors.InvalidArgumentError,
+        f"pgmq.create({sql.Literal(name).as_string(None)})",
+        lambda c: c.queues.create(name),
+        shlex.join(["queue", "create", "--", name]),
     )
 
 
@@ -62,194 +61,147 @@ MISUSES = {
     "name with a dollar": named("$a"),
     "name with SQL": named(WITH_SQL),
     "unknown queue, sent to": Misuse(
-        "select pgmq.send('nope', '1')",
-        lambda client: client.send("nope", 1),
-        ("send", "nope", "1"),
-        error=errors.QueueNotFoundError,
+        "pgmq.send('nope', '1')", lambda c: c.send("nope", 1), "send nope 1", error=UNKNOWN_QUEUE
     ),
     "unknown queue with SQL": Misuse(
-        "select pgmq.read('x\" where true) or (true', 1, 1)",
-        lambda client: client.read('x" where true) or (true'),
-        ("message", "read", 'x" where true) or (true'),
-        error=errors.QueueNotFoundError,
+        "pgmq.read('x\" where true) or (true', 1, 1)",
+        lambda c: c.read('x" where true) or (true'),
+        "message read 'x\" where true) or (true'",
+        error=UNKNOWN_QUEUE,
     ),
     "unknown queue, received from": Misuse(
-        "select spanmq.receive('nope')",
-        lambda client: client.receive("nope"),
-        ("receive", "nope"),
-        error=errors.QueueNotFoundError,
+        "spanmq.receive('nope')", lambda c: c.receive("nope"), "receive nope", error=UNKNOWN_QUEUE
     ),
     "unknown queue, purged": Misuse(
-        "select pgmq.purge_queue('nope')",
-        lambda client: client.queues.purge("nope"),
-        ("queue", "purge", "nope", "--yes"),
-        error=errors.QueueNotFoundError,
+        "pgmq.purge_queue('nope')",
+        lambda c: c.queues.purge("nope"),
+        "queue purge nope --yes",
+        error=UNKNOWN_QUEUE,
     ),
-    "no batch": Misuse(
-        "select pgmq.send_batch('orders', null::jsonb[])",
-        lambda client: client.send_batch("orders", None),
-    ),
-    "empty batch": Misuse("select pgmq.send_batch('orders', '{}'::jsonb[])", None),
+    "no batch": Misuse("pgmq.send_batch('orders', null::jsonb[])", lambda c: c.send_batch("orders", None)),
+    "empty batch": Misuse("pgmq.send_batch('orders', '{}'::jsonb[])", None),
     "fewer headers than bodies": Misuse(
-        "select pgmq.send_batch('orders', array['1', '2']::jsonb[], array['{}']::jsonb[])",
-        lambda client: client.send_batch("orders", [1, 2], headers=[{}]),
+        "pgmq.send_batch('orders', array['1', '2']::jsonb[], array['{}']::jsonb[])",
+        lambda c: c.send_batch("orders", [1, 2], headers=[{}]),
     ),
     "more headers than bodies": Misuse(
-        "select pgmq.send_batch('orders', array['1']::jsonb[], array['{}', '{}']::jsonb[])",
-        lambda client: client.send_batch("orders", [1], headers=[{}, {}]),
+        "pgmq.send_batch('orders', array['1']::jsonb[], array['{}', '{}']::jsonb[])",
+        lambda c: c.send_batch("orders", [1], headers=[{}, {}]),
     ),
     "fewer dedup ids than bodies": Misuse(
-        "select spanmq.send_messages('orders', array['1', '2']::jsonb[], dedup_ids => array['a'])",
-        lambda client: client.send_batch("orders", [1, 2], dedup_ids=["a"]),
+        "spanmq.send_messages('orders', array['1', '2']::jsonb[], dedup_ids => array['a'])",
+        lambda c: c.send_batch("orders", [1, 2], dedup_ids=["a"]),
     ),
     "negative quantity, read": Misuse(
-        "select pgmq.read('orders', 30, -1)",
-        lambda client: client.read("orders", -1),
-        ("message", "read", "orders", "-n", "-1"),
+        "pgmq.read('orders', 30, -1)", lambda c: c.read("orders", -1), "message read orders -n -1"
     ),
     "negative quantity, received": Misuse(
-        "select spanmq.receive('orders', -1)",
-        lambda client: client.receive("orders", -1),
-        ("receive", "orders", "-n", "-1"),
+        "spanmq.receive('orders', -1)", lambda c: c.receive("orders", -1), "receive orders -n -1"
     ),
     "negative quantity, popped": Misuse(
-        "select pgmq.pop('orders', -1)",
-        lambda client: client.pop("orders", -1),
-        ("message", "pop", "orders", "-n", "-1"),
+        "pgmq.pop('orders', -1)", lambda c: c.pop("orders", -1), "message pop orders -n -1"
     ),
     "quantity of 2³¹": Misuse(
-        "select spanmq.receive('orders', (2::bigint ^ 31)::bigint::int)",
-        lambda client: client.receive("orders", 2**31),
-        ("receive", "orders", "-n", str(2**31)),
+        "spanmq.receive('orders', (2::bigint ^ 31)::bigint::int)",
+        lambda c: c.receive("orders", 2**31),
+        f"receive orders -n {2**31!s}",
     ),
-    "no quantity": Misuse(
-        "select spanmq.receive('orders', null)",
-        lambda client: client.receive("orders", None),
-    ),
+    "no quantity": Misuse("spanmq.receive('orders', null)", lambda c: c.receive("orders", None)),
     "no slots": Misuse(
-        "select spanmq.receive('orders', 1, 30, 0)",
-        lambda client: client.receive("orders", slots=0),
-        ("receive", "orders", "--slots", "0"),
+        "spanmq.receive('orders', 1, 30, 0)",
+        lambda c: c.receive("orders", slots=0),
+        "receive orders --slots 0",
     ),
     "endless lease": Misuse(
-        "select spanmq.receive('orders', 1, 'infinity')",
-        lambda client: client.receive("orders", lease=math.inf),
-        ("receive", "orders", "--lease", "inf"),
+        "spanmq.receive('orders', 1, 'infinity')",
+        lambda c: c.receive("orders", lease=math.inf),
+        "receive orders --lease inf",
     ),
     "lease that is no number": Misuse(
-        "select spanmq.receive('orders', 2, 'nan')",
-        lambda client: client.receive("orders", lease=math.nan),
-        ("receive", "orders", "--lease", "nan"),
+        "spanmq.receive('orders', 2, 'nan')",
+        lambda c: c.receive("orders", lease=math.nan),
+        "receive orders --lease nan",
     ),
     "negative delay": Misuse(
-        "select pgmq.send('orders', '1', -1)",
-        lambda client: client.send("orders", 1, delay=-1),
-        ("send", "orders", "1", "--delay", "-1"),
+        "pgmq.send('orders', '1', -1)", lambda c: c.send("orders", 1, delay=-1), "send orders 1 --delay -1"
     ),
     "delay of a lifetime of the sun": Misuse(
-        "select pgmq.send('orders', '1', '300000-01-01'::timestamptz)",
-        lambda client: client.send("orders", 1, delay=1e17),
-        ("send", "orders", "1", "--delay", "1e17"),
+        "pgmq.send('orders', '1', '300000-01-01'::timestamptz)",
+        lambda c: c.send("orders", 1, delay=1e17),
+        "send orders 1 --delay 1e17",
     ),
     "endless delay": Misuse(
-        "select pgmq.send('orders', '1', 'infinity'::timestamptz)",
-        lambda client: client.send("orders", 1, delay=math.inf),
-        ("send", "orders", "1", "--delay", "inf"),
+        "pgmq.send('orders', '1', 'infinity'::timestamptz)",
+        lambda c: c.send("orders", 1, delay=math.inf),
+        "send orders 1 --delay inf",
     ),
     "delay until a time of no zone": Misuse(
-        None,
-        lambda client: client.send("orders", 1, delay=datetime(2099, 1, 1)),
-        ("send", "orders", "1", "--delay", "2099-01-01"),
+        None, lambda c: c.send("orders", 1, delay=datetime(2099, 1, 1)), "send orders 1 --delay 2099-01-01"
     ),
     "visibility of no time": Misuse(
-        "select pgmq.set_vt('orders', 1, null::int)",
-        lambda client: client.set_vt("orders", 1, None),
+        "pgmq.set_vt('orders', 1, null::int)", lambda c: c.set_vt("orders", 1, None)
     ),
     "priority of 1000": Misuse(
-        "select spanmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
-        lambda client: client.send("orders", 1, priority=1000),
-        ("send", "orders", "1", "--priority", "1000"),
+        "spanmq.send_messages('orders', array['1']::jsonb[], priority => 1000)",
+        lambda c: c.send("orders", 1, priority=1000),
+        "send orders 1 --priority 1000",
     ),
     "body that is no JSON": Misuse(
-        "select pgmq.send('orders', '{')",
-        lambda client: client.send("orders", math.nan),
-        ("send", "orders", "{"),
+        "pgmq.send('orders', '{')",
+        lambda c: c.send("orders", math.nan),
+        "send orders '{'",
         is_usage=True,
-        error=errors.InvalidBodyError,
+        error=BAD_BODY,
     ),
     "body that no JSON can hold": Misuse(
-        "select pgmq.send('orders', '\"\\u0000\"')",
-        lambda client: client.send("orders", "\0"),
-        ("send", "orders", '"\\u0000"'),
-        error=errors.InvalidBodyError,
+        "pgmq.send('orders', '\"\\u0000\"')",
+        lambda c: c.send("orders", "\0"),
+        "send orders '\"\\u0000\"'",
+        error=BAD_BODY,
     ),
-    "body of no known type": Misuse(
-        None, lambda client: client.send("orders", object()), error=errors.InvalidBodyError
-    ),
+    "body of no known type": Misuse(None, lambda c: c.send("orders", object()), error=BAD_BODY),
     "bad body last in a batch": Misuse(
-        "select pgmq.send_batch('orders', array['1', '{']::jsonb[])",
-        lambda client: client.send_batch("orders", [*range(3000), object()]),
+        "pgmq.send_batch('orders', array['1', '{']::jsonb[])",
+        lambda c: c.send_batch("orders", [*range(3000), object()]),
     ),
     "headers that are no object": Misuse(
         None,  # PGMQ takes any JSON there, and so do we
-        lambda client: client.send("orders", 1, headers=[]),
-        ("send", "orders", "1", "--headers", "[]"),
+        lambda c: c.send("orders", 1, headers=[]),
+        "send orders 1 --headers '[]'",
         is_usage=True,
     ),
     "lease of no id": Misuse(
-        "select spanmq.ack('orders', 0, array[1])",
-        lambda client: client.ack(Leased("orders", 0, [1])),
-        ("ack", "orders", "0", "1"),
+        "spanmq.ack('orders', 0, array[1])", lambda c: c.ack(Leased("orders", 0, [1])), "ack orders 0 1"
     ),
     "id of 2⁶⁴": Misuse(
-        f"select pgmq.delete('orders', ({2**64})::bigint)",
-        lambda client: client.delete("orders", 2**64),
-        ("message", "delete", "orders", str(2**64)),
+        f"pgmq.delete('orders', ({2**64})::bigint)",
+        lambda c: c.delete("orders", 2**64),
+        f"message delete orders {2**64!s}",
     ),
     "bad pattern": Misuse(
-        "select pgmq.bind_topic('a..b', 'orders')",
-        lambda client: client.topics.bind("a..b", "orders"),
-        ("topic", "bind", "a..b", "orders"),
-        error=errors.InvalidArgumentError,
+        "pgmq.bind_topic('a..b', 'orders')",
+        lambda c: c.topics.bind("a..b", "orders"),
+        "topic bind a..b orders",
     ),
     "bad routing key": Misuse(
-        "select pgmq.send_topic('a.*', '1')",
-        lambda client: client.topics.send("a.*", 1),
-        ("topic", "send", "a.*", "1"),
-        error=errors.InvalidArgumentError,
+        "pgmq.send_topic('a.*', '1')", lambda c: c.topics.send("a.*", 1), "topic send 'a.*' 1"
     ),
     "policy of no such name": Misuse(
-        "select spanmq.set_policy('orders', '{\"nope\": 1}')",
-        lambda client: client.queues.set_policy("orders", nope=1),
-        ("policy", "set", "orders", "nope=1"),
+        "spanmq.set_policy('orders', '{\"nope\": 1}')",
+        lambda c: c.queues.set_policy("orders", nope=1),
+        "policy set orders nope=1",
     ),
     "cron of no time": Misuse(
         None,
-        lambda client: client.schedules.create("daily", "orders", "every day", 1),
-        ("schedule", "create", "daily", "orders", "every day", "1"),
+        lambda c: c.schedules.create("daily", "orders", "every day", 1),
+        "schedule create daily orders 'every day' 1",
     ),
 }
 ORDINARY = {
-    "sent": Misuse(
-        "select pgmq.send('orders', '1')",
-        lambda client: client.send("orders", 1),
-        ("send", "orders", "1"),
-    ),
-    "received": Misuse(
-        "select spanmq.receive('orders', 1)",
-        lambda client: client.receive("orders"),
-        ("receive", "orders"),
-    ),
-    "deleted": Misuse(
-        "select pgmq.delete('orders', 1)",
-        lambda client: client.delete("orders", 1),
-        ("message", "delete", "orders", "1"),
-    ),
-    "made": Misuse(
-        "select pgmq.create('more')",
-        lambda client: client.queues.create("more"),
-        ("queue", "create", "more"),
-    ),
+    "sent": Misuse("pgmq.send('orders', '1')", lambda c: c.send("orders", 1), "send orders 1"),
+    "received": Misuse("spanmq.receive('orders', 1)", lambda c: c.receive("orders"), "receive orders"),
+    "deleted": Misuse("pgmq.delete('orders', 1)", lambda c: c.delete("orders", 1), "message delete orders 1"),
+    "made": Misuse("pgmq.create('more')", lambda c: c.queues.create("more"), "queue create more"),
 }
 
 
@@ -286,7 +238,7 @@ def by_sql(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
         return None
     with psycopg.connect(dsn, autocommit=True) as connection:
         try:
-            connection.execute(misuse.sql.encode())
+            connection.execute(f"select {misuse.sql}".encode())
         except psycopg.Error as error:
             found = errors.from_driver(error)
             return type(found) if found is not None else type(error)
@@ -325,7 +277,7 @@ def by_async_client(dsn: str, misuse: Misuse) -> type[Exception] | str | None:
 def by_command(dsn: str, misuse: Misuse) -> tuple[int, str] | None:
     if misuse.command is None:
         return None
-    done = CliRunner().invoke(app, list(misuse.command), env={"SPANMQ_DSN": dsn})
+    done = CliRunner().invoke(app, shlex.split(misuse.command), env={"SPANMQ_DSN": dsn})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.stdout == ""
     return done.exit_code, done.stderr

@@ -1,7 +1,5 @@
 """What a client is given to work on, and what it says to who gave it the wrong thing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg
@@ -42,6 +40,10 @@ def test_dsn_that_goes_as_something_else_is_refused(database: str) -> None:
         Client(connection=database)
     with pytest.raises(InvalidArgumentError, match=r"builtins\.str(.|\n)*first argument"):
         Client(pool=database)  # type: ignore[arg-type]
+    with psycopg.connect(database) as connection:
+        for kind in (Client, AsyncClient):
+            with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
+                kind("", connection=connection)
 
 
 async def test_connection_and_pool_of_the_other_world_are_refused(database: str) -> None:
@@ -92,6 +94,7 @@ def test_what_is_no_message_is_not_settled(database: str) -> None:
     [
         {"pool_size": "3"},
         {"pool_size": 0},
+        {"timeouts": 5},
         {"timeout": -1},
         {"timeout": "x"},
         {"maintain_interval": -1},

@@ -1,7 +1,5 @@
 """What a process does with the synchronous client: threads that it forgets, forks, Ctrl-C."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import subprocess

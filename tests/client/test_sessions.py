@@ -1,7 +1,5 @@
 """What is particular to a kind of session: how it begins and ends, and what it says when its connection is lost."""
 
-from __future__ import annotations
-
 import os
 import socket
 from typing import Any

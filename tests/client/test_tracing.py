@@ -1,7 +1,5 @@
 """Traces of who sends and receives by a client."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

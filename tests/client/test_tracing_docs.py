@@ -1,7 +1,5 @@
 """docs/guides/tracing.md: its programs run, and it names what is traced."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from opentelemetry import trace

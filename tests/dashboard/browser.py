@@ -1,7 +1,5 @@
 """A headless Chromium, with a profile of its own, that talks to this machine only."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 from collections.abc import Iterator

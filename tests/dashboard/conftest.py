@@ -1,7 +1,5 @@
 """A service with pages over a database in which something has happened, and people who look at it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A database in which something has happened: what pages show."""
 
-from __future__ import annotations
-
 import psycopg
 
 from spanmq.client import Client

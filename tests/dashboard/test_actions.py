@@ -1,7 +1,5 @@
 """What people do to a queue, and what their forms refuse."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard.conftest import FORM_TOKEN, Person, rows
 

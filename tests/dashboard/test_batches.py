@@ -1,7 +1,5 @@
 """The page of batches."""
 
-from __future__ import annotations
-
 import re
 
 from tests.dashboard.conftest import Person

@@ -1,7 +1,5 @@
 """Every page in a real browser, drawn on a desk; tests/process/dashboard has phones, and what people do."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit

@@ -1,7 +1,5 @@
 """The pages of dead letters: which are shown, and what becomes of those that were chosen."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
@@ -148,14 +146,7 @@ def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
 
 @pytest.mark.parametrize(
     "pace",
-    [
-        {"limit": "0"},
-        {"limit": "10001"},
-        {"rate": "fast"},
-        {"rate": "0"},
-        {"delay": "-1"},
-        {"delay": "nan"},
-    ],
+    [{"limit": "0"}, {"limit": "10001"}, {"rate": "fast"}, {"rate": "0"}, {"delay": "-1"}, {"delay": "nan"}],
 )
 def test_pace_that_means_nothing_is_told(
     keeper_once: Person, keeper_database: str, pace: dict[str, str]

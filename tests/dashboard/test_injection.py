@@ -1,7 +1,5 @@
 """Hostile texts in every field of every form, and in every part of every address that pages lead to."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit

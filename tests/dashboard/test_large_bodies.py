@@ -1,7 +1,5 @@
 """Bodies that are too large for a page are told by their size, and not loaded."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What pages show, how they are written, and what stands around them."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser
@@ -74,10 +72,17 @@ def read(text: str) -> Reader:
 
 
 @pytest.mark.parametrize(("path", "query"), [*SHOWN, *EDITED])
-def test_page_is_whole_and_for_everybody(keeper_once: Person, path: str, query: dict[str, str]) -> None:
+def test_page_is_whole_and_for_everybody_and_no_other_s_markup(
+    keeper_once: Person, path: str, query: dict[str, str]
+) -> None:
     response = keeper_once.get(path, **query)
     assert response.status_code == 200
+    # Nothing that was sent becomes markup.
+    assert "<script>alert" not in response.text
+    assert "<img src=x" not in response.text
     page = read(response.text)
+    for script in page.all("script"):
+        assert re.fullmatch(r"/assets/live\.js\?v=[0-9a-f]{12}", str(script["src"]))
     [html], [main] = page.all("html"), page.all("main")
     assert (html["lang"], main["id"]) == ("en", "main")
     assert page.all("a")[0]["href"] == "#main"  # before all else, for who uses a keyboard
@@ -96,15 +101,6 @@ def test_page_is_whole_and_for_everybody(keeper_once: Person, path: str, query: 
         # Nothing that the policy of contents would refuse.
         assert "style" not in attributes
         assert not [name for name in attributes if name.startswith("on")]
-
-
-@pytest.mark.parametrize(("path", "query"), [*SHOWN, *EDITED])
-def test_nothing_that_was_sent_becomes_markup(keeper_once: Person, path: str, query: dict[str, str]) -> None:
-    text = keeper_once.get(path, **query).text
-    assert "<script>alert" not in text
-    assert "<img src=x" not in text
-    sources = [each["src"] for each in read(text).all("script")]
-    assert all(re.fullmatch(r"/assets/live\.js\?v=[0-9a-f]{12}", str(source)) for source in sources)
 
 
 @pytest.mark.parametrize("message_id", [1, 2])
@@ -206,6 +202,7 @@ def test_bad_address_is_told_on_a_page(looker: Person, path: str, query: dict[st
 
 def test_routes_of_the_service_answer_as_without_pages(keeper_once: Person) -> None:
     http = keeper_once.http
+    assert http.get("/sign-in").headers["location"] == "/"
     assert http.get("/nope", headers={"accept": "*/*"}).json()["error"]["code"] == "not_found"
     assert http.get("/v1/queues/orders/purge").json()["error"]["code"] == "method_not_allowed"
     assert http.get("/v1/none").json()["error"]["code"] == "not_found"

@@ -1,7 +1,5 @@
 """The pages of what jobs did."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages of policies: what is shown, what is changed, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard.conftest import Person, rows
 

@@ -1,7 +1,5 @@
 """Repairing a dead letter: the body is changed, the message stays the same one."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

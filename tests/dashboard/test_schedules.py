@@ -1,7 +1,5 @@
 """The pages of recurring messages."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard.conftest import Person, rows
 from tests.service.running import service, token

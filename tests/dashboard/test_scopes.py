@@ -1,7 +1,5 @@
 """Each page for each scope of a token: a page shows what the token may see, and no other word of it."""
 
-from __future__ import annotations
-
 import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person

@@ -1,7 +1,5 @@
 """The pages of workers and of kinds of tasks."""
 
-from __future__ import annotations
-
 import re
 
 from tests.dashboard import scene

@@ -1,7 +1,5 @@
 """The benches that compare workers run, and count right."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import astuple

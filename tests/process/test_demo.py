@@ -1,7 +1,5 @@
 """The demo: what it does, what it finds when something went wrong, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

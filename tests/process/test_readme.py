@@ -1,7 +1,5 @@
 """README.md and the tutorial: a reader who follows them from an empty folder sees what they show."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

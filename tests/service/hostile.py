@@ -1,7 +1,5 @@
 """Texts that would be SQL, markup or lines of a log if anybody took them for it; and whether one did."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

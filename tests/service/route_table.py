@@ -1,7 +1,5 @@
 """The routes of the service as its application has them: what a new one is held to is read from here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fastapi.routing import APIRoute

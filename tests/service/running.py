@@ -1,7 +1,5 @@
 """A service with real connections on a port that is free: in a thread of this process, or in a process."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal

@@ -1,7 +1,5 @@
 """Requests without a valid token take nothing from those that have one, however slow or many they are."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import select

@@ -1,7 +1,5 @@
 """The four calls that a service of queues is made of: send, receive, ack, nack."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx
@@ -56,8 +54,9 @@ def test_batch_is_sent_in_order_and_has_a_result_for_each(calls: Calls) -> None:
     done = calls.http.post(f"{calls.path}/messages/batch", json={"messages": batch})
     ids = [each["message_id"] for each in done.json()["results"]]
     assert (done.status_code, ids) == (201, sorted(ids))
+    calls.send("later", delay=3600)
     # Of the higher priority is what comes first.
-    assert [message["body"] for _ in range(4) for message in calls.receive(1)] == [1, 0, 2, 3]
+    assert [message["body"] for _ in range(5) for message in calls.receive(1)] == [1, 0, 2, 3]
 
 
 def test_batch_with_one_bad_message_sends_none(calls: Calls) -> None:
@@ -67,32 +66,18 @@ def test_batch_with_one_bad_message_sends_none(calls: Calls) -> None:
     assert calls.receive() == []
 
 
-def test_nacked_message_comes_again_with_its_error(calls: Calls) -> None:
-    calls.send(1)
-    assert calls.settle("nack", calls.receive(), error="no stock", retry_in=0) == ["retrying"]
-    [message] = calls.receive()
-    assert (message["attempt"], message["last_error"]) == (2, "no stock")
-
-
-def test_nack_without_requeue_makes_a_dead_letter(calls: Calls, service_database: str, queue: str) -> None:
-    calls.send(1)
-    assert calls.settle("nack", calls.receive(), error="bad", requeue=False) == ["dead"]
-    assert ask(service_database, f"select count(*) from spanmq.dead_letters('{queue}')") == 1
-
-
-def test_released_message_is_there_at_once_as_the_same_attempt(calls: Calls) -> None:
+def test_message_is_settled_in_each_way(calls: Calls, service_database: str, queue: str) -> None:
     calls.send(1)
     assert calls.settle("release", calls.receive()) == ["released"]
-    assert [message["attempt"] for message in calls.receive()] == [1]
-
-
-def test_extended_message_is_held_longer(calls: Calls, service_database: str, queue: str) -> None:
-    calls.send(1)
-    messages = calls.receive(lease=60)
-    assert calls.settle("extend", messages, seconds=500) == ["extended"]
+    assert calls.settle("nack", calls.receive(), error="no stock", retry_in=0) == ["retrying"]
+    [message] = calls.receive(lease=60)
+    # What was released was no attempt.
+    assert (message["attempt"], message["last_error"]) == (2, "no stock")
+    assert calls.settle("extend", [message], seconds=500) == ["extended"]
     assert ask(service_database, f"select vt > clock_timestamp() + interval '400 s' from pgmq.q_{queue}")
-    calls.settle("ack", messages)
-    assert calls.settle("extend", messages, seconds=500) == ["stale"]
+    assert calls.settle("nack", [message], error="bad", requeue=False) == ["dead"]
+    assert calls.settle("extend", [message], seconds=500) == ["stale"]
+    assert ask(service_database, f"select count(*) from spanmq.dead_letters('{queue}')") == 1
 
 
 def test_receipts_of_several_leases_are_settled_together(calls: Calls) -> None:
@@ -109,21 +94,6 @@ def test_forged_receipt_is_refused_before_anything_is_done(calls: Calls) -> None
     done = calls.http.post("/v1/ack", json={"receipts": [message["receipt"], "AAAA"]})
     assert (done.status_code, done.json()["error"]["code"]) == (422, "invalid_argument")
     assert calls.settle("ack", [message]) == ["acked"]
-
-
-def test_idempotency_key_sends_once(calls: Calls) -> None:
-    def post(path: str, given: object, key: str) -> object:
-        return calls.http.post(f"{calls.path}/{path}", json=given, headers={"Idempotency-Key": key}).json()
-
-    assert post("messages", {"body": 1}, "a") == post("messages", {"body": 1}, "a")
-    batch = {"messages": [{"body": 2}, {"body": 3}]}
-    assert post("messages/batch", batch, "b") == post("messages/batch", batch, "b")
-    assert sorted(message["body"] for message in calls.receive()) == [1, 2, 3]
-
-
-def test_delayed_message_waits(calls: Calls) -> None:
-    calls.send(1, delay=3600)
-    assert calls.receive() == []
 
 
 def test_body_keeps_its_digits(calls: Calls, service_database: str, queue: str) -> None:

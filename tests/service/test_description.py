@@ -1,7 +1,5 @@
 """The description of the routes: every operation has its answers, and gives them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

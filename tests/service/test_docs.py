@@ -1,7 +1,5 @@
 """docs/guides/service.md: its commands do what they show, and it names every code and setting."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

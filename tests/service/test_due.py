@@ -1,11 +1,10 @@
 """What comes back by itself is found when it does, though who waits looks by itself only now and then."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Sequence
 
+import psycopg
 import pytest
 from tests.cli.program import do
 
@@ -98,7 +97,7 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
     count = 100
     due = "clock_timestamp() + (500 + 5 * n) * interval '1 ms'"
     do(database, f"select pgmq.send('paused', '1', {due}) from generate_series(1, {count}) n")
-    looks = 0
+    looks, begun = 0, list[asyncio.Task[None]]()
 
     async def run() -> None:
         async with AsyncClient(database) as client:
@@ -106,12 +105,17 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
 
             leaving = asyncio.Event()
 
+            async def leave() -> None:
+                """Wait until all has fallen due, by the clock that decides that."""
+                async with await psycopg.AsyncConnection.connect(database) as connection:
+                    await connection.execute("select pg_sleep_until(max(vt)) from pgmq.q_paused")
+                leaving.set()
+
             async def take() -> list[Message]:
                 nonlocal looks
                 looks += 1
                 if looks == 2:
-                    # By then all has fallen due.
-                    asyncio.get_running_loop().call_later(1.5, leaving.set)
+                    begun.append(asyncio.create_task(leave()))
                 return await client.receive("paused")
 
             assert await lines.wait("paused", take, 60, leaving.wait(), permit=always) == []

@@ -1,7 +1,5 @@
 """Each error of the client has a status, and each code is listed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

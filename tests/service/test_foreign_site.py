@@ -1,7 +1,5 @@
 """Without tokens, a page of another site can do nothing through the browser of somebody on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

@@ -1,7 +1,5 @@
 """A queue that holds as many messages as its policy allows: senders are told to come back later."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """docs/operations: the dashboard shows what is exported, and the alert rules ask for nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Without tokens the service answers under this machine's own names only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

@@ -1,7 +1,5 @@
 """Idempotency keys: a request that comes again sends nothing again, and is nobody else's."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,13 +29,6 @@ def test_key_is_that_of_its_token(orders: str, tmp_path: Path) -> None:
         assert sent(bank, "1") != first
         assert sent(shop, "1") == first
     assert ask(orders, COUNT) == 2
-
-
-def test_requests_that_come_together_send_once(running: Running, orders: str) -> None:
-    with ThreadPoolExecutor(8) as threads, running.client() as http:
-        ids = set(threads.map(lambda _: sent(http, "k" * 200), range(24)))
-    assert len(ids) == 1
-    assert ask(orders, COUNT) == 1
 
 
 BATCH = [{"body": {"a": 1, "b": [1.5, "é"]}}, {"body": 2, "delay": 60}]

@@ -1,7 +1,5 @@
 """Hostile texts in every text that a route or an action of SQS takes, as their descriptions name them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

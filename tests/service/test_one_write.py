@@ -1,7 +1,5 @@
 """What is written in one turn of the loop is sent in one piece, and nothing is lost at the end."""
 
-from __future__ import annotations
-
 import asyncio
 
 from spanmq.service.transport import OneWrite

@@ -1,7 +1,5 @@
 """More than the service or its database can do now: requests wait, then they are told to come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

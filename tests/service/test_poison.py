@@ -1,7 +1,5 @@
 """Headers that SQL wrote, in the HTTP interface: no message harms those that are received with it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What is popped is gone when its answer is on its way, and not before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

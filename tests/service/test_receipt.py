@@ -1,7 +1,5 @@
 """Receipts: one text for each, and nothing else is one."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may not ask is told so before his body is read, and as soon as his token has ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -92,8 +90,7 @@ def test_key_that_ended_is_refused_at_once(guarded: Running, orders: str) -> Non
     with Client(orders) as keeper:
         made = keeper.admin.keys.create(verbs=["look"])
         sqs = client_of(
-            guarded.address,
-            {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)},
+            guarded.address, {"access_key_id": made.access_key_id, "secret_access_key": str(made.secret)}
         )
         wait_until(lambda: listeners(orders) == 1)
         sqs.list_queues()

@@ -1,12 +1,10 @@
 """Every scope of a token tried against every route."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.cli.program import do, wait_until
+from tests.cli.program import do
 from tests.service.route_table import APP, ROUTES, Route
 from tests.service.running import Running, service, token
 
@@ -138,19 +136,6 @@ def test_schedule_takes_the_scope_of_its_queue_now_and_then(
     assert "theirs" not in asking.put("/v1/schedules/yearly", json=given, headers=mine).text
     everything = {"Authorization": f"Bearer {tokens['manage', '*']}"}
     assert asking.delete("/v1/schedules/yearly", headers=everything).json() == {"existed": True}
-
-
-def test_revoked_token_is_refused_when_its_cached_answer_is_old(
-    guarded: Running, service_database: str
-) -> None:
-    from spanmq.client import Client
-
-    secret = token(service_database, "gone", verbs="look")
-    with guarded.client(secret) as client, Client(service_database) as keeper:
-        assert client.get("/v1/queues").status_code == 200
-        keeper.admin.tokens.revoke("gone")
-        # The service asks again every two seconds.
-        wait_until(lambda: client.get("/v1/queues").status_code == 401)
 
 
 @pytest.mark.parametrize(

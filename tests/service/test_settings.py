@@ -1,7 +1,5 @@
 """Settings that make no sense."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The short way leads to the same routes as FastAPI's, and to no other."""
 
-from __future__ import annotations
-
 import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute

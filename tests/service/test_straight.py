@@ -1,7 +1,5 @@
 """Routes that are called directly answer what FastAPI's own way would answer."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

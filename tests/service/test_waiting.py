@@ -1,7 +1,5 @@
 """Requests that wait for messages: they hold nothing, are woken in turn, and lose nothing when they end."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

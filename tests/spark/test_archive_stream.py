@@ -1,7 +1,5 @@
 """Streams over an archive, and over a subscription: every message once, and losses are named."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -266,10 +264,7 @@ def test_transaction_that_is_open_for_longer_than_the_retention_looks_like_no_lo
     client: Client, database: str, archive_stream: Streams, writes: bool
 ) -> None:
     client.queues.create("others")
-    with (
-        psycopg.connect(database, autocommit=True) as connection,
-        psycopg.connect(database) as elsewhere,
-    ):
+    with psycopg.connect(database, autocommit=True) as connection, psycopg.connect(database) as elsewhere:
         archived(client, range(1))
         shorten(connection)
         elsewhere.execute("select pgmq.send('others', '1')" if writes else "select 1")

@@ -1,7 +1,5 @@
 """Reading archives and queues as batches, and writing frames into queues."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -198,13 +196,6 @@ def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, 
     assert type(load().source.reader(load().schema)) is Reader
 
 
-def test_body_is_parsed_by_the_schema(client: Client, load: Load) -> None:
-    client.send_batch("orders", [{"order": 1, "paid": True}, {"order": 2, "more": True}])
-    body = StructType().add("order", "long").add("paid", "boolean")
-    rows = load(bodySchema="order long, paid boolean", columns="body", body=body).rows()
-    assert [row["body"] for row in rows] == [{"order": 1, "paid": True}, {"order": 2, "paid": None}]
-
-
 @pytest.mark.parametrize("table", ["queue", "dead_letters"])
 def test_body_that_does_not_fit_is_dealt_with_as_the_mode_says(
     client: Client, load: Load, table: str
@@ -243,22 +234,6 @@ def test_bad_option_is_named(client: Client, load: Load, options: dict[str, str]
     assert text in str(caught.value)
 
 
-def test_frame_is_sent_as_a_whole(client: Client, load: Load) -> None:
-    ids = [range(a, a + 100) for a in (0, 100, 200)]
-    tasks: list[dict[str, list[Any]]] = [
-        {
-            "body": [json.dumps({"id": i}) for i in each],
-            "group": [f"g{i % 4}" if i % 2 == 0 else None for i in each],
-            "headers": ['{"trace": 1}' if i == 7 else None for i in each],
-        }
-        for each in ids
-    ]
-    save(load(), *tasks)
-    by_id = {message.body["id"]: message for message in client.receive("orders", 1000)}
-    assert sorted(by_id) == list(range(300))
-    assert (by_id[6].group, by_id[7].group, by_id[7].headers) == ("g2", None, {"trace": 1})
-
-
 def test_failed_task_sends_nothing_and_its_retry_sends_once(
     client: Client, load: Load, database: str
 ) -> None:
@@ -289,11 +264,7 @@ def test_write_with_an_id_is_harmless_to_repeat(client: Client, load: Load) -> N
         ({"body": ["1"]}, {"overwrite": True}, "can't be overwritten"),
         # What is not the group would be left out without a word.
         (["body", "group"], {"group": "customer"}, "option group names the column 'customer'"),
-        (
-            ["body", "custommer"],
-            {"group": "customer"},
-            "names the column 'customer'.*Did you mean custommer",
-        ),
+        (["body", "custommer"], {"group": "customer"}, "names the column 'customer'.*Did you mean custommer"),
         (
             ["body", "customer", "group"],
             {"group": "customer"},

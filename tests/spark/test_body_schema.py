@@ -1,7 +1,5 @@
 """Bodies parsed by a schema: a value depends on its own body alone, and is that of Spark's from_json."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

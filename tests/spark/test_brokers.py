@@ -1,7 +1,5 @@
 """The other brokers: Kafka against the cluster that its client library carries, SQS against moto."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What Spark raises comes out as one message."""
 
-from __future__ import annotations
-
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.cause import cause_of
 

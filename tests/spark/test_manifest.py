@@ -1,7 +1,5 @@
 """What a lake has of a queue is known without reading again what older manifests say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from spanmq.spark.jobs.lake import Lake, lake_at

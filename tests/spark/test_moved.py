@@ -1,7 +1,5 @@
 """A lake and a checkpoint go on with a database that was moved, if it has what the old one had."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

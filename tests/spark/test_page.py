@@ -1,7 +1,5 @@
 """The page of a report is whole at any instant, whoever is killed as it is written."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

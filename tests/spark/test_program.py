@@ -1,7 +1,5 @@
 """The folder in which programs for Spark lie."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Streams over a list of queues or a pattern."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

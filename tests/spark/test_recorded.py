@@ -1,7 +1,5 @@
 """Runs of jobs are noted, and a job does not care whether that works."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from typing import Any

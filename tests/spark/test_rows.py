@@ -1,7 +1,5 @@
 """Ranges of ids as Arrow, read as a task does, without Spark: what errors name, and what is not imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

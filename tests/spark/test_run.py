@@ -1,7 +1,5 @@
 """Runs on a lake's files: one at a time, and one that has lost its lock does no harm."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime

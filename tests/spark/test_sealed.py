@@ -1,7 +1,5 @@
 """Sealed bodies: opened and sealed with keys from a file, and never taken for other ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Streams over a queue: every message once, whatever happens between queue, checkpoint and sink."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -13,7 +11,6 @@ from typing import Any
 import psycopg
 import pyarrow
 import pytest
-from pyspark.sql.types import StructType
 from tests.patience import WAIT_SECONDS
 from tests.spark.conftest import Load, Streams
 from tests.spark.protocol import SEAMS, Batches, sink_to
@@ -21,13 +18,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import (
-    InvalidBodyError,
-    MessagesLostError,
-    PipelineError,
-    ReceiverInUseError,
-    SpanmqError,
-)
+from spanmq.errors import InvalidBodyError, MessagesLostError, PipelineError, ReceiverInUseError, SpanmqError
 from spanmq.model import Finding
 
 
@@ -66,13 +57,6 @@ def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
         assert sum(lake.run(minPartitions=3)) == (30 if kill == "committed" else 40)
     assert lake.bodies == once(*(range(a, a + 20) for n in (0, 20) for a in (n, 1000 + n)))
     assert client.queues.metrics("orders").length == 0
-
-
-def test_failed_task_runs_again_on_the_same_rows(client: Client, stream: Streams) -> None:
-    client.send_batch("orders", range(50))
-    lake = stream(attempts=2, minPartitions=3)
-    lake.run()
-    assert lake.bodies == once(range(50))
 
 
 def test_streams_and_workers_share_a_queue(client: Client, stream: Streams) -> None:
@@ -196,17 +180,6 @@ def test_second_driver_takes_over_and_the_first_stops(
     assert client.queues.metrics("orders").length == 0
 
 
-def test_run_ends_with_what_was_there_at_its_start(client: Client, stream: Streams) -> None:
-    def send_more(_: str, epoch: int, tasks: list[Batches]) -> None:
-        # Not without end, or a run that reads on would never fail.
-        if tasks and epoch < 3:
-            client.send_batch("orders", range(100, 110))
-
-    client.send_batch("orders", range(10))
-    assert stream(maxOffsetsPerTrigger=5, sink=send_more).run() == [5, 5]
-    assert client.queues.metrics("orders").visible_length == 20
-
-
 def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream: Streams) -> None:
     client.queues.create("others")
     client.send("orders", 1)
@@ -230,7 +203,6 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"queue": "oders"}, "there is no queue 'oders'\nhint: Did you mean orders?"),
         (
             {"maxOffsetPerTrigger": "1"},
             "no option 'maxoffsetpertrigger'\nhint: Did you mean maxOffsetsPerTrigger?",
@@ -321,13 +293,6 @@ def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
     assert client.admin.receivers.release("orders", "lake") == 5
     assert streams().level == "ok"
     assert {each.label: each.held for each in client.admin.receivers.list("orders")}["lake"] == 0
-
-
-def test_body_that_does_not_fit_stops_a_stream_that_fails_fast(client: Client, stream: Streams) -> None:
-    client.send("orders", "no struct")
-    options = {"bodySchema": "order long", "mode": "failfast"}
-    with pytest.raises(InvalidBodyError, match='does not fit the option bodySchema: "no struct"'):
-        stream(**options).run(body=StructType().add("order", "long"))
 
 
 def test_senders_that_commit_late_lose_nothing(client: Client, stream: Streams, database: str) -> None:

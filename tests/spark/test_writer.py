@@ -1,7 +1,5 @@
 """What tasks write that run twice: speculative ones, late ones, those of a job that was given up."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterator

@@ -68,11 +68,7 @@ INCLUDED = {
 }
 QUEUE_VERBS = ("send", "look", "receive", "manage")
 ALL_VERBS = (*QUEUE_VERBS, "create", "maintain", "serve", "admin")
-ROLES = [
-    ("nothing", None),
-    *((verb, "jobs") for verb in QUEUE_VERBS),
-    *((verb, "all") for verb in ALL_VERBS),
-]
+ROLES = [("nothing", None), *((verb, "jobs") for verb in QUEUE_VERBS), *((verb, "all") for verb in ALL_VERBS)]
 REFUSALS = {"42501", "42P01"}
 
 # Arguments by their names, else by their types. {queue} is the queue that a call is about.

@@ -90,25 +90,3 @@ def make_sparse(race: Race) -> tuple[list[int], list[int]]:
 SEND_GROUP = (
     "select pgmq.send('jobs', to_jsonb(i), '{\"x-pgmq-group\": \"a\"}'::jsonb) from generate_series(1, %s) i"
 )
-CLAIMS = (
-    "read_grouped_head('jobs', 30, 1)",
-    "read_grouped('jobs', 30, 5)",
-    "read_grouped_rr('jobs', 30, 5)",
-    "receive('jobs')",
-    "read('jobs', 30, 10)",
-)
-
-
-def send_and_settle(race: Race, n: int, *, rejected: int = 0) -> list[int]:
-    """Send messages of one group, reject the first ones, delete the rest, run maintenance; return the ids."""
-    ids = race.main.column(SEND_GROUP, n)
-    race.main.rows(
-        "select spanmq.reject('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', %s)"
-        " where msg_id between %s and %s",
-        n,
-        ids[0],
-        ids[0] + rejected - 1,
-    )
-    race.main.rows("select pgmq.delete('jobs', %s::bigint[])", ids)
-    maintain(race)
-    return ids

@@ -1,6 +1,5 @@
 """copy_begin and copy_publish: what they refuse, and that they keep to what every sender does."""
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,8 +10,6 @@ from psycopg import sql
 from tests.sql.queue import Connection, one
 
 from spanmq.client import Client
-
-LARGE = 2_500
 
 
 @pytest.fixture
@@ -202,26 +199,3 @@ def test_segment_outlives_a_sender_that_is_still_copying(
     for _ in range(30):
         client.admin.maintain()
     assert [message.message_id for message in client.receive("small", 999)] == list(range(16_201, 16_501))
-
-
-def test_concurrent_senders_share_no_id(database: str, client: Client) -> None:
-    sent: list[int] = []
-    singles: list[int] = []
-    failures: list[BaseException] = []
-
-    def batches() -> None:
-        try:
-            for _ in range(3):
-                sent.extend(client.send_batch("orders", range(LARGE)))
-        except BaseException as failure:  # noqa: BLE001, the test reports it
-            failures.append(failure)
-
-    threads = [threading.Thread(target=batches) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        singles.append(client.send("orders", 1))
-    assert failures == []
-    received = [message.message_id for message in client.receive("orders", 99_999)]
-    assert received == sorted(sent + singles)
-    assert len(set(received)) == len(received)

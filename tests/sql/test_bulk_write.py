@@ -107,10 +107,7 @@ def test_groups_come_with_their_spans(client: Client, connection: Connection) ->
 
 
 def test_abandoned_write_is_swept(database: str) -> None:
-    with (
-        Client(database) as client,
-        psycopg.connect(database, autocommit=True) as own,
-    ):
+    with Client(database) as client, psycopg.connect(database, autocommit=True) as own:
         client.queues.create("orders")
         write_id, blocks = write(own, 10)
         while client.admin.maintain():
@@ -145,10 +142,7 @@ def test_two_who_publish_one_epoch_send_it_once(database: str) -> None:
 
 
 def test_segment_with_a_reserved_block_stays(database: str) -> None:
-    with (
-        Client(database) as client,
-        psycopg.connect(database, autocommit=True) as own,
-    ):
+    with Client(database) as client, psycopg.connect(database, autocommit=True) as own:
         client.queues.create("orders", partition_interval=256)
         own.execute("select setval('pgmq.q_orders_msg_id_seq', 16100)")
         write_id, blocks = write(own, 50)

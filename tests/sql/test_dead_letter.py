@@ -126,17 +126,6 @@ def test_without_a_queue_all_are_shown(orders: Connection) -> None:
     ]
 
 
-def test_counts_need_no_look_at_the_dead_letters(orders: Connection) -> None:
-    ids = send(orders, list(range(300)))
-    for id_ in ids[:150]:
-        kill(orders, [id_], "TRANSIENT")
-    kill(orders, ids[150:])
-    assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
-    # Whatever else they hold, the counters alone are asked.
-    orders.execute("alter table spanmq_core.dead_letter rename to elsewhere")
-    assert counts(orders) == {"TRANSIENT": 150, "PERMANENT": 150}
-
-
 def test_purge_deletes_what_fits_and_counts_on(orders: Connection) -> None:
     ids = send(orders, [{"n": n} for n in range(10)])
     kill(orders, ids[:5], "TRANSIENT")

@@ -188,14 +188,26 @@ def test_one_of_them_is_redriven_alone(race: Race) -> None:
     assert left == ids[:100] + ids[101:]
 
 
-def test_chosen_ones_are_put_back_or_discarded(race: Race) -> None:
+def test_chosen_ones_of_a_queue_are_put_back_or_discarded_once(race: Race) -> None:
+    numbers_of = "select dead_letter_id from spanmq.dead_letters(%s, qty => 1000)"
+    race.main.rows("select pgmq.create('others'), pgmq.send('others', '1')")
+    race.main.rows("select spanmq.reject('others', lease_id, array[msg_id]) from spanmq.receive('others')")
+    others = race.main.column(numbers_of, "others")
     ids = kill(race, 300)
-    numbers = race.main.column("select dead_letter_id from spanmq.dead_letters('jobs', qty => 1000)")
-    assert race.main.value("select spanmq.redrive_chosen('jobs', %s, delay => 0)", numbers[10:290:70]) == 4
-    assert receive(race)[1] == ids[10:290:70]
-    assert race.main.value("select spanmq.discard_chosen('jobs', %s)", numbers[11:13]) == 2
+    numbers = race.main.column(numbers_of, "jobs")
+    redrive_chosen = "select spanmq.redrive_chosen('jobs', %s, delay => 0)"
+    assert race.main.value(redrive_chosen, [*numbers[10:290:70], *others, 10**9]) == 4
+    assert race.main.value(redrive_chosen, numbers[10:12]) == 1
+    assert receive(race)[1] == [ids[10], ids[11], *ids[80:290:70]]
+    discard_chosen = "select spanmq.discard_chosen('jobs', %s)"
+    assert (race.main.value(discard_chosen, numbers[11:14]), race.main.value(discard_chosen, [])) == (2, 0)
     left = race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)")
-    assert left == [id_ for id_ in ids if id_ not in {*ids[10:290:70], *ids[11:13]}]
+    assert left == [id_ for id_ in ids if id_ not in {*ids[10:290:70], *ids[11:14]}]
+    assert race.main.column(numbers_of, "others") == others
+    # What was put back is told of, and what was discarded is not.
+    assert race.main.value("select count(*) from spanmq.dead_letters('jobs', redriven => true)") == 5
+    assert race.main.value("select n from spanmq.count_dead_letters('jobs')") == 300 - 7
+    assert race.main.value("select spanmq.state('jobs', %s)", ids[12]) == "unknown"
 
 
 def test_two_at_once_put_each_back_once(race: Race) -> None:

@@ -8,7 +8,6 @@ from tests.sql.cost.counts import pages_touched as pages
 from tests.sql.queue import Connection, column
 
 FREE, LONG = 40, 3000
-PAGES = 3000
 
 
 @pytest.fixture
@@ -70,9 +69,7 @@ def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection) ->
     assert cost(20000) < 2 * few + 100
 
 
-def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(
-    orders: Connection,
-) -> None:
+def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(orders: Connection) -> None:
     send(orders, 2000, "'g' || i")
     send(orders, 2000, "'g' || i")
     heads = [

@@ -51,18 +51,14 @@ def test_messages_without_a_group_are_one_group(orders: Connection) -> None:
     assert column(orders, RECEIVE, 1) == []
 
 
+@pytest.mark.parametrize("groups", ["aab", "--a"])
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
-def test_a_group_that_waits_for_a_delayed_message_hides_no_other(orders: Connection, claim: str) -> None:
-    ids = send(orders, "aab")
+def test_a_group_that_waits_for_a_delayed_message_hides_no_other(
+    orders: Connection, claim: str, groups: str
+) -> None:
+    ids = send(orders, groups)
     column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
     # Of claims of one message every second one goes by turn.
-    assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
-
-
-@pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
-def test_a_delayed_message_without_a_group_hides_no_group(orders: Connection, claim: str) -> None:
-    ids = send(orders, "--a")
-    column(orders, "select msg_id from pgmq.set_vt('orders', %s, 60)", ids[0])
     assert [*column(orders, claim, 1), *column(orders, claim, 1)] == ids[2:]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Queue
 
 DEFAULTS = {
     "max_attempts": 25,
@@ -31,37 +31,26 @@ DEFAULTS = {
 }
 
 
-@pytest.fixture
-def orders(connection: Connection) -> Connection:
-    connection.execute("select pgmq.create('orders')")
-    return connection
+def policy(orders: Queue) -> Any:
+    return orders.value("select spanmq.get_policy('orders')")
 
 
-def policy(connection: Connection) -> Any:
-    row = connection.execute("select spanmq.get_policy('orders')").fetchone()
-    return None if row is None else row[0]
-
-
-def change(connection: Connection, settings: str) -> None:
-    connection.execute("select spanmq.set_policy('orders', %s::jsonb)", [settings])
-
-
-def test_queue_without_a_policy_has_the_defaults(orders: Connection) -> None:
+def test_queue_without_a_policy_has_the_defaults(orders: Queue) -> None:
     assert policy(orders) == DEFAULTS
 
 
-def test_only_what_is_named_changes(orders: Connection) -> None:
-    change(orders, '{"max_attempts": 5, "archive_on_ack": true}')
-    change(orders, '{"backoff_max": 60, "archive_retention": "3 days"}')
-    change(orders, "{}")
+def test_only_what_is_named_changes(orders: Queue) -> None:
+    orders.policy('{"max_attempts": 5, "archive_on_ack": true}')
+    orders.policy('{"backoff_max": 60, "archive_retention": "3 days"}')
+    orders.policy("{}")
     changed = {"max_attempts": 5, "archive_on_ack": True, "backoff_max": 60, "archive_retention": "3 days"}
     assert policy(orders) == DEFAULTS | changed
 
 
-def test_null_gives_the_default_back(orders: Connection) -> None:
+def test_null_gives_the_default_back(orders: Queue) -> None:
     changed = {"max_attempts": 5, "backoff_max": 60, "archive_on_ack": True, "archive_retention": "3 days"}
-    change(orders, json.dumps(changed))
-    change(orders, json.dumps(dict.fromkeys(changed)))
+    orders.policy(json.dumps(changed))
+    orders.policy(json.dumps(dict.fromkeys(changed)))
     assert policy(orders) == DEFAULTS
 
 
@@ -87,15 +76,15 @@ def test_null_gives_the_default_back(orders: Connection) -> None:
     ],
 )
 def test_refusal_names_the_setting_its_range_and_the_value(
-    orders: Connection, settings: str, message: str, hint: str
+    orders: Queue, settings: str, message: str, hint: str
 ) -> None:
-    with pytest.raises(psycopg.errors.Error) as error, orders.transaction():
-        change(orders, settings)
+    with pytest.raises(psycopg.errors.Error) as error, orders.connection.transaction():
+        orders.policy(settings)
     assert error.value.diag.message_primary == message
     assert hint in (error.value.diag.message_hint or "")
 
 
-def test_each_setting_has_a_range_that_errors_name(orders: Connection) -> None:
-    ranges = {name: orders.execute("select spanmq_core.range_of(%s)", [name]).fetchone() for name in DEFAULTS}
+def test_each_setting_has_a_range_that_errors_name(orders: Queue) -> None:
+    ranges = {name: orders.value("select spanmq_core.range_of(%s)", name) for name in DEFAULTS}
     switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
-    assert {name for name, text in ranges.items() if text == ("true or false",)} == switches
+    assert {name for name, text in ranges.items() if text == "true or false"} == switches

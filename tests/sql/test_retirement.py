@@ -10,16 +10,7 @@ from tests.cli.program import wait_until
 from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.race.sessions import Race
-from tests.sql.segment import (
-    SIZE,
-    delete,
-    did,
-    maintain,
-    make_queue,
-    make_sparse,
-    send_past,
-    state_of,
-)
+from tests.sql.segment import SIZE, delete, did, maintain, make_queue, make_sparse, send_past, state_of
 
 from spanmq import embedded, schema
 

@@ -2,91 +2,76 @@
 
 from typing import Any
 
-import psycopg
-import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Queue, column, sqlstate_of
 
 
-@pytest.fixture
-def orders(connection: Connection) -> Connection:
-    connection.execute("select pgmq.create('orders')")
-    return connection
+def send(orders: Queue, arguments: str) -> list[int]:
+    return column(orders.connection, f"select spanmq.send_messages('orders', {arguments})")
 
 
-def send(connection: Connection, arguments: str) -> list[int]:
-    text = f"select spanmq.send_messages('orders', {arguments})"
-    return [row[0] for row in connection.execute(text.encode()).fetchall()]
+def bodies(orders: Queue) -> list[tuple[int, Any]]:
+    return orders.rows("select msg_id, message from pgmq.q_orders order by msg_id")
 
 
-def bodies(connection: Connection) -> list[tuple[int, Any]]:
-    return connection.execute("select msg_id, message from pgmq.q_orders order by msg_id").fetchall()
+def uses(orders: Queue) -> tuple[bool, ...]:
+    return orders.rows("select is_plain, uses_priority, uses_limits from spanmq_core.queue")[0]
 
 
-def uses(connection: Connection) -> Any:
-    return connection.execute("select is_plain, uses_priority, uses_limits from spanmq_core.queue").fetchone()
-
-
-def later(connection: Connection, seconds: int) -> None:
+def later(orders: Queue, seconds: int) -> None:
     """Let so much time pass for what was sent before."""
-    connection.execute(
-        "update spanmq_core.deduplication set until = until - make_interval(secs => %s)", [seconds]
-    )
+    orders.rows("update spanmq_core.deduplication set until = until - make_interval(secs => %s)", seconds)
 
 
-def test_plain_messages_are_as_those_of_send(orders: Connection) -> None:
+def test_plain_messages_are_as_those_of_send(orders: Queue) -> None:
     assert send(orders, "'{10,20,30}'") == [1, 2, 3]
-    orders.execute("select pgmq.send('orders', '40')")
+    orders.rows("select pgmq.send('orders', '40')")
     assert bodies(orders) == [(1, 10), (2, 20), (3, 30), (4, 40)]
     assert uses(orders) == (True, False, False)
-    runs = orders.execute("select n, priority from spanmq_core.fresh order by lo").fetchall()
+    runs = orders.rows("select n, priority from spanmq_core.fresh order by lo")
     assert runs == [(3, None), (1, None)]
 
 
-def test_what_a_message_asks_for_stands_with_it(orders: Connection) -> None:
+def test_what_a_message_asks_for_stands_with_it(orders: Queue) -> None:
     [message_id] = send(
         orders,
         """array['1'::jsonb], array['{"x-pgmq-group": "a", "own": 1}'::jsonb],
            delay => 600, priority => 7, expires_in => 1200, max_attempts => 3""",
     )
-    [(headers, expires_at, is_delayed)] = orders.execute(
+    [(headers, expires_at, is_delayed)] = orders.rows(
         "select headers, expires_at, q.vt > clock_timestamp() + interval '500 seconds'"
         " from pgmq.q_orders q join spanmq_core.expiry e using (msg_id)"
-    ).fetchall()
+    )
     assert message_id == 1
     assert is_delayed
-    same_time = orders.execute(
-        "select %s::timestamptz = %s", [headers.pop("x-spanmq-expires-at"), expires_at]
-    ).fetchone()
-    assert same_time == (True,)
+    assert orders.value("select %s::timestamptz = %s", headers.pop("x-spanmq-expires-at"), expires_at)
     assert headers == {"x-pgmq-group": "a", "own": 1, "x-spanmq-max-attempts": 3}
-    assert orders.execute("select priority, group_key from spanmq_core.held").fetchall() == [(7, "a")]
+    assert orders.rows("select priority, group_key from spanmq_core.held") == [(7, "a")]
     assert uses(orders) == (False, True, True)
 
 
-def test_headers_without_limits_stay_as_they_are(orders: Connection) -> None:
+def test_headers_without_limits_stay_as_they_are(orders: Queue) -> None:
     exact = '{"a": 12345678901234567890.123456789012345678901234567890}'
     send(orders, f"array['1','2']::jsonb[], array['{exact}', null]::jsonb[], priority => 1")
-    rows = orders.execute("select headers::text from pgmq.q_orders order by msg_id").fetchall()
+    rows = orders.rows("select headers::text from pgmq.q_orders order by msg_id")
     assert rows == [(exact,), (None,)]
     assert uses(orders) == (False, True, False)
 
 
-def test_duplicate_is_not_sent_and_gives_the_first_id(connection: Connection) -> None:
-    connection.execute("select pgmq.create('orders')")
-    assert send(connection, "'{1,2}', dedup_ids => '{a,b}'") == [1, 2]
-    assert send(connection, "'{3,4,5}', dedup_ids => '{b,c,a}'") == [2, 3, 1]
-    assert bodies(connection) == [(1, 1), (2, 2), (3, 4)]
+def test_duplicate_is_not_sent_and_gives_the_first_id(orders: Queue) -> None:
+    assert send(orders, "'{1,2}', dedup_ids => '{a,b}'") == [1, 2]
+    assert send(orders, "'{3,4,5}', dedup_ids => '{b,c,a}'") == [2, 3, 1]
+    assert bodies(orders) == [(1, 1), (2, 2), (3, 4)]
 
 
-def test_duplicates_within_one_batch_are_one_message(orders: Connection) -> None:
+def test_duplicates_within_one_batch_are_one_message(orders: Queue) -> None:
     assert send(orders, "'{1,2,3,4,5}', dedup_ids => '{a,null,a,null,a}', expires_in => 9") == [1, 2, 1, 3, 1]
     assert bodies(orders) == [(1, 1), (2, 2), (3, 4)]
-    assert orders.execute("select count(*) from spanmq_core.expiry").fetchone() == (3,)
+    assert orders.value("select count(*) from spanmq_core.expiry") == 3
 
 
-def test_each_of_many_keeps_its_headers(orders: Connection) -> None:
+def test_each_of_many_keeps_its_headers(orders: Queue) -> None:
     send(orders, "'{0}', dedup_ids => '{a2}'")
-    orders.execute(
+    orders.rows(
         """
         select spanmq.send_messages(
             'orders', array_agg(to_jsonb(i) order by i), array_agg(jsonb_build_object('n', i) order by i),
@@ -95,18 +80,18 @@ def test_each_of_many_keeps_its_headers(orders: Connection) -> None:
         """
     )
     text = "select message, headers->'n' from pgmq.q_orders where headers is not null"
-    rows = orders.execute(text.encode()).fetchall()
+    rows = orders.rows(text)
     assert sorted(rows) == [(i, i) for i in range(1, 301) if i != 2]
 
 
-def test_message_that_is_gone_still_stands_for_its_id(orders: Connection) -> None:
+def test_message_that_is_gone_still_stands_for_its_id(orders: Queue) -> None:
     assert send(orders, "'{1}', dedup_ids => '{a}'") == [1]
-    orders.execute("select pgmq.delete('orders', 1)")
+    orders.rows("select pgmq.delete('orders', 1)")
     assert send(orders, "'{1}', dedup_ids => '{a}'") == [1]
     assert bodies(orders) == []
 
 
-def test_id_is_free_again_after_its_time(orders: Connection) -> None:
+def test_id_is_free_again_after_its_time(orders: Queue) -> None:
     assert send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 1000") == [1]
     later(orders, 900)
     assert send(orders, "'{2}', dedup_ids => '{a}', dedup_for => 1000") == [1]
@@ -115,21 +100,19 @@ def test_id_is_free_again_after_its_time(orders: Connection) -> None:
     assert send(orders, "'{4}', dedup_ids => '{a}'") == [2]
 
 
-def test_id_with_another_fingerprint_is_refused_and_changes_nothing(connection: Connection) -> None:
-    connection.execute("select pgmq.create('orders')")
-    assert send(connection, "'{1,2}', dedup_ids => '{a,b}', fingerprint => 'x'") == [1, 2]
-    assert send(connection, "'{3,4}', dedup_ids => '{b,a}', fingerprint => 'x'") == [2, 1]
-    with pytest.raises(psycopg.errors.Error) as error, connection.transaction():
-        send(connection, "'{5,6,7}', dedup_ids => '{c,a,d}', fingerprint => 'y'")
-    assert error.value.sqlstate == "MQ063"
-    assert bodies(connection) == [(1, 1), (2, 2)]
+def test_id_with_another_fingerprint_is_refused_and_changes_nothing(orders: Queue) -> None:
+    assert send(orders, "'{1,2}', dedup_ids => '{a,b}', fingerprint => 'x'") == [1, 2]
+    assert send(orders, "'{3,4}', dedup_ids => '{b,a}', fingerprint => 'x'") == [2, 1]
+    other = "'{5,6,7}', dedup_ids => '{c,a,d}', fingerprint => 'y'"
+    assert sqlstate_of(orders.connection, lambda: send(orders, other)) == "MQ063"
+    assert bodies(orders) == [(1, 1), (2, 2)]
     # Who says nothing is not asked, and what is new has no fingerprint yet.
-    assert send(connection, "'{8,9}', dedup_ids => '{a,e}'")[0] == 1
-    send(connection, "'{10}', dedup_ids => '{e}', fingerprint => 'y'")
-    assert len(bodies(connection)) == 3
+    assert send(orders, "'{8,9}', dedup_ids => '{a,e}'")[0] == 1
+    send(orders, "'{10}', dedup_ids => '{e}', fingerprint => 'y'")
+    assert len(bodies(orders)) == 3
 
 
-def test_fingerprint_is_over_with_its_id(orders: Connection) -> None:
+def test_fingerprint_is_over_with_its_id(orders: Queue) -> None:
     send(orders, "'{1}', dedup_ids => '{a}', dedup_for => 60, fingerprint => 'x'")
     later(orders, 60)
     send(orders, "'{2}', dedup_ids => '{a}', fingerprint => 'y'")
@@ -137,19 +120,16 @@ def test_fingerprint_is_over_with_its_id(orders: Connection) -> None:
     assert bodies(orders) == [(1, 1), (2, 2)]
 
 
-def test_same_id_in_another_queue_is_no_duplicate(orders: Connection) -> None:
-    orders.execute("select pgmq.create('invoices')")
+def test_same_id_in_another_queue_is_no_duplicate(orders: Queue) -> None:
+    orders.rows("select pgmq.create('invoices')")
     send(orders, "'{1}', dedup_ids => '{a}'")
-    orders.execute("select spanmq.send_messages('invoices', '{1}', dedup_ids => '{a}')")
-    assert orders.execute("select message from pgmq.q_invoices").fetchall() == [(1,)]
+    orders.rows("select spanmq.send_messages('invoices', '{1}', dedup_ids => '{a}')")
+    assert orders.rows("select message from pgmq.q_invoices") == [(1,)]
 
 
-def test_maintain_forgets_ids_after_their_time(connection: Connection) -> None:
-    connection.execute("select pgmq.create('orders')")
-    send(connection, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")
-    connection.execute(
-        b"update spanmq_core.deduplication set until = clock_timestamp() where dedup_id <> 'b'"
-    )
-    steps = connection.execute("select action, detail from spanmq.maintain(100)").fetchall()
+def test_maintain_forgets_ids_after_their_time(orders: Queue) -> None:
+    send(orders, "'{1,2,3}', dedup_ids => '{a,b,c}', dedup_for => 60")
+    orders.rows("update spanmq_core.deduplication set until = clock_timestamp() where dedup_id <> 'b'")
+    steps = orders.rows("select action, detail from spanmq.maintain(100)")
     assert ("forgot deduplication ids", "2") in steps
-    assert connection.execute(b"select dedup_id from spanmq_core.deduplication").fetchall() == [("b",)]
+    assert orders.rows("select dedup_id from spanmq_core.deduplication") == [("b",)]

@@ -55,9 +55,7 @@ def test_move_goes_only_where_the_policy_says(queues: Connection) -> None:
     assert queues.execute("select count(*) from pgmq.q_dead").fetchone() == (0,)
 
 
-def test_moved_message_keeps_its_headers_and_its_origin_through_several_queues(
-    queues: Connection,
-) -> None:
+def test_moved_message_keeps_its_headers_and_its_origin_through_several_queues(queues: Connection) -> None:
     queues.execute("select spanmq.set_sqs_queue('dead', %s)", [policy("secret")])
     lease_id, first_id = spend(queues)
     queues.execute(MOVE, ["jobs", "dead", lease_id, first_id])

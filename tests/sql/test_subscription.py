@@ -247,10 +247,7 @@ def test_who_waits_for_a_subscription_is_woken(race: Race) -> None:
     waiter = race.open()
     channel = waiter.value("select spanmq.await_messages('lake', 60)")
     waiter.rows(f'listen "{channel}"')
-    for send in (
-        "select pgmq.send('jobs', '1')",
-        "select pgmq.send_batch('jobs', array['1']::jsonb[])",
-    ):
+    for send in ("select pgmq.send('jobs', '1')", "select pgmq.send_batch('jobs', array['1']::jsonb[])"):
         race.main.rows(
             "select setval('spanmq_core.woken_' || queue_id, 0) from spanmq_core.queue where name = 'lake'"
         )

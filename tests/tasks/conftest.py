@@ -1,7 +1,5 @@
 """A shop whose tasks are in a database of the test's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The tasks of a shop, of every kind, and a worker whose outcomes a test waits for."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Batches: a task that is sent once, when all messages of others are settled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 In a process of its own: settings are for a whole process, and other tests have theirs.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The programs of docs/guides/tasks.md and docs/guides/testing.md run, and the pages name every option."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Periodic tasks: the schedules in the database follow the program, also while two versions run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import pytest

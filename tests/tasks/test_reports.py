@@ -1,7 +1,5 @@
 """What a worker of tasks reports to the database."""
 
-from __future__ import annotations
-
 from tests.tasks import shop
 from tests.tasks.shop import working
 

@@ -1,7 +1,5 @@
 """Waiting for a task: its result, its failure, and the time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

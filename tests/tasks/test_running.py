@@ -1,7 +1,5 @@
 """Tasks in a worker: what is passed to them, what is acked with what, and what becomes of failures."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sending tasks: checked arguments, options, and the caller's transaction."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable

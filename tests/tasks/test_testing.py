@@ -1,7 +1,5 @@
 """What `spanmq.testing` has for the tests of programs, as such a test uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Logs of runs, made up: what the audit is to judge."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the benchmark prints into the documentation: rates, ratios, verdicts, and no secret."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Bodies: what a sender gives is what a receiver gets, or an error before anything is sent."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Iterator

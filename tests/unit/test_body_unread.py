@@ -1,7 +1,5 @@
 """Bodies that a receiver can't read, and that must not stop those beside them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

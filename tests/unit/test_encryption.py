@@ -1,7 +1,5 @@
 """Keys and sealed bodies by themselves: how long a data key serves, what does not open, files of keys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

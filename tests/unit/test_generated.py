@@ -1,7 +1,5 @@
 """The generator of the synchronous twins reports what is stale, and rules that match nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -94,16 +94,7 @@ RULES = {
     ),
     "service.access_changes": Rule(packages=frozenset({"psycopg"}), ours=()),
     "service": Rule(
-        packages=frozenset(
-            {
-                "fastapi",
-                "starlette",
-                "uvicorn",
-                "pydantic",
-                "prometheus_client",
-                "botocore",
-            }
-        ),
+        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
         not_ours=upper_without("service"),
     ),
     # The patterns by which the job groups errors, without Spark.

@@ -1,7 +1,5 @@
 """Each noun has one name in SQL, in the client, over HTTP, on the command line and in metrics: one table."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The audit can fail: logs that were doctored in each way, and those that look odd but are right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

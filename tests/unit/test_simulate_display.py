@@ -1,7 +1,5 @@
 """What is seen while it runs."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.simulate_records import Log
 

@@ -1,7 +1,5 @@
 """The load: the same for the same seed, skewed as asked for."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

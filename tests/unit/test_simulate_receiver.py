@@ -1,7 +1,5 @@
 """A worker's side of the ordered groups: what it takes, what it waits for, and who is woken."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

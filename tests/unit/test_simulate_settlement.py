@@ -1,7 +1,5 @@
 """Acks in the background: gathered, and none left behind."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Sequence
 from dataclasses import dataclass, field

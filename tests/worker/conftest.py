@@ -1,7 +1,5 @@
 """A queue that is sharded over two databases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """A worker in a thread of its own, and what it tells."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Shards on two databases, and a worker of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

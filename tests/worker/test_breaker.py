@@ -1,7 +1,5 @@
 """When the breaker opens, tries and closes; no clock but the one that it is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from spanmq.errors import InvalidArgumentError

@@ -1,7 +1,5 @@
 """`spanmq worker` refuses what makes no sense."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -17,10 +15,7 @@ from spanmq import Client
         (("no_such:ship", "-q", "orders"), "invalid handler: module 'no_such' does not exist"),
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
         (("jobs:ship",), "invalid argument: a function needs a --queue"),
-        (
-            ("jobs:tasks", "--shards", "all"),
-            "invalid argument: --shards and --in-batches are for a function",
-        ),
+        (("jobs:tasks", "--shards", "all"), "invalid argument: --shards and --in-batches are for a function"),
         (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
         (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: orders has no shards"),
         (

@@ -1,7 +1,5 @@
 """docs/guides/worker.md and the page of events name every setting, event and option, and its programs are programs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from typing import get_args

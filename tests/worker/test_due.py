@@ -1,7 +1,5 @@
 """What comes back by itself is found when it does, though its worker looks by itself only now and then."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A worker whose keys stand in its environment."""
 
-from __future__ import annotations
-
 import base64
 import secrets
 

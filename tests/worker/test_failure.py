@@ -1,7 +1,5 @@
 """What a handler's exception means."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is a handler, and what is said about what is none."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

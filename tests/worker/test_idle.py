@@ -1,7 +1,5 @@
 """What a worker asks its database while there is nothing to do, and before there is."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The event loop that a worker's `run` works in."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """What a worker counts for Prometheus."""
 
-from __future__ import annotations
-
 import threading
 import urllib.error
 import urllib.request

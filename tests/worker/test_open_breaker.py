@@ -1,7 +1,5 @@
 """A worker whose handlers fail for want of something: it stops receiving, tries, and goes on."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import psycopg
@@ -50,12 +48,7 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     )
     sent = client.send_batch("orders", range(40))
     [opened] = record.wait(BreakerOpened)
-    assert (opened.queue, opened.failures, opened.messages, opened.error) == (
-        "orders",
-        4,
-        4,
-        "no route",
-    )
+    assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
     assert broken.worker.breakers() == {"orders": "open"}
     with psycopg.connect(database, autocommit=True) as observer:
         until(observer, "select breaker_open_until is not null from spanmq.glance()")

@@ -1,7 +1,5 @@
 """Pieces that decide or order, without a database: settings, appetite, line, log lines, time limits."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 from typing import Any, get_type_hints

@@ -1,7 +1,5 @@
 """A worker of a sharded queue: all shards or a part, on two databases, added and removed while it works."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -13,11 +11,7 @@ from tests.worker.sharded import GROUPS, acked, at_work
 from spanmq import AsyncClient, AsyncShardedQueue, Message, ShardedQueue, Worker
 from spanmq.client._sync.shard_maps import ShardMaps
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
-from spanmq.worker.event import (
-    ShardJoined,
-    ShardLeft,
-    WorkerStarted,
-)
+from spanmq.worker.event import ShardJoined, ShardLeft, WorkerStarted
 
 
 def test_worker_receives_from_all_shards_of_all_servers(orders: ShardedQueue) -> None:

@@ -1,7 +1,5 @@
 """Traces of who handles messages in a worker."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace

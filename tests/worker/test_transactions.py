@@ -1,7 +1,5 @@
 """Handlers that take the connection: their writes and the ack are one transaction."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

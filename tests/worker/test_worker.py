@@ -1,7 +1,5 @@
 """A worker at work on a real queue."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

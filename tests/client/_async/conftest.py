@@ -1,7 +1,5 @@
 """Clients for the tests of this folder, over spanmq and over upstream PGMQ, with an empty queue `orders`."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Pools, connections and transactions: whose they are, what is committed, and what a broken one means."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
@@ -50,15 +48,6 @@ TERMINATE = f"select pg_terminate_backend(pid, 20000) {OTHERS}"
 
 
 # What a client is given.
-
-
-def test_client_takes_one_of_dsn_pool_and_connection(observer: Connection) -> None:
-    with pytest.raises(InvalidArgumentError, match="either a dsn, a pool or a connection"):
-        AsyncClient("", connection=observer)
-    with pytest.raises(InvalidArgumentError, match="pool_size"):
-        AsyncClient("", pool_size=0)
-    with pytest.raises(InvalidArgumentError, match="timeouts must be Timeouts or None"):
-        AsyncClient("", timeouts=5)  # type: ignore[arg-type]
 
 
 async def test_client_without_arguments_uses_the_dsn_of_the_environment(
@@ -149,35 +138,29 @@ async def test_transaction_takes_effect_at_its_end(client: AsyncClient) -> None:
     assert (await client.queues.metrics("orders")).length == 2_501
 
 
-async def test_transaction_that_raises_changes_nothing(client: AsyncClient) -> None:
-    await client.send("orders", 1)
-
-    async def fail() -> None:
-        async with client.transaction() as transaction:
-            await transaction.send("orders", 2)
-            await transaction.ack(await transaction.receive("orders", 2))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await fail()
-    assert [message.attempt for message in await client.receive("orders", 5)] == [1]
-
-
-async def test_own_statements_join_the_transaction(client: AsyncClient, observer: Connection) -> None:
+async def test_transaction_that_raises_changes_nothing_also_of_ones_own(
+    client: AsyncClient, observer: Connection
+) -> None:
     observer.execute("create table business (number int)")
+    await client.send("orders", 0)
 
-    async def fail() -> None:
+    async def fail(queue: str) -> None:
         async with client.transaction() as transaction:
             await transaction.connection.execute("insert into business values (1)")
-            await transaction.send("nothing", 1)
+            await transaction.ack(await transaction.receive("orders", 2))
+            await transaction.send(queue, 1)
+            raise ZeroDivisionError
 
     with pytest.raises(QueueNotFoundError):
-        await fail()
+        await fail("nothing")
+    with pytest.raises(ZeroDivisionError):
+        await fail("orders")
     async with client.transaction() as transaction:
         await transaction.connection.execute("insert into business values (2)")
         await transaction.send("orders", 2)
     assert observer.execute("select number from business").fetchall() == [(2,)]
-    assert [message.body for message in await client.peek("orders")] == [2]
+    messages = await client.receive("orders", 5)
+    assert [(message.body, message.attempt) for message in messages] == [(0, 1), (2, 1)]
 
 
 async def test_errors_of_own_statements_pass_as_they_are(client: AsyncClient) -> None:
@@ -238,15 +221,6 @@ async def test_nothing_is_committed_on_your_own_connection(database: str, client
             await nested.send("orders", 3)
         await connection.rollback()
     assert (await client.queues.metrics("orders")).length == 0
-
-
-async def test_bad_batch_leaves_your_transaction_usable(database: str, client: AsyncClient) -> None:
-    async with await psycopg.AsyncConnection.connect(database) as connection:
-        own = AsyncClient(connection=connection)
-        await own.send("orders", 1)
-        with pytest.raises(InvalidArgumentError):
-            await own.send_batch("orders", [*range(2_500), object()])
-    assert (await client.queues.metrics("orders")).length == 1
 
 
 async def test_strange_factories_of_your_connection_do_not_matter(database: str, client: AsyncClient) -> None:

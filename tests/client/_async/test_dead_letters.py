@@ -1,7 +1,5 @@
 """Dead letters and categories through the client: every argument arrives, every column comes back typed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

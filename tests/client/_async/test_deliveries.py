@@ -1,13 +1,11 @@
 """What a client says of the messages that it holds."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
 
 from spanmq.client import AsyncClient
-from spanmq.errors import InvalidArgumentError, NotSupportedByUpstreamError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.model import Leased, Settled
 
 pytestmark = pytest.mark.reused
@@ -88,8 +86,3 @@ async def test_bad_arguments(client: AsyncClient) -> None:
         await client.extend("orders", 5, 0)
     with pytest.raises(QueueNotFoundError):
         await client.inspect.state("nothing", 1)
-
-
-async def test_upstream_has_none_of_it(upstream: AsyncClient) -> None:
-    with pytest.raises(NotSupportedByUpstreamError):
-        await upstream.nack(Leased("orders", 5, 1))

@@ -1,7 +1,5 @@
 """Databases and connections whose encoding is another than UTF-8."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

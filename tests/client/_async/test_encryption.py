@@ -1,7 +1,5 @@
 """Sealed bodies: the database can't read them, and what can't be opened is never lost."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -102,10 +100,7 @@ async def test_those_that_open_come_and_those_that_do_not_come_again(
 
 async def test_keys_are_rotated_without_a_gap(orders: AsyncClient, database: str) -> None:
     await orders.send("orders", "older")
-    async with (
-        with_keys(database, old=OLD, new=NEW) as both,
-        with_keys(database, new=NEW) as last,
-    ):
+    async with with_keys(database, old=OLD, new=NEW) as both, with_keys(database, new=NEW) as last:
         await both.send("orders", "newer")
         assert [each.body for each in await both.receive("orders", 10, lease=1)] == ["older", "newer"]
         await both.delete("orders", 1)

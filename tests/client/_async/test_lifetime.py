@@ -1,7 +1,5 @@
 """Clients that outlive what they stand on: a transaction, the server's presence; and durable claims."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -48,10 +46,7 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with (
-            AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient, AsyncTasks() as tasks:
             async with patient.transaction() as transaction:
                 pid = transaction.connection.info.backend_pid
             observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))

@@ -1,7 +1,5 @@
 """The transactional outbox through other software: what is sent stands and falls with its transaction."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

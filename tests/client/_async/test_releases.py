@@ -1,7 +1,5 @@
 """A client and a schema of different releases, or upstream PGMQ: what both know works, the rest is named."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -159,6 +157,8 @@ NATIVE: list[tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = [
     ("receive", lambda client: client.receive("orders", wait=5)),
     ("peek", lambda client: client.peek("orders")),
     ("ack", lambda client: client.ack(Leased("orders", 1, [1]))),
+    ("nack", lambda client: client.nack(Leased("orders", 5, 1))),
+    ("send_messages", lambda client: client.send("orders", 1, priority=1)),
     ("cancel", lambda client: client.cancel("orders", [1])),
     ("maintain", lambda client: client.admin.maintain()),
     ("version", lambda client: client.admin.version()),

@@ -1,7 +1,5 @@
 """Waiting until messages are settled, and their results."""
 
-from __future__ import annotations
-
 import pytest
 from tests.client.concurrency import AsyncTasks
 
@@ -14,10 +12,7 @@ from spanmq.errors import InvalidArgumentError
 async def test_wait_ends_when_all_are_settled(database: str, client: AsyncClient, listen: bool) -> None:
     ids = await client.send_batch("orders", [1, 2, 3])
     messages = await client.receive("orders", 3)
-    async with (
-        AsyncClient(database, listen=listen) as waiter,
-        AsyncTasks() as tasks,
-    ):
+    async with AsyncClient(database, listen=listen) as waiter, AsyncTasks() as tasks:
         assert await waiter.results.wait("orders", ids, seconds=0.01) == ids
         waiting = tasks.start(waiter.results.wait, "orders", ids)
         await client.ack(messages[0])

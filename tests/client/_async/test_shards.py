@@ -1,7 +1,5 @@
 """Shards: where messages go, and that a change of the shards under load reorders nothing."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -39,10 +37,7 @@ async def clients(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
 @asynccontextmanager
 async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
     here, there = dsns
-    async with (
-        AsyncClient(here, timeouts=None) as one,
-        AsyncClient(there, timeouts=None) as other,
-    ):
+    async with AsyncClient(here, timeouts=None) as one, AsyncClient(there, timeouts=None) as other:
         yield {"here": one, "there": other}
 
 

@@ -1,7 +1,5 @@
 """Waiting for messages, and the housekeeping in the background."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -32,13 +30,6 @@ SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 
 
 # Waiting.
-
-
-async def test_wait_ends_with_the_first_message(client: AsyncClient) -> None:
-    async with AsyncTasks() as tasks:
-        waiting = tasks.start(client.receive, "orders", 5, wait=60)
-        await client.send("orders", 1)
-        assert [message.body for message in await waiting()] == [1]
 
 
 async def test_wait_that_is_over_gives_nothing(client: AsyncClient) -> None:
@@ -168,10 +159,7 @@ async def test_message_ends_a_wait_without_anything_switched_on(
 ) -> None:
     for queue in ("orders", "Mixed"):
         await client.queues.create(queue)
-        async with (
-            AsyncClient(database, poll_interval=1000) as waiter,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
             waiting = tasks.start(waiter.receive, queue, wait=60)
             await until_async(
                 observer, f"select waiting is not null from spanmq_core.queue where name = '{queue}'"
@@ -199,10 +187,7 @@ async def test_upstream_announces_where_it_is_switched_on(
 ) -> None:
     await upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
-        async with (
-            AsyncClient(upstream_database, poll_interval=1000) as waiter,
-            AsyncTasks() as tasks,
-        ):
+        async with AsyncClient(upstream_database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
             waiting = tasks.start(waiter.read, "orders", wait=60)
             await until_async(
                 observer,
@@ -216,10 +201,7 @@ async def test_upstream_announces_where_it_is_switched_on(
 async def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        AsyncClient(database, poll_interval=0.02) as waiter,
-        AsyncTasks() as tasks,
-    ):
+    async with AsyncClient(database, poll_interval=0.02) as waiter, AsyncTasks() as tasks:
         waiting = tasks.start(waiter.receive, "orders", wait=60)
         await until_async(observer, SOMEBODY_LISTENS)
         # Returns when it has ended: the next one may be there before anybody looks.

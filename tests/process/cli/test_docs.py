@@ -1,7 +1,5 @@
 """The sessions on the page about the program print what it shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

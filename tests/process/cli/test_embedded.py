@@ -1,7 +1,5 @@
 """Without a database: the embedded server, its note, and the schema made ready in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

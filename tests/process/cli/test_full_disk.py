@@ -1,7 +1,5 @@
 """An output that nobody can write: one line, and nothing is lost with it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

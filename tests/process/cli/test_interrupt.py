@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM in the middle: nothing is left half done, and it is said how far it got."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

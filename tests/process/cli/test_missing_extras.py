@@ -1,7 +1,5 @@
 """A command whose package is not installed names the extra that brings it, and leaves no traceback."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Streams that are slow, closed, or that nobody reads any more."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

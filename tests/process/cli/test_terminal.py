@@ -1,7 +1,5 @@
 """On a terminal: tables that fit it, questions, progress, and what is live."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

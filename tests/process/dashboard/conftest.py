@@ -1,13 +1,5 @@
 """The fixtures of tests/dashboard."""
 
-from tests.dashboard.conftest import (
-    busy,
-    chromium,
-    filled,
-    guarded,
-    scene_database,
-    scene_template,
-    tokens,
-)
+from tests.dashboard.conftest import busy, chromium, filled, guarded, scene_database, scene_template, tokens
 
 __all__ = ["busy", "chromium", "filled", "guarded", "scene_database", "scene_template", "tokens"]

@@ -1,7 +1,5 @@
 """The pages in a real browser: whole on a desk and on a phone, live, by keyboard, without complaints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

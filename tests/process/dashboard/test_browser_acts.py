@@ -1,7 +1,5 @@
 """Pages of dead letters, policies, schedules and runs in a real browser: each act is done once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No act is left out in the browser: what a new one needs is said here."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The page that describes the routes, in a real browser, with a token and under the policy of the page."""
 
-from __future__ import annotations
-
 from tests.dashboard.browser import Browser
 from tests.service.running import Running
 

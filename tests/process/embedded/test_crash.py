@@ -24,17 +24,6 @@ from spanmq import embedded
 from spanmq.embedded import binaries, keeper
 
 
-def test_committed_work_survives_the_death_of_all_processes() -> None:
-    with embedded.temporary() as server:
-        ask(server.dsn, "create table kept as select 42 as answer")
-        server.kill()
-        assert not server.is_running
-        with pytest.raises(psycopg.OperationalError):
-            psycopg.connect(server.dsn)
-        server.restart()
-        assert ask(server.dsn, "select answer from kept") == 42
-
-
 def test_killed_postmaster_is_recovered_by_the_next_start(folder: Path) -> None:
     with embedded.start(folder) as first, psycopg.connect(first.dsn, autocommit=True) as connection:
         connection.execute("create table kept as select 42 as answer")

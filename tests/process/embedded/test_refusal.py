@@ -4,16 +4,9 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.process.embedded.processes import (
-    ask,
-    fill,
-    foreign_server,
-    needs_root,
-    open_lock,
-)
+from tests.process.embedded.processes import ask, fill, foreign_server, needs_root, open_lock
 
 from spanmq import embedded
 from spanmq.embedded import binaries
@@ -40,9 +33,19 @@ def test_data_of_another_major_version_is_refused_and_kept(folder: Path) -> None
         assert ask(server.dsn, "select answer from kept") == 42
 
 
-def test_version_that_the_wheel_lacks_is_refused(folder: Path) -> None:
-    with pytest.raises(EmbeddedError, match="comes as PostgreSQL 16 and 18, not 15"):
-        embedded.start(folder, version=15)
+def test_what_can_not_be_the_folder_or_a_setting_of_a_server_is_refused(parent: Path, folder: Path) -> None:
+    (parent / "file").touch()
+    for place, options, said in (
+        (folder, {"version": 15}, "comes as PostgreSQL 16 and 18, not 15"),
+        *(
+            (folder, {"settings": {name: "5433"}}, name)
+            for name in ("port", "unix_socket_directories", "cluster_name")
+        ),
+        (parent / "file/postgres", {}, f"{parent / 'file'}.*Not a directory"),
+        *((name, {}, "is not a folder") for name in ("a\0b", "\ud800", "~nobody-of-this-name/x", 5)),
+    ):
+        with pytest.raises(EmbeddedError, match=said):
+            embedded.start(place, **options)  # type: ignore[arg-type]
     assert not folder.exists()
 
 
@@ -76,13 +79,6 @@ def test_bare_data_folder_of_postgresql_is_refused(folder: Path) -> None:
         embedded.start(folder / "data")
 
 
-def test_folder_that_cannot_be_made_is_named(parent: Path) -> None:
-    (parent / "file").touch()
-    with pytest.raises(EmbeddedError, match="Not a directory") as caught:
-        embedded.start(parent / "file/postgres")
-    assert str(parent / "file") in str(caught.value)
-
-
 def test_no_temporary_folder_is_said(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(parent / "gone"))
     with pytest.raises(EmbeddedError, match="No such file"), embedded.temporary():
@@ -91,19 +87,6 @@ def test_no_temporary_folder_is_said(parent: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
     with pytest.raises(EmbeddedError, match="No usable temporary directory"), embedded.temporary():
         pass
-
-
-@pytest.mark.parametrize("name", ["a\0b", "\ud800", "~nobody-of-this-name/x", 5], ids=ascii)
-def test_what_is_no_folder_is_said(name: Any) -> None:
-    with pytest.raises(EmbeddedError, match="is not a folder"):
-        embedded.start(name)
-
-
-@pytest.mark.parametrize("name", ["port", "unix_socket_directories", "cluster_name"])
-def test_setting_by_which_the_server_is_found_is_refused(folder: Path, name: str) -> None:
-    with pytest.raises(EmbeddedError, match=name):
-        embedded.start(folder, settings={name: "5433"})
-    assert not folder.exists()
 
 
 def test_user_without_a_home_is_asked_for_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

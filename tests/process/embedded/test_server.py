@@ -1,23 +1,16 @@
 """What an embedded server is, and that its folder may lie anywhere."""
 
 import os
-import socket
 import stat
 import tempfile
 from pathlib import Path
 
 import pytest
-from tests.process.embedded.processes import (
-    IS_ROOT,
-    NOBODY,
-    ask,
-)
+from tests.process.embedded.processes import IS_ROOT, NOBODY, ask
 
 from spanmq import embedded
 from spanmq.embedded.folder import ServerFolder
-from spanmq.errors import (
-    EmbeddedError,
-)
+from spanmq.errors import EmbeddedError
 
 
 @pytest.mark.parametrize(
@@ -89,11 +82,6 @@ def test_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", "/home/ada")
     assert embedded.default_folder(16) == Path("/home/ada/.local/share/spanmq/postgres-16")
-
-
-def test_sockets_are_unix_sockets(temporary: embedded.TemporaryServer) -> None:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(temporary.folder / "socket/.s.PGSQL.5432"))
 
 
 @pytest.mark.parametrize("name", ["with space", "quote\"d'", "50%25", "ünïcode", "com,ma", "#and?and&"])

@@ -15,21 +15,11 @@ from tests.process.embedded.processes import (
     ask,
     is_stopped,
     start_python,
-    wait_until_stopped,
 )
 
 from spanmq import __version__, embedded
 from spanmq.embedded import keeper
 from spanmq.embedded.folder import ServerFolder
-
-
-def test_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) -> None:
-    with embedded.start(folder) as first:
-        ask(first.dsn, "create table kept as select 42 as answer")
-    assert is_stopped(folder)
-    with embedded.start(folder) as second:
-        assert second.dsn == first.dsn
-        assert ask(second.dsn, "select answer from kept") == 42
 
 
 def test_client_without_arguments_installs_the_schema_in_the_embedded_server(
@@ -50,15 +40,6 @@ def test_closing_twice_lets_go_once(folder: Path) -> None:
         assert ask(first.dsn, "select 1") == 1
 
 
-def test_processes_share_one_server_until_the_last_leaves(folder: Path) -> None:
-    first, second = Holder(folder), Holder(folder)
-    assert first.postmaster == second.postmaster
-    first.leave()
-    assert ask(second.dsn, "select 1") == 1
-    second.leave()
-    assert is_stopped(folder)
-
-
 def test_two_that_leave_together_stop_the_server(folder: Path) -> None:
     holders = [Holder(folder) for _ in range(3)]
     for holder in holders:
@@ -76,12 +57,6 @@ def test_eight_that_start_together_make_one_server(folder: Path) -> None:
     assert len({each["postmaster"] for each in said}) == 1
     assert [process.communicate("\n")[1] for process in started] == [""] * 8
     assert is_stopped(folder)
-
-
-def test_killed_user_is_noticed_though_nobody_looks(folder: Path) -> None:
-    holder = Holder(folder)
-    holder.kill()
-    assert wait_until_stopped(folder)
 
 
 def test_killed_user_does_not_take_the_server_from_others(folder: Path) -> None:
@@ -117,18 +92,4 @@ def test_last_user_stops_the_server_without_its_keeper(folder: Path) -> None:
         mine = [pid for pid in all_processes() if "keeper.py" in keeper.command_of(pid)]
         [keeper_id] = [pid for pid in mine if place.tag in keeper.command_of(pid)]
         os.kill(keeper_id, signal.SIGKILL)
-    assert is_stopped(folder)
-
-
-def test_forked_child_neither_holds_nor_stops_the_server(folder: Path) -> None:
-    program = HOLDER.replace("sys.stdin.readline()", "import os\nif os.fork() == 0: sys.exit()\nos.wait()")
-    program += "import psycopg\npsycopg.connect(server.dsn).close(); print('served', flush=True)"
-    output, errors = start_python(program, str(folder)).communicate()
-    assert output.endswith("served\n"), errors
-    assert is_stopped(folder)
-
-
-def test_user_that_ends_without_a_word_lets_go(folder: Path) -> None:
-    program = "import sys; from spanmq import embedded; embedded.start(sys.argv[1])"
-    assert start_python(program, str(folder)).communicate()[1] == ""
     assert is_stopped(folder)

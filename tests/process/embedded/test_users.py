@@ -20,9 +20,7 @@ from tests.process.embedded.processes import (
 from spanmq import embedded
 from spanmq.embedded import binaries
 from spanmq.embedded.folder import environment
-from spanmq.errors import (
-    EmbeddedError,
-)
+from spanmq.errors import EmbeddedError
 
 
 @needs_root

@@ -1,7 +1,5 @@
 """Celery through kombu's SQS transport: a program that knows nothing of us, in processes of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

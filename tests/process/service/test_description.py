@@ -1,7 +1,5 @@
 """Requests made of the description of the routes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A database that is down, slow or restarted while the service runs; secrets stay where they are."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

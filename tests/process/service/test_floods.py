@@ -1,7 +1,5 @@
 """Many slow clients, and bodies of some size, hold up no one else."""
 
-from __future__ import annotations
-
 from tests.cli.program import do
 from tests.service.running import Running
 

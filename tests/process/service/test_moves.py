@@ -1,7 +1,5 @@
 """A move task outlives the service that began it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

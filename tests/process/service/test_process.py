@@ -1,7 +1,5 @@
 """The process of the service: as many connections as it promises, and a log that holds up nothing."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Who takes nothing of his answer holds no memory and no place for long."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

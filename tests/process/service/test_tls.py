@@ -1,7 +1,5 @@
 """TLS by flags."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

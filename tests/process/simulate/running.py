@@ -1,7 +1,5 @@
 """The simulator as a user runs it, in a folder of its own."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whole runs: each engine, what is done to it, and what the audit says of it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from importlib.resources import files

@@ -4,8 +4,6 @@ Spark runs no speculative copy of a task on the host of its first attempt: not i
 `local-cluster`, whose workers all have the machine's name.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Sends to a RabbitMQ that a test kills in the middle: some messages are confirmed, others under way."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

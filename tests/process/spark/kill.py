@@ -1,7 +1,5 @@
 """Kills a driver at named seams: one process, for its start is most of what a kill takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

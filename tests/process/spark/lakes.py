@@ -1,7 +1,5 @@
 """What is in a lake, as readers that are not Spark find it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ It reads a batch, sends a stream of the queue `orders` into the queue `copies`, 
 `orders`. The stream's task on HOST waits, with its rows at the sink, until its worker is killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A RabbitMQ node of a test's own: on loopback, with its own folder, ports, cookie and name."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

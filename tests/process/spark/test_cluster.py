@@ -1,7 +1,5 @@
 """A cluster whose executors have environments of their own, with the wheel and without the checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

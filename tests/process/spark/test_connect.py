@@ -1,7 +1,5 @@
 """Spark Connect: the program is a client alone, and the source runs at the server's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

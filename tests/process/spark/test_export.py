@@ -85,18 +85,8 @@ def killed(*_: object) -> None:
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
         ("parquet", "spanmq.spark.jobs.export.write_manifest", "spanmq.spark.rows.note_export", killed),
-        (
-            "delta",
-            "spanmq.spark.jobs.delta.commit",
-            "spanmq.spark.jobs.export.write_manifest",
-            killed,
-        ),
-        (
-            "iceberg",
-            "spanmq.spark.jobs.iceberg.commit",
-            "spanmq.spark.jobs.export.write_manifest",
-            killed,
-        ),
+        ("delta", "spanmq.spark.jobs.delta.commit", "spanmq.spark.jobs.export.write_manifest", killed),
+        ("iceberg", "spanmq.spark.jobs.iceberg.commit", "spanmq.spark.jobs.export.write_manifest", killed),
     ],
 )
 def test_export_killed_before_its_commit_never_was_and_after_it_counts(

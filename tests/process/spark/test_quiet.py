@@ -1,7 +1,5 @@
 """A job as a user runs it, in a session of its own: what fails in an executor is one message, and no log."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

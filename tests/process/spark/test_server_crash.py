@@ -1,7 +1,5 @@
 """A PostgreSQL that crashes while a stream reads: with fsync, what was committed must be there."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

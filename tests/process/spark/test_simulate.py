@@ -1,7 +1,5 @@
 """The load simulator, filled through the sink: a session in a process of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 On a real cluster of two hosts, for Spark speculates nowhere else; five JVMs, so only in `make soak-spark`.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The tasks of test_kill.py. With KILL_AT the process kills itself at its n-th step."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

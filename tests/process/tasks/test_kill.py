@@ -1,7 +1,5 @@
 """Workers of tasks killed with SIGKILL: what is in a transaction, each step, end of a batch and period come once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -37,10 +35,7 @@ def worker(dsn: str, **variables: object) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_everything_happens_once_whatever_is_killed(database: str) -> None:
     chosen = random.Random(KILLS)
-    with (
-        Client(database) as client,
-        psycopg.connect(database, autocommit=True) as connection,
-    ):
+    with Client(database) as client, psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table effect (kind text, key text)")
         for queue in ("orders", "stored"):
             client.queues.create(queue)

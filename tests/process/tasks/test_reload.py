@@ -1,7 +1,5 @@
 """`spanmq worker --reload` runs what a file says now."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What became of each message, told from the logs of workers and handlers, not from the queue's tables."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path

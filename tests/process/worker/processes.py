@@ -1,7 +1,5 @@
 """Workers in processes of their own: one that kills itself, and one that handles what is left."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

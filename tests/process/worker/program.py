@@ -5,8 +5,6 @@ extension of a lease. With a seam the process writes its name there and kills it
 seam `begun`, in a handler, it writes and stands still there until it is told to go on.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import os

@@ -1,7 +1,5 @@
 """A TCP proxy before a server's socket, which can pass, swallow everything, or hang up."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

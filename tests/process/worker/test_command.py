@@ -1,7 +1,5 @@
 """`spanmq worker` as a user runs it: what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """`spanmq worker --json` whose events nobody reads, or nobody can read any more: it goes on."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

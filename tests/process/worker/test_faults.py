@@ -1,7 +1,5 @@
 """The database goes away, the network is cut, sessions end, others hold snapshots: the worker goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

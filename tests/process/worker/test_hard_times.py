@@ -1,7 +1,5 @@
 """Workers that are stopped dead, killed while they extend or end, and ten who keep house at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What an idle worker asks while it polls as rarely as it does without tests: for a quarter of a minute."""
 
-from __future__ import annotations
-
 import pytest
 from tests.schemas import qualified
 from tests.worker.running import working

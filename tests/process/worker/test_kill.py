@@ -1,7 +1,5 @@
 """Workers killed with SIGKILL at named seams: nothing is lost, nothing comes again before its time."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

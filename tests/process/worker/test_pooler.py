@@ -1,7 +1,5 @@
 """Through PgBouncer in transaction mode, where it is installed: every statement may meet another session."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

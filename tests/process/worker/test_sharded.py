@@ -1,7 +1,5 @@
 """Workers of a sharded queue whose server is away, or that are killed while shards are added."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading

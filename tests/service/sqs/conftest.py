@@ -1,7 +1,5 @@
 """A boto3 client of the service that tests share, with a key, and names of queues of a test's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

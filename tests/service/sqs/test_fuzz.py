@@ -1,7 +1,5 @@
 """Requests that nobody would write: each is refused in the protocol's own form, none breaks anything."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Messages through boto3: what SQS programs do with them, and what they are refused."""
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Move tasks: they outlive the service that began them, and one service at a time is at each."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

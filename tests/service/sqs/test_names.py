@@ -1,7 +1,5 @@
 """Names of queues: the long ones of SQS, and odd ones that were made elsewhere."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

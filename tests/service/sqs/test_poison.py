@@ -1,7 +1,5 @@
 """Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +8,7 @@ from urllib.parse import urlencode
 import httpx
 import psycopg
 import pytest
-from tests.cli.program import ask, do
+from tests.cli.program import do
 from tests.service.running import Running, service
 from tests.service.sqs.conftest import Make, arn_of, client_of
 from tests.service.sqs.test_signature import query, texts
@@ -33,10 +31,6 @@ HEADERS: Final = {
     "a number of 5,000 digits": """'{"a": 1' || repeat('0', 5000) || '}'""",
     "a hint without a fact": """'{"x-sqs-moved": {"a": 1}}'""",
 }
-
-
-def attempts(dsn: str, queue: str) -> list[int]:
-    return list(ask(dsn, f"select jsonb_agg(read_ct order by msg_id) from pgmq.q_{queue}"))
 
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS.keys())

@@ -1,7 +1,5 @@
 """The older protocol: every action that SQS has, asked in forms and answered in XML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Every action of SQS under every scope of a key: made of the table of actions, so that none is forgotten."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

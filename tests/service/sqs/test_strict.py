@@ -1,7 +1,5 @@
 """Whatever would have no effect here is refused, in either protocol, and nothing of it happens."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import urlencode

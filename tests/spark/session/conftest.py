@@ -1,7 +1,5 @@
 """The tests of a real Spark session; one worker has them all (GROUPS in tests/conftest.py)."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

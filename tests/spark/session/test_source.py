@@ -147,10 +147,7 @@ def test_stream_goes_on_with_added_fields_and_wider_types(
     run(read_stream(bodySchema=new), tmp_path)
     kept = spark.read.schema(f"message_id long, body struct<{new}>").parquet(str(tmp_path / "lake"))
     rows = kept.selectExpr("body.n", "cast(body.price as double) price", "body.more").orderBy("n").collect()
-    assert [tuple(row) for row in rows] == [
-        *((n, 1.25, None) for n in range(3)),
-        (1 << 40, 12345.5, ["x"]),
-    ]
+    assert [tuple(row) for row in rows] == [*((n, 1.25, None) for n in range(3)), (1 << 40, 12345.5, ["x"])]
     assert client.queues.metrics("orders").length == 0
 
 

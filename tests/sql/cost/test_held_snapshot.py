@@ -23,10 +23,7 @@ POLICIES = ("{}", '{"ordered": true}', '{"max_in_flight": 1000}', '{"max_in_flig
 @pytest.fixture
 def session(database: str) -> Iterator[Connection]:
     """Yield a session beside one whose snapshot is older than every message."""
-    with (
-        psycopg.connect(database) as holder,
-        psycopg.connect(database, autocommit=True) as opened,
-    ):
+    with psycopg.connect(database) as holder, psycopg.connect(database, autocommit=True) as opened:
         opened.execute("select pgmq.create('jobs')")
         holder.execute("set transaction isolation level repeatable read")
         holder.execute("select 1")

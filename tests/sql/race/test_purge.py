@@ -52,10 +52,7 @@ def test_what_a_transaction_sends_and_purges_is_unknown(race: Race, fate: str) -
     assert finish(race) == [after]
     assert status(race, before, own, after) == ["unknown", "unknown", "completed"]
     race.main.end(fate)
-    expected = {
-        "commit": ["unknown", "unknown", "completed"],
-        "rollback": ["pending", "unknown", "unknown"],
-    }
+    expected = {"commit": ["unknown", "unknown", "completed"], "rollback": ["pending", "unknown", "unknown"]}
     assert status(race, before, own, after) == expected[fate]
 
 

@@ -9,12 +9,7 @@ from tests.sql.queue import Connection, one
 from tests.sql.schema.upstream import fill, messages, relations
 
 from spanmq import schema
-from spanmq.errors import (
-    NotPossibleError,
-    SchemaMissingError,
-    StatementCancelledError,
-    from_driver,
-)
+from spanmq.errors import NotPossibleError, SchemaMissingError, StatementCancelledError, from_driver
 from spanmq.schema.adopt import AdoptReport, adopt
 from spanmq.testing import wait_until_waiting
 

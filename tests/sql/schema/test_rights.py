@@ -47,9 +47,7 @@ def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection)
     assert privileges(owner) == before
 
 
-def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(
-    owner: Connection,
-) -> None:
+def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(owner: Connection) -> None:
     """What `pg_restore --no-privileges` makes has the privileges of new objects: EXECUTE for everybody."""
     owner.execute(
         """

@@ -1,7 +1,5 @@
 """What test_django.py checks of the site in this folder: `check.py`."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from importlib import import_module

@@ -101,7 +101,8 @@ def _run(command: str, printed: str, folder: Path, env: Mapping[str, str], *, st
 
 
 def _fits(expected: str, shown: str) -> bool:
-    """Compare: … stands for anything, a time for any time, and nothing expected for whatever it is."""
+    """Compare: … stands for anything with the line ends beside it, a time for any time, and nothing expected
+    for whatever it is."""
     plain = [TIME.sub("a time", text).strip() for text in (expected, SERVER_LINE.sub("", shown))]
-    pattern = ".*".join(map(re.escape, plain[0].split("…")))
+    pattern = ".*".join(re.escape(piece.strip()) for piece in plain[0].split("…"))
     return not plain[0] or re.fullmatch(pattern, plain[1], re.DOTALL) is not None

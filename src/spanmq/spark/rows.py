@@ -130,7 +130,7 @@ class Server:
 
 
 def one(
-    connection: psycopg.Connection[Any], query: LiteralString, values: Sequence[object] = ()
+    connection: psycopg.Connection[Any], query: LiteralString | bytes, values: Sequence[object] = ()
 ) -> tuple[Any, ...]:
     """Return the row of a query that has exactly one."""
     row: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
@@ -177,11 +177,12 @@ def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, 
 
 def first_archived(connection: psycopg.Connection[Any], queue: str, since: datetime) -> int | None:
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
-    row = connection.execute(
+    [found] = one(
+        connection,
         f"select min(t.msg_id) from {view(connection, queue, 'a')} t where t.archived_at >= %s".encode(),
         [since],
-    ).fetchone()
-    return None if row is None else row[0]
+    )
+    return None if found is None else int(found)
 
 
 def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
@@ -205,20 +206,23 @@ def classify(
 def redrive_chosen(
     connection: psycopg.Connection[Any], queue: str, ids: Sequence[int], rate: float | None, delay: float
 ) -> int:
-    """Put dead letters back by their ids, and give how many that were."""
-    row = connection.execute(
+    """Put dead letters back by their ids; return how many."""
+    [n] = one(
+        connection,
         "select n from spanmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
         [queue, list(ids), rate, delay],
-    ).fetchone()
-    return row[0] if row else 0
+    )
+    return int(n)
 
 
 def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
-    """Delete dead letters by their ids, and give how many that were."""
-    row = connection.execute(
-        "select n from spanmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n", [queue, list(ids)]
-    ).fetchone()
-    return row[0] if row else 0
+    """Delete dead letters by their ids; return how many."""
+    [n] = one(
+        connection,
+        "select n from spanmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n",
+        [queue, list(ids)],
+    )
+    return int(n)
 
 
 def identity(connection: psycopg.Connection[Any]) -> str:
@@ -234,23 +238,24 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
     """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
-        row = connection.execute(
+        n, checksum = one(
+            connection,
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
             f" from {extent.source(ids[0][0], ids[-1][1])} t where {extent.key} between %s and %s"
             f" and %s::int8multirange @> {extent.key} and {extent.where or 'true'}".encode(),
             [ids[0][0], ids[-1][1], pieces],
-        ).fetchone()
-    assert row is not None
-    return int(row[0]), int(row[1])
+        )
+    return int(n), int(checksum)
 
 
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
     """Return the number of messages that a writer has published as its only epoch; None if it has not."""
-    row = connection.execute(
+    [n] = one(
+        connection,
         "select result from spanmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
         [queue, writer],
-    ).fetchone()
-    return None if row is None else row[0]
+    )
+    return None if n is None else int(n)
 
 
 def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str) -> None:

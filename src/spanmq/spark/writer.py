@@ -269,12 +269,13 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
         return 0
     blocks = [block for each in known for block in each.block_ids]
     with rows.connected(options.dsn) as server:
-        row = server.execute(
+        [n] = rows.one(
+            server,
             "select result from spanmq.bulk_publish(queue => %s, writer => %s, epoch => %s, write_id => %s, "
             "block_ids => %s) as result",
             [options.queue, writer, epoch, known[0].write_id, blocks],
-        ).fetchone()
-    return max(row[0], 0) if row else 0
+        )
+    return max(int(n), 0)
 
 
 def close(options: Options, writer: str, epoch: int) -> None:

@@ -40,9 +40,9 @@ def test_demo_goes_on_where_there_is_no_java(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise ExtraNotInstalledError("there is no Java 17 or newer here")
+        raise ExtraNotInstalledError("Java 17 or newer is not installed")
 
     monkeypatch.setattr(session, "opened", refuse)
     done = demo(database, tmp_path, 20)
-    assert "no report: there is no Java 17 or newer here" in done.stderr
+    assert "no report: Java 17 or newer is not installed" in done.stderr
     assert not (tmp_path / "report.html").exists()

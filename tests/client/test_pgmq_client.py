@@ -5,7 +5,6 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -292,10 +291,6 @@ def test_without_init_extension_it_tries_to_create_an_extension(database: str) -
 # Listeners.
 
 
-class HeardError(Exception):
-    """Ends the synchronous listener, which has no other clean end while it waits."""
-
-
 def wait_for_listener(session: psycopg.Connection[Any]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     query = (
@@ -303,27 +298,6 @@ def wait_for_listener(session: psycopg.Connection[Any]) -> None:
     )
     while session.execute(query).fetchone() == (0,):
         assert time.monotonic() < deadline, "nobody listens"
-
-
-def test_the_synchronous_listener_hears_a_send(database: str, opened: ExitStack) -> None:
-    from pgmq.notify_listener import SyncNotificationListener
-
-    call = open_client("psycopg", database, opened)
-    call("create_queue", "orders")
-    call("enable_notify", "orders")
-    heard: list[dict[str, Any]] = []
-
-    def keep(payload: dict[str, Any]) -> None:
-        heard.append(payload)
-        raise HeardError
-
-    listener = SyncNotificationListener(call.client)
-    with ThreadPoolExecutor(1) as threads, psycopg.connect(database, autocommit=True) as session:
-        listening = threads.submit(listener.listen, "orders", keep, WAIT_SECONDS)
-        wait_for_listener(session)
-        call("send", "orders", {"n": 1})
-        assert isinstance(listening.exception(WAIT_SECONDS), HeardError)
-    assert heard == [{"event": "insert", "payload_empty": True}]
 
 
 def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
@@ -14,6 +13,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.client.concurrency import until_async
 from tests.patience import WAIT_SECONDS
 
 pgmq = pytest.importorskip("pgmq")
@@ -22,6 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
 # What opens, closes and wraps a client rather than doing something with a queue.
 LIFECYCLE = {"init", "close", "dispose", "session"}
 VARIANTS = ["psycopg", "asyncpg", "sqlalchemy", "sqlalchemy_async"]
+LISTENED = (
+    "select count(*) > 0 from pg_stat_activity where query ilike 'listen %' and datname = current_database()"
+)
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -288,18 +291,6 @@ def test_without_init_extension_it_tries_to_create_an_extension(database: str) -
         pgmq.PGMQueue(**options, pool_size=1)
 
 
-# Listeners.
-
-
-def wait_for_listener(session: psycopg.Connection[Any]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    query = (
-        "select count(*) from pg_stat_activity where query ilike 'listen %%' and datname = current_database()"
-    )
-    while session.execute(query).fetchone() == (0,):
-        assert time.monotonic() < deadline, "nobody listens"
-
-
 def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack) -> None:
     from pgmq.notify_listener import AsyncNotificationListener
 
@@ -318,7 +309,7 @@ def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack
         # It awaits the callback, whatever its annotation says.
         listening = asyncio.create_task(listener.listen("orders", keep))  # type: ignore[arg-type]
         with psycopg.connect(database, autocommit=True) as session:
-            await asyncio.to_thread(wait_for_listener, session)
+            await until_async(session, LISTENED)
         await call.client.send("orders", {"n": 1})
         await asyncio.wait_for(listening, WAIT_SECONDS)
 

@@ -302,13 +302,6 @@ def test_purge_keeps_dead_letters_and_drop_removes_them(orders: Queue) -> None:
     assert orders.value("select count(*) from spanmq_core.dead_letter_count") == 0
 
 
-def test_pause_and_resume_are_the_policy(orders: Queue) -> None:
-    orders.rows("select spanmq.pause('orders')")
-    assert orders.value("select (spanmq.get_policy('orders')->>'paused')::boolean")
-    orders.rows("select spanmq.resume('orders')")
-    assert not orders.value("select (spanmq.get_policy('orders')->>'paused')::boolean")
-
-
 def test_old_failures_go(orders: Queue) -> None:
     ids = orders.send(600)
     lease, _ = orders.receive(600)

@@ -40,38 +40,6 @@ def add(settled: Settlement, messages: list[Message], first: int) -> None:
         settled.add(message, number)
 
 
-@pytest.mark.usefixtures("patient")
-def test_acks_are_gathered_until_somebody_waits_for_them(client: Client) -> None:
-    told = Told()
-    settled = Settlement(client, told.note)
-    add(settled, received(client, 3), 11)
-    assert told.calls.empty()
-    assert settled.finish()
-    assert told.calls.get_nowait() == ("acked", [11, 12, 13])
-    assert told.calls.empty()
-    assert client.queues.metrics("orders").length == 0
-    assert not settled.finish()
-    # And again: what was urgent is so no more.
-    add(settled, received(client, 2), 14)
-    assert told.calls.empty()
-    settled.close()
-    assert client.queues.metrics("orders").length == 0
-
-
-@pytest.mark.usefixtures("patient")
-def test_acks_go_out_for_who_is_in_a_hurry_and_does_not_wait(client: Client) -> None:
-    told = Told()
-    settled = Settlement(client, told.note)
-    settled.hurry()  # nothing is there, and what comes later is in no hurry
-    add(settled, received(client, 2), 1)
-    assert told.calls.empty()
-    settled.hurry()
-    assert told.calls.get(timeout=WAIT_SECONDS) == ("acked", [1, 2])
-    add(settled, received(client, 1), 3)
-    assert told.calls.empty()
-    settled.close()
-
-
 def test_ack_that_nobody_waits_for_goes_by_itself(client: Client) -> None:
     told = Told()
     settled = Settlement(client, told.note)

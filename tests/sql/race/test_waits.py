@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tests.schemas import qualified
-from tests.sql.race.sessions import Race, Session, side_by_side
+from tests.sql.race.sessions import Race, side_by_side
 
 
 def notes_of(race: Race) -> int:

@@ -15,10 +15,9 @@ from tests.patience import WAIT_SECONDS
 from spanmq import Client
 from spanmq.errors import SpanmqError
 from spanmq.simulate import engine_spanmq
-from spanmq.simulate.engine import Site, Taken
 from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import Options
+from spanmq.simulate.load import Item, Taken
+from spanmq.simulate.options import Options, Site
 from spanmq.simulate.record import Recorder
 
 # Nested too deeply for Python's reader of JSON.

@@ -10,9 +10,8 @@ from typing import Final
 from spanmq.client import Client
 from spanmq.errors import DecryptionError, InvalidBodyError
 from spanmq.model import DeadLetter, Leased, Message, PolicyChange
-from spanmq.simulate.engine import Site, Taken
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import type_name
+from spanmq.simulate.load import Item, Taken
+from spanmq.simulate.options import Site, type_name
 from spanmq.simulate.record import Recorder
 
 ID_HEADER: Final = "x-simulate-id"

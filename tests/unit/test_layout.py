@@ -97,8 +97,6 @@ RULES = {
         packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
         not_ours=upper_without("service"),
     ),
-    # The patterns by which the job groups errors, without Spark.
-    "dashboard.cause": Rule(ours=("model", "spark.jobs.fingerprint")),
     "dashboard": Rule(
         packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard")
     ),
@@ -304,6 +302,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client", "def f():\n    from spanmq.cli import main"),
         ("client", "from tests import conftest"),
         ("service.app", "import spanmq.dashboard"),
+        ("dashboard.dead_letters", "from spanmq.spark.rows import read"),
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
     ):

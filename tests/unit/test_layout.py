@@ -40,7 +40,6 @@ class Rule:
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
     "errors": Rule(ours=()),
-    "request_origin": Rule(ours=()),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "codec": Rule(ours=("codec", "errors", "model")),
@@ -98,7 +97,7 @@ RULES = {
         not_ours=upper_without("service"),
     ),
     "dashboard": Rule(
-        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard")
+        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
     ),
     # The public names.
     "": Rule(ours=("client", "codec", "errors", "model", "worker")),

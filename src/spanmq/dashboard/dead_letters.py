@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from spanmq.dashboard.cause import causes_of
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import DeadLetter
+from spanmq.model.cause import causes_of
 
 SHOWN: Final = 25
 # Causes are determined from this number of dead letters: there may be millions.

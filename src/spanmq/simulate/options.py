@@ -168,3 +168,18 @@ class Options:
 def type_name(number: int) -> str:
     """Return the name of a type: type1 is the first."""
     return f"type{number + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The place of a run: a database, and the prefix of the names of the run's objects.
+
+    `folder` is for files of the run's processes, `began` is the time of the shared clock at the start.
+    """
+
+    dsn: str
+    name: str
+    folder: Path
+    log: Path
+    began: float
+    options: Options

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, TaskArgumentsError
 
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
 
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
-
-# What Pydantic writes for numbers that JSON lacks, as the configuration of a model says.
-MAY_BE_NAN: Final = re.compile(rb"null|NaN|Infinity")
 
 # The classes that a worker passes by the name of the parameter, and their names.
 INJECTED: Final = {
@@ -109,14 +105,16 @@ class Arguments:
         return lambda values: validator.validate_json(to_json(values))
 
     @cached_property
-    def _write(self) -> Callable[[dict[str, Any]], bytes]:
+    def _write(self) -> Callable[[dict[str, Any]], str]:
         validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
+        # Values that JSON keeps as they are fit their types; to check that would double the time.
+        warnings: Literal["none", "error"] = "none" if is_json else "error"
 
-        def write(values: dict[str, Any]) -> bytes:
+        def write(values: dict[str, Any]) -> str:
             checked = validator.validate_python(values)
-            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="error")
-            if MAY_BE_NAN.search(text):
-                # Pydantic writes null for NaN and infinity; this raises for them.
+            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            if "null" in text or "NaN" in text or "Infinity" in text:
+                # Pydantic writes null for NaN and infinity, or these names; this raises for them.
                 json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)
             if not is_json:
                 # Not every value comes back as it went.
@@ -132,22 +130,14 @@ class Arguments:
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""
         write = self._write
-        from pydantic_core import PydanticSerializationError
-
         try:
-            text = write(self._named(args, kwargs))
-        except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
+            # Which are missing or unknown, Pydantic finds.
+            values = dict(zip(self._positional, args, strict=False)) | kwargs
+            if len(values) < len(args) + len(kwargs):
+                raise TypeError("there are more arguments than parameters, or one is given twice")
+            return f"{self._head}{write(values)}}}"
+        except (TypeError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
-        return f"{self._head}{text.decode()}}}"
-
-    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments by their names; which are missing or unknown Pydantic finds."""
-        if len(args) > len(self._positional):
-            raise TypeError(f"it takes {len(self._positional)} arguments by position, got {len(args)}")
-        values = dict(zip(self._positional, args, strict=False))
-        if twice := values.keys() & kwargs.keys():
-            raise TypeError(f"it got {', '.join(sorted(twice))} twice")
-        return values | kwargs
 
     def _unreadable(self, error: Exception) -> InvalidArgumentError:
         return InvalidArgumentError(

@@ -69,7 +69,7 @@ class Handling:
             )
             if is_sent:
                 return result
-        if task.keep_for is not None or (result is not None and steps_of(result)):
+        if task.keep_for is not None or steps_of(result):
             # In one commit with the ack.
             async with delivery.transaction() as client:
                 await self._follow_async(client, task, message, result)
@@ -169,6 +169,8 @@ class Handling:
 
 def steps_of(result: object) -> list[Call | BatchCall]:
     """Return what is to be sent of what a task returned: a call, a batch, or a list of them."""
+    if result is None:
+        return []
     results = [*result] if isinstance(result, list | tuple) else [result]
     steps = [each for each in results if isinstance(each, Call | BatchCall)]
     return steps if len(steps) == len(results) else []

@@ -33,7 +33,7 @@ from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
 from spanmq.worker import Worker, WorkerOptions
 from spanmq.worker.handler import Handler
 
-Sends = Callable[[list[Call]], Any]
+Sends = Callable[[Iterable[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -192,15 +192,14 @@ class Tasks:
 
     def find(self, message: Message) -> Task[..., Any] | None:
         """Return the task of a message, or None."""
-        name = name_of(message)
-        return None if name is None else self._names.get(name)
+        return self._names.get(name_of(message))
 
     def get(self, message: Message) -> Task[..., Any]:
         """Return the task of a message; raises UnknownTaskError, or TaskArgumentsError if it names none."""
         if (task := self.find(message)) is not None:
             return task
         name = name_of(message)
-        if name is None:
+        if not name:
             raise TaskArgumentsError(
                 "the message is not for a task",
                 hint='Its body is {"task": "name", "args": {…}}.',
@@ -231,12 +230,12 @@ class Tasks:
 
     def send_through(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
         """Send calls through a client."""
-        sent: list[Sent] = self.around_sends(partial(send, self, client))([*calls])
+        sent: list[Sent] = self.around_sends(partial(send, self, client))(calls)
         return sent
 
     async def send_through_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
         """Send calls through a client from async code; the twin of `send_through`."""
-        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, self, client))([*calls])
+        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, self, client))(calls)
         return await sending
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
@@ -245,7 +244,7 @@ class Tasks:
         It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
         """
         last = then.call() if isinstance(then, Task) else then
-        if last.priority or (last.delay, last.expires_in, last.dedup_id) != (None, None, None):
+        if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
         return BatchCall(tuple(calls), last, self)
 
@@ -282,7 +281,7 @@ class Tasks:
     def around_sends(self, sends: Sends) -> Sends:
         """Return a function that sends, within the middleware."""
         return reduce(
-            lambda call_next, middleware: lambda calls: middleware(calls, call_next),
+            lambda call_next, middleware: lambda calls: middleware([*calls], call_next),
             reversed(self._send_middleware),
             sends,
         )
@@ -348,7 +347,8 @@ class Tasks:
         return running.working(self, queues, settings)
 
 
-def name_of(message: Message) -> str | None:
-    """Return the name of the task that a message asks for."""
-    name = message.body.get("task") if isinstance(message.body, dict) else None
-    return name if isinstance(name, str) else None
+def name_of(message: Message) -> str:
+    """Return the name of the task that a message asks for; "" for none."""
+    body = message.body
+    name = body.get("task") if type(body) is dict else None
+    return name if type(name) is str else ""

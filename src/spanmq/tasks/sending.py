@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.call import Delay, Seconds
 from spanmq.client.dsn import default_dsn
+from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks.task import Call, Sent, SentBatch
@@ -21,80 +21,79 @@ if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
 
 
-class Batch(TypedDict, total=False):
-    """The arguments of a client's `send_batch`."""
+class Batch:
+    """Calls with the same options, one `send_batch` for all."""
 
-    queue: str
-    bodies: list[Any]
-    headers: Any
-    group: Any
-    delay: Delay | None
-    priority: int
-    expires_in: Seconds | None
-    dedup_ids: list[str | None]
-    dedup_for: Seconds
+    def __init__(self, first: Call) -> None:
+        self.queue = first.queue
+        self._options = {"delay": first.delay, "priority": first.priority, "expires_in": first.expires_in}
+        self._unique_for = None if first.unique is None else first.unique_for
+        self._bodies: list[str] = []
+        self._headers: list[Mapping[str, Any]] = []
+        self._groups: list[str | None] = []
+        self._dedup_ids: list[str] = []
+        self.places: list[int] = []
+
+    def add(self, place: int, call: Call) -> None:
+        """Add what is sent of a call, not the call: garbage collection counts objects that live long."""
+        self.places.append(place)
+        self._bodies.append(call.body)
+        self._headers.append(call.headers)
+        self._groups.append(call.group)
+        if self._unique_for is not None:
+            self._dedup_ids.append(f"{call.task}:{call.unique}")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `send_batch`."""
+        bodies = map(RawJson, self._bodies)
+        arguments: dict[str, Any] = {"queue": self.queue, "bodies": bodies, **self._options}
+        if any(self._headers):
+            arguments["headers"] = self._headers
+        if any(group is not None for group in self._groups):
+            arguments["group"] = self._groups
+        if self._unique_for is not None:
+            arguments |= {"dedup_ids": self._dedup_ids, "dedup_for": self._unique_for}
+        return arguments
 
 
-def batches(calls: Sequence[Call]) -> list[tuple[list[int], Batch]]:
-    """Divide calls into batches with the same options; each with the places of its calls."""
-    found: dict[Any, list[int]] = {}
+def batches(calls: Iterable[Call]) -> list[Batch]:
+    """Divide calls into batches."""
+    found: dict[Any, Batch] = {}
     for place, call in enumerate(calls):
         if not isinstance(call, Call):
             raise InvalidArgumentError(
                 f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
             )
-        is_unique = call.dedup_id is not None
-        key = (
-            call.queue,
-            call.delay,
-            call.priority,
-            call.expires_in,
-            is_unique,
-            is_unique and call.dedup_for,
-        )
-        found.setdefault(key, []).append(place)
-    return [(places, _batch([calls[place] for place in places])) for places in found.values()]
+        unique_for = None if call.unique is None else call.unique_for
+        key = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
+        if (batch := found.get(key)) is None:
+            batch = found[key] = Batch(call)
+        batch.add(place, call)
+    return [*found.values()]
 
 
-def _batch(calls: list[Call]) -> Batch:
-    first = calls[0]
-    batch = Batch(
-        queue=first.queue,
-        bodies=[call.body for call in calls],
-        delay=first.delay,
-        priority=first.priority,
-        expires_in=first.expires_in,
-    )
-    if any(call.headers for call in calls):
-        batch["headers"] = [call.headers for call in calls]
-    if any(call.group is not None for call in calls):
-        batch["group"] = [call.group for call in calls]
-    if first.dedup_id is not None:
-        batch["dedup_ids"] = [call.dedup_id for call in calls]
-        batch["dedup_for"] = first.dedup_for
-    return batch
-
-
-def send(tasks: Tasks, client: Client, calls: Sequence[Call]) -> list[Sent]:
+def send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
     """Send calls, all or none."""
     divided = batches(calls)
     with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [within.send_batch(**batch) for _, batch in divided])
+        return sent_of(tasks, divided, [within.send_batch(**each.arguments()) for each in divided])
 
 
-async def send_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> list[Sent]:
+async def send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
     """Send calls from async code; the twin of `send`."""
     divided = batches(calls)
     async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [await within.send_batch(**batch) for _, batch in divided])
+        return sent_of(tasks, divided, [await within.send_batch(**each.arguments()) for each in divided])
 
 
-def sent_of(tasks: Tasks, divided: Sequence[tuple[list[int], Batch]], ids: list[list[int]]) -> list[Sent]:
+def sent_of(tasks: Tasks, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent]:
     """Return what was sent, in the order of the calls."""
-    sent: dict[int, Sent] = {}
-    for (places, batch), message_ids in zip(divided, ids, strict=True):
-        sent.update(zip(places, (Sent(batch["queue"], each, tasks) for each in message_ids), strict=True))
-    return [sent[place] for place in sorted(sent)]
+    sent = {
+        place: Sent(batch.queue, message_id, tasks)
+        for batch, message_ids in zip(divided, ids, strict=True)
+        for place, message_id in zip(batch.places, message_ids, strict=True)
+    }
+    return [sent[place] for place in range(len(sent))]
 
 
 def send_batch(tasks: Tasks, client: Client, calls: Sequence[Call]) -> SentBatch:
@@ -103,7 +102,7 @@ def send_batch(tasks: Tasks, client: Client, calls: Sequence[Call]) -> SentBatch
     with client.transaction() as within:
         sent = send(tasks, within, parts)
         batch_id = within.batches.create(
-            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 
@@ -114,7 +113,7 @@ async def send_batch_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Ca
     async with client.transaction() as within:
         sent = await send_async(tasks, within, parts)
         batch_id = await within.batches.create(
-            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tests.schemas import qualified
-from tests.sql.race.sessions import Race, Session, side_by_side
+from tests.sql.race.sessions import Race, side_by_side
 
 
 def notes_of(race: Race) -> int:
@@ -120,11 +120,6 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
         each.rows()
 
 
-def blocked_by(race: Race, waiting: Session, blocker: Session) -> None:
-    while not race.main.value("select pg_blocking_pids(%s) = array[%s::int]", waiting.pid, blocker.pid):
-        pass
-
-
 @pytest.mark.parametrize(
     "mine",
     [[5, 25], [*range(1, 31)], [*range(1, 11), *range(21, 31)]],
@@ -144,7 +139,7 @@ def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race, mine: list[int]
     assert waiting[0].waits()
     mover.commit()
     # It comes to the first run again, in its new place, before it goes on to the last.
-    blocked_by(race, one, guard)
+    one.waits_for(guard)
     waiting.append(two.later(hide, [6, 26]))
     assert waiting[1].waits()
     guard.commit()
@@ -166,7 +161,7 @@ def test_settles_of_a_run_that_was_cut_do_not_deadlock(race: Race, table: str) -
     # The second run still begins where it did when the call looked, and has lost 17 to another.
     race.main.rows("select pgmq.delete('jobs', 15)")
     first.commit()
-    blocked_by(race, one, last)
+    one.waits_for(last)
     waiting.append(two.later("select pgmq.delete('jobs', '{18, 26}'::bigint[])"))
     assert waiting[1].waits()
     last.commit()

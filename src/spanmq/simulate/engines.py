@@ -41,7 +41,7 @@ class SparkSender:
         self._stack.close()
 
 
-# What makes the database objects of an engine and drops them; what sends; and what receives, one for each worker.
+# Parts of an engine: one makes its database objects and drops them, one sends, and one receives, in each worker.
 Stage = SpanmqStage | PollingStage
 Sender = SpanmqSender | PollingSender | SparkSender
 Receiver = SpanmqReceiver | PollingReceiver

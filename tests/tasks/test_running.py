@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -53,6 +54,7 @@ async def test_writes_steps_and_ack_are_one_commit(client: Client) -> None:
     assert client.queues.metrics("mail").length == 1
 
 
+tenant_of_task = ContextVar("tenant", default="none")
 FAILURES = {
     "other": ["retrying", "dead"],
     "mapped": ["dead"],
@@ -169,7 +171,9 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
     @observed.on_handle
     async def inner(message: Message, call_next: Any) -> Any:
         seen.append("inner")
+        token = tenant_of_task.set("bob")
         result = await call_next(message)
+        tenant_of_task.reset(token)
         seen.append(result)
         return result
 
@@ -180,6 +184,7 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
 
     @observed.task(max_attempts=1)
     def divide(number: int) -> float:
+        seen.append(tenant_of_task.get())  # in a thread
         return 1 / number
 
     divide.send(2)
@@ -187,8 +192,8 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
         await outcomes.next()
         await divide.send_async(0)
         assert (await outcomes.next()).outcome == "dead"
-    expected = ["send", ("outer", "ada"), "inner", 0.5, "send", ("outer", "ada"), "inner", "failed"]
-    assert seen == expected
+    begin = ["send", ("outer", "ada"), "inner", "bob"]
+    assert seen == [*begin, 0.5, *begin, "failed"]
     observed.close()
 
 
@@ -255,6 +260,28 @@ async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
         assert await outcomes.all(20) == ["acked"] * 20
     assert most == 2
     limited.close()
+
+
+async def test_queues_share_the_slots_by_their_weights(client: Client, database: str) -> None:
+    shared = Tasks("orders", dsn=database, weights={"orders": 3})
+    begun: list[str] = []
+    begins, release = threading.Semaphore(0), threading.Event()
+
+    def work(queue: str) -> None:
+        begun.append(queue)
+        begins.release()
+        release.wait()
+
+    for queue in ("orders", "mail"):
+        task = shared.task(name=f"work on {queue}", queue=queue)(work)
+        shared.send_many([task.call(queue) for _ in range(6)])
+    async with working(shared, concurrency=4) as outcomes:
+        for _ in range(4):
+            await asyncio.to_thread(begins.acquire)
+        assert sorted(begun) == ["mail", "orders", "orders", "orders"]
+        release.set()
+        assert await outcomes.all(12) == ["acked"] * 12
+    shared.close()
 
 
 async def test_limit_of_a_task_holds_up_no_other(client: Client, database: str) -> None:

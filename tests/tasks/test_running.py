@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
+from tests.recorded import Recorded, context_of
 from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
@@ -195,6 +196,15 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
     begin = ["send", ("outer", "ada"), "inner", "bob"]
     assert seen == [*begin, 0.5, *begin, "failed"]
     observed.close()
+
+
+async def test_task_and_its_step_are_in_the_trace_of_the_send(client: Client, recorded: Recorded) -> None:
+    async with working() as outcomes:
+        with recorded.tracer.start_as_current_span("request") as request:
+            shop.begin.send(1)  # then store
+        assert await outcomes.all(2) == ["acked"] * 2
+    spans = recorded.all("process orders")
+    assert [context_of(span).trace_id for span in spans] == [request.get_span_context().trace_id] * 2
 
 
 async def test_step_of_a_plain_task_passes_the_middleware_too(client: Client, database: str) -> None:

@@ -199,8 +199,9 @@ async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str
         leased_until=now + timedelta(hours=1),
     )
     handling = Handling(tasks)
+    alone: Any = _Alone(tasks)
     try:
-        return await handling(message, _Alone(tasks))
+        return await handling(message, alone)
     finally:
         handling.close()
 
@@ -236,7 +237,7 @@ class _Session:
 
 
 class _Alone:
-    """The transactions of a task without a message to ack."""
+    """In place of a Delivery: the transactions of a task without a message to ack."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks

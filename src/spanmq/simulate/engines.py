@@ -41,7 +41,7 @@ class SparkSender:
         self._stack.close()
 
 
-# What makes the database objects of an engine and drops them; what sends; and what receives, one for each worker.
+# A stage creates and drops the database objects of an engine; each producer has a sender, each worker a receiver.
 Stage = SpanmqStage | PollingStage
 Sender = SpanmqSender | PollingSender | SparkSender
 Receiver = SpanmqReceiver | PollingReceiver

@@ -35,7 +35,7 @@ REFUSED = {
         redrive('orders', patch => ?) <- 'null' | '{}' | '[]' | '[1]' | to_jsonb(array_fill(1, '{101}'))
         redrive('orders', patch => ?) <- '[{"op": "add", "path": "/a"}]' | '[{"op": "add", "path": "a", "value": 1}]'
         redrive('orders', patch => ?) <- '[{"op": "put", "path": "/a", "value": 1}]' | '[{"path": "/a", "value": 1}]'
-        redrive('orders', patch => ?) <- '[{"op": "move", "path": "/a"}]' | '[{"op": "copy", "path": "/a", "from": 1}]'
+        redrive('orders', patch => ?) <- '[{"op": "move", "path": "/a"}]' | '[{"op": "copy", "path": "", "from": ""}]'
         redrive('orders', patch => ?) <- '[{"op": "remove", "path": ""}]' | '[{"op": "remove", "path": "/~2"}]'
         redrive('orders', new_messages => ?) <- '{}' | '{1,2}', dead_letter_ids => '{1}'
         redrive('orders', patch => '[]', new_messages => ?) <- '{1}', dead_letter_ids => '{1}'

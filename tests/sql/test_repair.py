@@ -47,7 +47,6 @@ FITTING: list[tuple[Any, list[dict[str, Any]], Any]] = [
     ([1, 2, 3], [{"op": "move", "from": "/0", "path": "/2"}], [2, 3, 1]),
     ({"a": 1}, [{"op": "move", "from": "/a", "path": "/a"}], {"a": 1}),
     ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": ""}], 1),
-    ({"a": {"b": 1}}, [{"op": "copy", "from": "/a", "path": "/a/c"}], {"a": {"b": 1, "c": {"b": 1}}}),
     ({"a": [1, {"b": 2}]}, [{"op": "test", "path": "/a", "value": [1.0, {"b": 2}]}], {"a": [1, {"b": 2}]}),
     ({"a/b": 1, "m~n": 2}, [{"op": "move", "from": "/a~1b", "path": "/m~0n"}], {"m~n": 1}),
     ({"": {"": 1}}, [{"op": "replace", "path": "//", "value": 2}], {"": {"": 2}}),
@@ -58,7 +57,11 @@ FITTING: list[tuple[Any, list[dict[str, Any]], Any]] = [
         [{"op": "add", "path": "/o", "value": 1}],
         {"n": 12345678901234567890123, "o": 1},
     ),
-    ({"a": 1}, [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "remove", "path": "/a"}], {"b": 1}),
+    (
+        {"a": 1},
+        [{"op": "move", "from": "/a", "path": "/b"}, {"op": "replace", "path": "/b", "value": 2}],
+        {"b": 2},
+    ),
 ]
 UNFITTING: list[tuple[Any, dict[str, Any], str]] = [
     ({"a": 1}, {"op": "remove", "path": "/b"}, "nothing is there"),
@@ -74,7 +77,7 @@ UNFITTING: list[tuple[Any, dict[str, Any], str]] = [
     ([1], {"op": "replace", "path": "/-", "value": 1}, "nothing is there"),
     ([1], {"op": "replace", "path": "/99999999999", "value": 1}, "nothing is there"),
     ("a", {"op": "remove", "path": "/0"}, "nothing is there"),
-    ({"a": 1}, {"op": "copy", "from": "/b", "path": "/c"}, 'nothing is at its "from"'),
+    ({"a": 1}, {"op": "move", "from": "/b", "path": "/c"}, 'nothing is at its "from"'),
     ({"a": {"b": 1}}, {"op": "move", "from": "/a", "path": "/a/b"}, "moved into itself"),
     ([[1], [2]], {"op": "move", "from": "/0", "path": "/0/0"}, "moved into itself"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Scope
@@ -48,7 +49,7 @@ class Credentials(Protocol):
 
 
 class Patterns(Protocol):
-    """Limits for calls with regular expressions."""
+    """Limits for calls with regular expressions and JSON paths."""
 
     def searching(
         self, caller: Caller | None, pattern: str | None
@@ -56,9 +57,12 @@ class Patterns(Protocol):
         """Lend a client for a search; raises InvalidArgumentError for a costly one."""
 
     def acting(
-        self, caller: Caller | None, *patterns: str | None
+        self,
+        caller: Caller | None,
+        *patterns: str | None,
+        trial: Callable[[AsyncClient], Awaitable[object]] | None = None,
     ) -> AbstractAsyncContextManager[AsyncClient]:
-        """Lend a client for an action; raises InvalidArgumentError for a costly pattern."""
+        """Lend a client for an action; raises InvalidArgumentError for a costly pattern or trial."""
 
 
 class Behind(Protocol):

@@ -68,9 +68,9 @@ class DeadLetters:
         ids and their history; their attempts start again. With `dry_run` nothing is done; the list has those
         that would be redriven.
 
-        A `patch` (JSON Patch, RFC 6902) changes the body of each, of all or of none: InvalidArgumentError if
-        more than `limit` match, or the patch does not fit one of them, NotPossibleError for an encrypted body
-        and for a message that a subscription has too. The dead letter keeps the body that it had.
+        A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
+        InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
+        for an encrypted body and for a message that a subscription has too. The dead letter keeps its body.
         """
         arguments = (
             argument.queue_name("queue", queue),

@@ -25,7 +25,7 @@ end $$;
 -- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once,
 -- also by concurrent calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
 -- redriven_at, with the body that it had. An expiry that is past is taken off.
--- A patch (JSON Patch, RFC 6902) changes the body of each. Then it is all of them or none: it waits for dead letters that another transaction
+-- A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it waits for dead letters that another transaction
 -- acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
 -- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
 -- Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002, MQ020, MQ060 as redrive_message().

@@ -138,6 +138,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("GET", f"~/messages/{dead[0]}/dead-letters")
         ask("POST", "~/dead-letters/search")
         ask("POST", f"~/dead-letters/{dead[0]}/redrive", {"body": "repaired"})
+        patch = [{"op": "replace", "path": "", "value": 1}]
+        ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS", "patch": patch, "dry_run": True})
         ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS"})
         ask("POST", "~/dead-letters/search", {"redriven": True})
         ask("POST", "~/dead-letters/purge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from queue import SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
@@ -219,6 +220,7 @@ async def _perform(
 def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
     """Run async work in a thread, and the plain functions that it calls in this one; leave no connection open."""
     here = _Here()
+    result: Future[R] = Future()
 
     async def ending() -> R:
         try:
@@ -226,10 +228,16 @@ def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
         finally:
             await tasks.close_async()
 
-    with ThreadPoolExecutor(1) as executor:
-        result = executor.submit(copy_context().run, asyncio.run, ending())
-        result.add_done_callback(lambda _: here.close())
-        here.run()
+    def finish() -> None:
+        try:
+            result.set_result(asyncio.run(ending()))
+        except BaseException as error:  # noqa: BLE001, a task may raise anything
+            result.set_exception(error)
+        here.close()
+
+    # A daemon, so that Ctrl-C ends a test whose task hangs.
+    Thread(target=copy_context().run, args=[finish], name="spanmq drain", daemon=True).start()
+    here.run()
     tasks.close()
     return result.result()
 
@@ -250,6 +258,8 @@ class _Here:
             future, function = call
             try:
                 future.set_result(function())
+            except StopIteration as error:  # no future can carry it
+                future.set_exception(RuntimeError(repr(error)))
             except BaseException as error:  # noqa: BLE001, a task may raise anything
                 future.set_exception(error)
 

@@ -98,6 +98,7 @@ def test_archived_messages_are_sent_again_as_they_were(
     assert sent == [row for row in due[6:18] if row[0] != 9]
     groups: dict[str | None, list[int]] = {}
     for message in client.receive("again", 100):
+        assert message.headers is not None
         groups.setdefault(message.group, []).append(message.headers["x-spanmq-replay-of"]["msg_id"])
     assert groups["gr\u00fc\u00dfe"] == [7, 10, 13, 16]
     assert groups["7"] == [8, 11, 14, 17]

@@ -352,7 +352,7 @@ def redrive(
     spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
 ) -> dead_letters.DeadLettersReport:
     """Put all dead letters back, `batch` in a transaction."""
-    stop, name = Stop(act.seam, act.folder), f"{do}_chosen"
+    stop, name = Stop(act.seam, act.folder), do
     call, sizes = getattr(rows, name), [0]
 
     def calling(*given: Any) -> int:

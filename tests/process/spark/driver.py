@@ -246,7 +246,7 @@ def seamed(act: Act) -> Iterator[None]:
 
 
 def backfill(spark: SparkSession, act: Act) -> BackfillReport:
-    """Send the same by the job, each group in its order. With a seam it is the last act of its driver."""
+    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
     order = "cast(get_json_object(body, '$.order') as long)"
     with seamed(act):
         return run_backfill(
@@ -262,7 +262,7 @@ def backfill(spark: SparkSession, act: Act) -> BackfillReport:
 
 
 def replay(spark: SparkSession, act: Act) -> BackfillReport:
-    """Send the archive of the queue `past` again, out of a lake. With a seam it is the last act of its driver."""
+    """Send the archive of the queue `past` again, out of a lake. With a seam it is the only act of its driver."""
     export_module.export(spark, act.dsn, "past", lake_of(act))
     with seamed(act):
         return run_backfill(spark, act.dsn, "orders", Archived("past", lake_of(act)), job_id="load")

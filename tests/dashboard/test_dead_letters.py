@@ -5,7 +5,7 @@ from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
 
 from spanmq.client import Client
-from spanmq.dashboard.cause import causes_of, pattern_of
+from spanmq.model.cause import causes_of, pattern_of
 
 WAITING = "select count(*) from spanmq.dead_letters('mail')"
 

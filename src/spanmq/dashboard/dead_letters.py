@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from spanmq.dashboard import typed
-from spanmq.dashboard.cause import causes_of
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter, Redriven
+from spanmq.model.cause import causes_of
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient

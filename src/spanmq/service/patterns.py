@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from spanmq.client._async.connection import limit_statements
@@ -13,19 +13,10 @@ from spanmq.errors import InvalidArgumentError, StatementCancelledError
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
+    from spanmq.service.caller import Caller
 
 SECONDS: Final = 1.0
 Trial = Callable[["AsyncClient"], Awaitable[object]]
-
-
-class Caller(Protocol):
-    """The owner of a token, for a route or for a page."""
-
-    @property
-    def name(self) -> str:
-        """Return the token's name."""
-
-
 _CANCELLED: Final = "57014"
 
 

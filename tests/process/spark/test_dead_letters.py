@@ -14,8 +14,8 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError, SpanmqError
+from spanmq.model.cause import regex_of
 from spanmq.spark.jobs.dead_letters import chunks, dead_letters, propose
-from spanmq.spark.jobs.fingerprint import regex_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

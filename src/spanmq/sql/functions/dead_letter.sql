@@ -88,7 +88,7 @@ language sql stable as $$
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
--- The dead letters of a queue, or of all queues that the caller may look into (queue null), that match all filters
+-- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
 -- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
 -- since and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first
 -- result in the message is neither false nor null; dead_letter_ids. redriven false: those that were
@@ -121,7 +121,7 @@ begin
         order by d.dead_letter_id limit qty;
 end $$;
 
--- How many dead letters of each category wait in a queue, or in each that the caller may look into (queue null). From counters: costs
+-- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
 -- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -46,6 +46,8 @@ EXPORT_SEAMS: Final = ("written", "verified", "committing", "committed", "named"
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
+# More than a redriven body was before: more than any other body.
+REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
@@ -351,7 +353,7 @@ def migrate(spark: SparkSession, act: Act) -> MigrateReport:
 def redrive(
     spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
 ) -> dead_letters.DeadLettersReport:
-    """Put all dead letters back, `batch` in a transaction."""
+    """Put all dead letters back, each with another body, `batch` in a transaction."""
     stop, name = Stop(act.seam, act.folder), do
     call, sizes = getattr(rows, name), [0]
 
@@ -364,7 +366,8 @@ def redrive(
         return sizes[-1]
 
     with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
-        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, delay=0)
+        repair = f"cast(body as bigint) + {REPAIRED}" if do == "redrive" else None
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, body=repair)
 
 
 def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:

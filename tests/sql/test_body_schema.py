@@ -40,8 +40,10 @@ SENDS = [
     "replay('more', 'orders')",
     "redrive_message('orders', 1, '{}')",
     """redrive('orders', patch => '[{"op": "remove", "path": "/order"}]')""",
-    "redrive('orders', dead_letter_ids => array(select dead_letter_id from spanmq.dead_letters('orders')),"
-    " new_messages => array['{}'::jsonb])",
+    (
+        "redrive('orders', dead_letter_ids => array(select dead_letter_id from spanmq.dead_letters('orders')),"
+        " new_messages => array['{}'::jsonb])"
+    ),
 ]
 
 

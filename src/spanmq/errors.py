@@ -370,6 +370,9 @@ def from_server(
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
             break
+    if kind is QueueNotFoundError and queue:
+        # The server names a relation, as PGMQ's does.
+        message = f"queue {queue!r} does not exist"
     return kind(
         message,
         hint=hint or _HINTS.get(code or code_of(kind)),

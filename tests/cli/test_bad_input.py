@@ -21,7 +21,11 @@ def test_error_is_what_it_is_then_details_then_what_to_do() -> None:
 
 # Arguments, what stderr begins with, and what its hint says.
 FAILURES = {
-    "unknown queue": ("message peek nope", 'queue not found: relation "pgmq.q_nope"', "spanmq queue create"),
+    "unknown queue": (
+        "message peek nope",
+        "queue not found: queue 'nope' does not exist",
+        "spanmq queue create",
+    ),
     "name with SQL": (
         "queue create 'a'\"'\"';drop table x--'",
         "invalid queue name: queue name contains",

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.dashboard import typed
-from spanmq.dashboard.behind import Verb
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import RefusedError, Visit, forbidden
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
+from spanmq.service.caller import Verb
 
 SHOWN_MAX: Final = 500
 NOTICES: Final = {

@@ -25,19 +25,6 @@ def test_deletes_of_different_messages_of_a_lease_do_not_wait(race: Race) -> Non
     assert race.left() == []
 
 
-@pytest.mark.parametrize("fate", ["commit", "rollback"])
-def test_delete_of_a_whole_run_waits_for_an_open_delete_of_one(race: Race, fate: str) -> None:
-    ids = race.send(6)
-    race.lease(6)
-    one, two = race.begun(), race.open()
-    one.rows("select pgmq.delete(%s, %s::bigint)", race.queue, ids[2])
-    later = two.waiting("select pgmq.delete(%s, %s::bigint[])", race.queue, ids)
-    one.end(fate)
-    deleted = sorted(row[0] for row in later.rows())
-    assert deleted == [each for each in ids if fate == "rollback" or each != ids[2]]
-    assert (race.left(), race.runs(), notes_of(race)) == ([], [], 0)
-
-
 @pytest.mark.parametrize("n", [2, 6, 40])
 def test_last_two_deletes_together_leave_nothing_behind(race: Race, n: int) -> None:
     ids = race.send(n)
@@ -101,17 +88,6 @@ def test_open_claim_holds_back_what_it_took_and_at_most_nine_more(race: Race) ->
     got = two.column("select msg_id from pgmq.read(%s, 30, 2000)", race.queue)
     assert len(got) >= 1000 - 10 - 9
     one.rollback()
-
-
-def test_lost_connection_gives_everything_back(race: Race) -> None:
-    ids = race.send(6)
-    lost = race.begun()
-    assert len(lost.rows("select * from pgmq.read(%s, 30, 4)", race.queue)) == 4
-    lost.rows("select pgmq.archive(%s, %s::bigint[])", race.queue, ids[:2])
-    lost.rows("select pgmq.send(%s, '1')", race.queue)
-    lost.drop()
-    assert race.left() == ids
-    assert race.main.column("select msg_id from pgmq.read(%s, 30, 10)", race.queue) == ids
 
 
 # Somebody holds the first row. Of the two who come to it, none may hold already what the other wants next.

@@ -1,7 +1,9 @@
 """What test_django.py checks of the site in this folder: `check.py`."""
 
+import logging
 import os
 from contextlib import suppress
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
@@ -64,7 +66,7 @@ django.setup()
 from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
-from spanmq.testing import drain  # noqa: E402
+from spanmq.testing import Clock, assert_sent, drain, perform, sent  # noqa: E402
 
 
 def shipped() -> list[int]:
@@ -114,10 +116,37 @@ def check_batches() -> None:
         cursor.execute("delete from shipped where number > 2")
 
 
+def check_testing() -> None:
+    kept = shipped()
+    with transaction.atomic():
+        perform(ship, 8)  # in this transaction, as a TestCase has one
+        ship.send(9)
+        assert assert_sent(ship, number=9)
+        assert shipped() == [*kept, 8]
+        transaction.set_rollback(True)
+    assert (shipped(), sent(ship)) == (kept, [])
+    assert drain(tasks) == 0
+    with connection.cursor() as cursor:
+        others = (
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        for _ in range(1000):  # a test's database can be dropped: no other session stays
+            cursor.execute(
+                f"select pg_stat_clear_snapshot(), array({others} and backend_type = 'client backend')"
+            )
+            if not cursor.fetchone()[1]:
+                break
+            cursor.execute("select pg_sleep(0.01)")
+        else:
+            raise AssertionError("a session stays")
+
+
 def check_worker() -> None:
     ship.send(3)
     end.send()
-    call_command("spanmq_worker", "--concurrency", "1")
+    output = StringIO()
+    call_command("spanmq_worker", "--concurrency", "1", stdout=output)
+    assert output.getvalue() == "Receiving from orders. Quit with CONTROL-C.\n"
     assert shipped() == [2, 3]
 
 
@@ -125,14 +154,25 @@ def check_backend() -> None:
     from shop.jobs import FRAMEWORK, add, added  # type: ignore[import-not-found]
 
     ended: list[Any] = []
+    logging.getLogger(FRAMEWORK).setLevel(logging.CRITICAL)  # what fails here is to fail
     signals = import_module(f"{FRAMEWORK}.signals")
     signals.task_finished.connect(lambda sender, task_result, **_: ended.append(task_result), weak=False)
     with transaction.atomic():
         result = add.using(priority=50).enqueue(1, more=2)
     assert (result.status.name, result.id.split("/")[0]) == ("READY", "orders")
     assert drain(tasks) == 1
-    assert added == [("RUNNING", 3)]
-    assert [(each.status.name, each.id) for each in ended] == [("SUCCESSFUL", result.id)]
+    add.enqueue(-1)
+    for _ in range(2):
+        assert drain(tasks, raises=False) == 1
+        Clock(tasks).advance(timedelta(minutes=1))
+    assert added == [("RUNNING", 1, 3), ("RUNNING", 1, -1), ("RUNNING", 2, -1)]
+    assert [(each.status.name, each.attempts) for each in ended] == [
+        ("SUCCESSFUL", 1),
+        ("FAILED", 1),
+        ("FAILED", 2),
+    ]
+    assert ended[0].id == result.id
+    assert [each.exception_class for each in ended[2].errors] == [ValueError]
 
 
 def check_admin() -> None:
@@ -184,7 +224,7 @@ def check_admin() -> None:
 
 
 call_command("migrate", verbosity=0)
-checks = [check_migrations, check_transactions, check_batches, check_worker, check_admin]
+checks = [check_migrations, check_transactions, check_batches, check_testing, check_worker, check_admin]
 if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:

@@ -5,24 +5,24 @@ from contextlib import closing
 import pytest
 from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
+from tests.sql.service_tokens import ServiceTokens
 
 from spanmq.client import Client
 from spanmq.client._async.admin import hash_of
-from spanmq.client._sync.admin import Tokens
 from spanmq.errors import InvalidArgumentError
 
 
 @pytest.fixture
-def tokens(connection: Connection) -> Tokens:
-    return Client(connection=connection).admin.tokens
+def tokens(connection: Connection) -> ServiceTokens:
+    return ServiceTokens(Client(connection=connection))
 
 
-def good(tokens: Tokens, key: str | None) -> bool:
+def good(tokens: ServiceTokens, key: str | None) -> bool:
     assert key is not None
     return tokens.check_session(key) is not None
 
 
-def test_session_stands_for_its_token(tokens: Tokens, connection: Connection) -> None:
+def test_session_stands_for_its_token(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["orders-*"], verbs=["look"])
     key = tokens.open_session(secret)
     assert key is not None
@@ -37,7 +37,7 @@ def test_session_stands_for_its_token(tokens: Tokens, connection: Connection) ->
     assert not good(tokens, secret)
 
 
-def test_secret_that_is_not_good_opens_nothing(tokens: Tokens, connection: Connection) -> None:
+def test_secret_that_is_not_good_opens_nothing(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["look"], expires=60)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert tokens.open_session(secret) is None
@@ -45,7 +45,7 @@ def test_secret_that_is_not_good_opens_nothing(tokens: Tokens, connection: Conne
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
-def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Tokens, connection: Connection) -> None:
+def test_session_ends_in_time_and_is_swept_by_the_next(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["look"])
     key = tokens.open_session(secret, seconds=60)
     assert good(tokens, key)
@@ -57,13 +57,13 @@ def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Tokens, connectio
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e30])
-def test_time_that_is_none_is_refused(tokens: Tokens, seconds: float) -> None:
+def test_time_that_is_none_is_refused(tokens: ServiceTokens, seconds: float) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["look"])
     with pytest.raises(InvalidArgumentError):
         tokens.open_session(secret, seconds=seconds)
 
 
-def test_session_ends_with_its_token(tokens: Tokens, connection: Connection) -> None:
+def test_session_ends_with_its_token(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["look"])
     key = tokens.open_session(secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
@@ -75,7 +75,9 @@ def test_session_ends_with_its_token(tokens: Tokens, connection: Connection) -> 
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
 
 
-def test_session_ends_with_its_secret_after_the_overlap(tokens: Tokens, connection: Connection) -> None:
+def test_session_ends_with_its_secret_after_the_overlap(
+    tokens: ServiceTokens, connection: Connection
+) -> None:
     key = tokens.open_session(tokens.create("shop", queues=["*"], verbs=["look"]))
     tokens.rotate("shop", overlap=60)
     assert good(tokens, key)
@@ -85,7 +87,7 @@ def test_session_ends_with_its_secret_after_the_overlap(tokens: Tokens, connecti
     assert not good(tokens, key)
 
 
-def test_closed_session_is_over(tokens: Tokens) -> None:
+def test_closed_session_is_over(tokens: ServiceTokens) -> None:
     key = tokens.open_session(tokens.create("shop", queues=["*"], verbs=["look"]))
     assert key is not None
     assert tokens.close_session(key)

@@ -4,23 +4,23 @@ from typing import Any
 
 import pytest
 from tests.sql.queue import Connection
+from tests.sql.service_tokens import ServiceTokens
 
 from spanmq.client import Client
 from spanmq.client._async.admin import hash_of
-from spanmq.client._sync.admin import Tokens
 from spanmq.errors import InvalidArgumentError, NotFoundError
 
 
 @pytest.fixture
-def tokens(connection: Connection) -> Tokens:
-    return Client(connection=connection).admin.tokens
+def tokens(connection: Connection) -> ServiceTokens:
+    return ServiceTokens(Client(connection=connection))
 
 
-def good(tokens: Tokens, secret: str) -> bool:
+def good(tokens: ServiceTokens, secret: str) -> bool:
     return tokens.check(secret) is not None
 
 
-def test_secret_is_nowhere_in_the_database(tokens: Tokens, connection: Connection) -> None:
+def test_secret_is_nowhere_in_the_database(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["orders-*"], verbs=["send", "send"])
     row = connection.execute("select t::text, t.secret_hash from spanmq_core.token t").fetchone()
     assert row is not None
@@ -33,7 +33,7 @@ def test_secret_is_nowhere_in_the_database(tokens: Tokens, connection: Connectio
     assert not good(tokens, secret + "x")
 
 
-def test_expired_token_is_not_good(tokens: Tokens, connection: Connection) -> None:
+def test_expired_token_is_not_good(tokens: ServiceTokens, connection: Connection) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["send"], expires=60)
     assert good(tokens, secret)
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
@@ -41,7 +41,7 @@ def test_expired_token_is_not_good(tokens: Tokens, connection: Connection) -> No
     assert [token.name for token in tokens.list()] == ["shop"]
 
 
-def test_revoked_token_is_not_good(tokens: Tokens) -> None:
+def test_revoked_token_is_not_good(tokens: ServiceTokens) -> None:
     secret = tokens.create("shop", queues=["*"], verbs=["send"])
     assert tokens.revoke("shop")
     assert not good(tokens, secret)
@@ -49,7 +49,7 @@ def test_revoked_token_is_not_good(tokens: Tokens) -> None:
 
 
 def test_rotated_token_has_its_secret_before_for_the_overlap_only(
-    tokens: Tokens, connection: Connection
+    tokens: ServiceTokens, connection: Connection
 ) -> None:
     first = tokens.create("shop", queues=["*"], verbs=["send"])
     second = tokens.rotate("shop", overlap=60)
@@ -82,7 +82,7 @@ def test_rotated_token_has_its_secret_before_for_the_overlap_only(
     ],
 )
 def test_bad_token_is_refused(
-    tokens: Tokens, connection: Connection, options: dict[str, Any], words: str
+    tokens: ServiceTokens, connection: Connection, options: dict[str, Any], words: str
 ) -> None:
     tokens.create("taken", queues=["*"], verbs=["send"])
     given: dict[str, Any] = {"name": "shop", "queues": ["*"], "verbs": ["send"], **options}

@@ -369,6 +369,8 @@ def from_server(
     for state, pattern, its_kind, its_code in _OF_TEXT:
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
+            if name := match.groupdict().get("queue"):
+                message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
     return kind(
         message,

@@ -2,14 +2,13 @@
 
 from itertools import pairwise
 
+import psycopg
 import pytest
 from tests.sql.cost.counts import pages_touched
 from tests.sql.queue import Connection
 
 from spanmq.client import Client
-from spanmq.client import call as argument
-from spanmq.client.call import given, nothing
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 
 
@@ -53,34 +52,33 @@ def test_paused_queue_is_shown_as_paused(client: Client) -> None:
     assert [each.is_paused for each in client.queues.count()] == [True, False]
 
 
-def report_breaker(client: Client, queue: str, worker: str, seconds: float | None = None) -> None:
-    arguments = (
-        argument.queue_name("queue", queue),
-        argument.text("worker", worker),
-        *given(argument.seconds, "seconds", seconds),
-    )
-    client.admin.run(nothing("report_breaker", queue, *arguments))
-
-
-def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(client: Client) -> None:
+def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
+    client: Client, connection: Connection
+) -> None:
 
     def shown() -> set[bool]:
         [looked], [healthy], [sampled] = client.queues.count(), client.health.now(), client.health.latest()
         return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
 
-    report_breaker(client, "jobs", "one", 600)
-    report_breaker(client, "jobs", "two", 600)
-    report_breaker(client, "jobs", "one")
+    def reported(queue: str, worker: str, seconds: float | None = None) -> None:
+        arguments = queue, worker, seconds
+        connection.execute("select from spanmq.report_breaker(%s, %s, %s)", arguments)
+
+    reported("jobs", "one", 600)
+    reported("jobs", "two", 600)
+    reported("jobs", "one")
     assert shown() == {True}
-    report_breaker(client, "jobs", "two")
+    reported("jobs", "two")
     assert shown() == {False}
-    report_breaker(client, "jobs", "killed", 1e-6)
+    reported("jobs", "killed", 1e-6)
     assert shown() == {False}
     for worker, seconds in (("", 1.0), ("w" * 1001, 1.0), ("w", 0.0), ("w", 86_401.0)):
-        with pytest.raises(InvalidArgumentError), client.transaction() as inner:
-            report_breaker(inner, "jobs", worker, seconds)
-    with pytest.raises(QueueNotFoundError), client.transaction() as inner:
-        report_breaker(inner, "none", "w", 1.0)
+        with pytest.raises(psycopg.Error) as caught, connection.transaction():
+            reported("jobs", worker, seconds)
+        assert caught.value.sqlstate == "MQ002"
+    with pytest.raises(psycopg.Error) as caught, connection.transaction():
+        reported("none", "w", 1.0)
+    assert caught.value.sqlstate == "42P01"
 
 
 @pytest.mark.parametrize("most", [0, -1, 100_001])

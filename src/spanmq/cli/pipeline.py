@@ -11,7 +11,7 @@ import typer
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
-from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm
+from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm, time_option
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import awaited, is_shown
 from spanmq.cli.verbs import Commands
@@ -207,8 +207,8 @@ def report(
 @pipeline.command("backfill")
 def backfill(
     queue: QueueName,
-    source: Annotated[str, typer.Argument(metavar="PATH", help="What Spark is to read.")],
     job_id: Annotated[str, typer.Option(help="A second backfill of this name sends nothing.")],
+    source: Annotated[str | None, typer.Argument(metavar="PATH", help="What Spark is to read.")] = None,
     source_format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "parquet",
     body: Annotated[
         str | None, typer.Option(help="An SQL expression; all columns as JSON without it.")
@@ -216,7 +216,19 @@ def backfill(
     headers: Annotated[str | None, typer.Option(help="An SQL expression of a JSON object.")] = None,
     group: Annotated[str | None, typer.Option(help="An SQL expression of the group.")] = None,
     order: Annotated[
-        str | None, typer.Option(help="An SQL expression by which a group is put in order.")
+        str | None,
+        typer.Option(help="An SQL expression by which a group is put in order."),
+    ] = None,
+    from_lake: Annotated[str | None, typer.Option(help="Send messages of this lake again.")] = None,
+    from_archive: Annotated[
+        bool, typer.Option("--from-archive", help="Send archived messages again.")
+    ] = False,
+    of: Annotated[str | None, typer.Option(help="Archived messages: of this queue; default: QUEUE.")] = None,
+    since: Annotated[Any, time_option("Archived messages: only those sent then or later.")] = None,
+    until: Annotated[Any, time_option("Archived messages: only those sent before.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Archived messages: only those that meet this SQL condition."),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Write at most this many a second.")] = None,
     key_file: Annotated[
@@ -228,24 +240,36 @@ def backfill(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send every row of a table or of files as a message: all at one instant, and once.
+    """Send every row of a table or of files as a message, or archived messages again: all at one instant, and once.
 
     $ spanmq pipeline backfill orders old.parquet --job-id load-2026-01 --group customer
+
+    $ spanmq pipeline backfill fix --from-lake lake --of orders --since 2026-01-01 --job-id fix-2026
     """
     output = Output(as_json=as_json)
+    is_replay = from_lake is not None or from_archive
+    if (source is not None) + (from_lake is not None) + from_archive != 1:
+        raise typer.BadParameter("give a PATH, --from-lake or --from-archive")
+    named = {"body": body, "headers": headers, "group": group, "order": order}
+    chosen = {"of": of, "since": since, "until": until, "where": where}
+    for name, value in (named if is_replay else chosen).items():
+        if value is not None:
+            belongs = "a PATH" if is_replay else "--from-lake and --from-archive"
+            raise typer.BadParameter(f"--{name} is for {belongs}")
     # Every other command seals with these; sent as they are, bodies would be there for all to read.
-    if key_file is None and os.environ.get(KEYS_VARIABLE):
+    if key_file is None and os.environ.get(KEYS_VARIABLE) and not is_replay:
         raise EncryptionError(
             f"Spark takes keys from a file: name it with --key-file, or unset {KEYS_VARIABLE}"
         )
     with _running(master, f"filling {queue}") as job, address(dsn) as found:
+        from spanmq.spark.jobs.archived import Archived
         from spanmq.spark.jobs.backfill import backfill as run
 
         report = run(
             job.spark,
             found,
             queue,
-            source,
+            source or Archived(of or queue, from_lake, since, until, where),
             job_id=job_id,
             format=source_format,
             body=body,
@@ -253,11 +277,14 @@ def backfill(
             group=group,
             order=order,
             rate=rate,
-            encryption_key_file=key_file,
+            # Archived bodies are as they were sent, sealed or not.
+            encryption_key_file=None if is_replay else key_file,
             dry_run=dry_run,
         )
     if dry_run:
         sentence = f"would send {report.found:,} messages to queue {report.queue}"
+        if report.oldest_at is not None:
+            sentence += f", of those since {report.oldest_at.isoformat()}"
     else:
         sentence = f"sent {report.sent:,} messages to queue {report.queue} in {report.seconds:.1f} s"
     output.done(sentence, **fields(report))

@@ -174,7 +174,9 @@ def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | No
     """Return the named messages, or those of stdin, by queue and lease."""
     if queue is not None:
         if lease_id is None or not message_ids:
-            raise typer.BadParameter("name a lease and the ids of messages, too")
+            raise typer.BadParameter(
+                "after the queue, give the lease_id that receive returned, and the ids of the messages"
+            )
         return [Leased(queue, lease_id, message_ids)]
     refuse_terminal("pipe messages into it, as receive --json prints them, or name QUEUE LEASE_ID ID...")
     leases: dict[tuple[str, int], list[int]] = {}

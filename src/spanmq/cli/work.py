@@ -118,6 +118,8 @@ def worker(
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
     stopped = StopReason()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
     tasks = _tasks_of(find(handler))

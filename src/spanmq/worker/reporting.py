@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import ceil, log2
@@ -44,7 +44,7 @@ class Reporter:
         self._kind_of = kind_of
         self._intakes = intakes
         self._session_of = session_of
-        self._times: dict[str, Times] = {}
+        self._times: defaultdict[str, Times] = defaultdict(Counter)
         self._started_at = monotonic()
 
     async def report_end(self) -> None:
@@ -57,7 +57,7 @@ class Reporter:
         """Record a job that ended."""
         if self._kind_of is None:
             return
-        times = self._times.setdefault(job.holding.queue, Counter())
+        times = self._times[job.holding.queue]
         bucket = bucket_of(job.seconds / len(job.messages))
         for message in job.messages:
             if (kind := self._kind_of(message)) is not None:
@@ -78,7 +78,7 @@ class Reporter:
             try:
                 await self._session_of(queue).run(self._call(intake, times, is_last=is_last))
             except SpanmqError:
-                self._times.setdefault(queue, Counter()).update(times)
+                self._times[queue].update(times)
 
     def _call(
         self, intake: Intake, times: Times, *, is_last: bool

@@ -232,10 +232,10 @@ def _act(
     with rows.connected(dsn) as server:
         for queue, chunk in chunks(ids):
             if act == "discard":
-                done += rows.discard_chosen(server, queue, chunk)
+                done += rows.discard(server, queue, chunk)
             else:
                 later = done / rate if rate else 0.0
-                done += rows.redrive_chosen(server, queue, chunk, rate, delay + later)
+                done += rows.redrive(server, queue, chunk, rate, delay + later)
             if progress is not None:
                 progress(done)
     return done

@@ -25,9 +25,9 @@ def test_workers_are_shown_with_what_they_hold(keeper: Person, filled: str) -> N
         client.health.report_breaker("mail", "a", 60)
     text = keeper.get("/workers").text
     assert "<script>alert" not in text
-    assert cells(text, "Slots", "Holds") == ["1", "0", "10", "3"]
+    assert cells(text, "Slots", "In flight") == ["1", "0", "10", "3"]
     assert [each.split(" ")[0] for each in cells(text, "Circuit breaker")] == ["closed", "open"]
     text = keeper.get("/tasks").text
-    assert cells(text, "Done", "Failed", "Of all") == ["99", "1", "1.0 %"]
-    assert 'aria-current="true">1h<' in text
+    assert cells(text, "Done", "Failed", "Failure rate") == ["99", "1", "1.0 %"]
+    assert 'aria-current="true">1 hour<' in text
     assert cells(keeper.get("/tasks", span="1d").text, "Done") == ["99"]

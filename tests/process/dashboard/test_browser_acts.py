@@ -52,7 +52,7 @@ def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser
     at_work.click("a[href*='/dead-letters/discard']")
     at_work.find("#confirmation").send_keys("orders")
     at_work.click("form.narrow button.danger")
-    assert "1 dead letters are gone" in at_work.text(".notice")
+    assert "1 dead letters were deleted" in at_work.text(".notice")
     assert rows(filled, "select count(*) from spanmq.dead_letters('orders')") == [(0,)]
 
 

@@ -87,7 +87,7 @@ begin
     exception
         when invalid_regular_expression then
             raise exception 'the pattern of % is not a regular expression: %', what, sqlerrm
-                using errcode = 'MQ020', detail = pattern, hint = 'Write it as PostgreSQL reads regular expressions.';
+                using errcode = 'MQ020', detail = pattern, hint = 'Use the syntax of PostgreSQL''s regular expressions.';
         -- Not a time limit, which this does not catch: what is left is memory.
         when others then
             raise exception 'the pattern of % takes too much: %', what, sqlerrm
@@ -95,7 +95,7 @@ begin
     end;
     if clock_timestamp() - started_at > interval '1 second' then
         raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at
-            using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler: it is tried at each failure.';
+            using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler: each failure is matched against it.';
     end if;
 end $$;
 

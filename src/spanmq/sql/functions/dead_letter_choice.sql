@@ -9,7 +9,7 @@ declare
 begin
     if cardinality(dead_letter_ids) > 10000 then
         raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
-            using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
+            using errcode = 'MQ002', hint = 'Call it again for the rest.';
     end if;
     -- For messages that died together, the row has the first of their consecutive ids.
     runs := array(select distinct id - id % 256 from unnest(dead_letter_ids) id);

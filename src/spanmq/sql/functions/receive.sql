@@ -305,7 +305,7 @@ language plpgsql immutable as $$
 begin
     if poll_interval_ms is null or poll_interval_ms < 0 then
         raise exception 'poll_interval_ms must be 0 or more, got: %', poll_interval_ms
-            using errcode = 'MQ002', hint = 'Leave it out for 100.';
+            using errcode = 'MQ002', hint = 'Omit it for 100.';
     end if;
     return greatest(poll_interval_ms, 1) / 1000.0;
 end $$;

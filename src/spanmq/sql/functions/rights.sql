@@ -39,7 +39,7 @@ $$;
 create or replace function spanmq_core.raise_verb(verb text) returns text
 language plpgsql immutable as $$
 begin
-    raise exception 'there is no verb %', coalesce(quote_literal(verb), 'NULL')
+    raise exception 'verb % does not exist', coalesce(quote_literal(verb), 'NULL')
         using errcode = 'MQ002', hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
 end $$;
 
@@ -323,7 +323,7 @@ begin
     elsif role = 'public' then
         return 'public';
     elsif not exists (select from pg_roles r where r.rolname = role) then
-        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles tell upper from lower case.';
+        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles distinguish upper and lower case.';
     end if;
     return quote_ident(role);
 end $$;

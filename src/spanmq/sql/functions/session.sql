@@ -13,7 +13,7 @@ begin
     perform spanmq_core.check_secret_hash(key_hash);
     if seconds <= 0 then
         raise exception 'seconds must be a positive number, got: %', seconds
-            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
+            using errcode = 'MQ002', hint = 'Pass a number of seconds above 0.';
     end if;
     delete from spanmq_core.session s where s.key_hash in (
         select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);

@@ -11,7 +11,7 @@ declare
 begin
     if seconds is null or not (seconds > 0 and seconds <= 60) then
         raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Call it again before they are over.';
+            using errcode = 'MQ002', hint = 'Call it again before they have passed.';
     end if;
     begin
         insert into spanmq_core.settle_wait as w (queue_id, until) values (this.queue_id, now_at + make_interval(secs => seconds))
@@ -59,7 +59,7 @@ begin
             using errcode = 'MQ002', hint = 'Store it elsewhere, and return its key.';
     elsif keep_for is null or not (keep_for > 0 and keep_for <= 2592000) then
         raise exception 'keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %', keep_for
-            using errcode = 'MQ002', hint = 'Leave it out for an hour.';
+            using errcode = 'MQ002', hint = 'Omit it for an hour.';
     end if;
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))

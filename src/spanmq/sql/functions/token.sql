@@ -8,7 +8,7 @@ begin
     if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
         -- Without the value: a secret that was passed by mistake must not appear in the server's log.
         raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits'
-            using errcode = 'MQ002', hint = 'Keep the secret: the database must not see it.';
+            using errcode = 'MQ002', hint = 'Pass the hash, not the secret.';
     end if;
 end $$;
 
@@ -59,7 +59,7 @@ begin
         'the name of a token must have 1 to 100 bytes', 'Choose another name.');
     perform spanmq_core.check_scope(queues, verbs);
     perform spanmq_core.raise_if(expires_at <= clock_timestamp(),
-        format('the token would have expired at %s', expires_at), 'Give a time that is still to come, or none.');
+        format('the token would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.token as t (name, secret_hash, queues, verbs, expires_at)
         values (create_token.name, create_token.secret_hash, create_token.queues,
                 array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)

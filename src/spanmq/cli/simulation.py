@@ -130,13 +130,13 @@ def simulate(
     ] = False,
     failure_rate: Annotated[float, typer.Option(help="This share of all attempts fails.")] = 0.0,
     failure_category: Annotated[
-        str, typer.Option(help="As what: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
+        str, typer.Option(help="Their category: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
     ] = "TRANSIENT",
     poison: Annotated[
         float, typer.Option(help="This share of the messages fails whenever it is handled.")
     ] = 0.0,
     poison_kills: Annotated[
-        bool, typer.Option("--poison-kills", help="Poison does not fail, but kills its worker.")
+        bool, typer.Option("--poison-kills", help="Poison kills its worker instead of failing.")
     ] = False,
     max_attempts: Annotated[
         int, typer.Option(help="Attempts after which a message is a dead letter (spanmq).")
@@ -147,7 +147,7 @@ def simulate(
     ] = 0.1,
     lease: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="How long a worker that died keeps what it held (spanmq)."),
+        typer.Option(metavar="SECONDS", help="Seconds of a lease (spanmq)."),
     ] = 5.0,
     kill_every: Annotated[
         float | None,
@@ -177,7 +177,7 @@ def simulate(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="Stop when no message was handled for this time.")
     ] = 30.0,
-    seed: Annotated[int, typer.Option(help="The same number gives the same load again.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same load.")] = 1,
     source: Annotated[
         str | None,
         typer.Option(
@@ -206,7 +206,7 @@ def simulate(
         bool,
         typer.Option(
             "--compare",
-            help="Run the same load on all three engines, twice, each boxed to --duration (60), and compare.",
+            help="Run the same load on all three engines, twice, each for at most --duration (60), and compare.",
         ),
     ] = False,
     audit: Annotated[
@@ -226,9 +226,9 @@ def simulate(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the queues, or the table.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a queue under load, kill its workers if you like, and audit from a log of its own that order held.
+    """Put a queue under load, kill its workers if you like, and audit that nothing was lost or out of order.
 
-    Exit code 1 if the audit objects: a message was lost, handled twice without cause or out of order.
+    Exit code 1 if the audit fails: a message was lost, handled twice without cause or out of order.
 
     $ spanmq simulate --fill-db 3000 --workers 12 --kill-every 2
     """

@@ -197,7 +197,7 @@ class Task(Generic[P, R]):
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
     def using(self, **options: Unpack[AllOptions]) -> Using[P, R]:
-        """Return the same task with options for what is sent by it, or with a transaction to send in."""
+        """Return the same task with options for its sends, or with a transaction to send in."""
         return Using(self, options)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:

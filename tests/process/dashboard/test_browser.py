@@ -64,7 +64,7 @@ def test_everything_that_can_be_done_is_done_once(chromium: Browser, filled: str
         chromium.keep_picture("sign-in-desk")
         chromium.find("#token").send_keys("spanmq_wrong")
         chromium.click("form.narrow button")
-        assert "No token" in chromium.text("#wrong")
+        assert "No valid token" in chromium.text("#wrong")
         assert "401" in " ".join(chromium.complaints())
         chromium.find("#token").send_keys(secret)
         chromium.click("form.narrow button")

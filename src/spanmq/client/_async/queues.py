@@ -72,7 +72,7 @@ class AsyncQueues:
         await self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     async def resume(self, queue: str) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         await self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
 
     async def metrics(self, queue: str) -> QueueMetrics:
@@ -92,7 +92,7 @@ class AsyncQueues:
         return await self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
 
     async def storage(self, queue: str) -> QueueStorage:
-        """Measure what one queue takes on disk."""
+        """Return the disk space of a queue."""
         arguments = (argument.queue_name("queue", queue),)
         return await self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 

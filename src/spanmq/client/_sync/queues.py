@@ -74,7 +74,7 @@ class Queues:
         self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     def resume(self, queue: str) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
 
     def metrics(self, queue: str) -> QueueMetrics:
@@ -92,7 +92,7 @@ class Queues:
         return self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
 
     def storage(self, queue: str) -> QueueStorage:
-        """Measure what one queue takes on disk."""
+        """Return the disk space of a queue."""
         arguments = (argument.queue_name("queue", queue),)
         return self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 

@@ -66,7 +66,7 @@ begin
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
--- Notifies of sends no more.
+-- Stops notifying of sends.
 create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -247,7 +247,7 @@ declare
     highest bigint;
     counts text;
 begin
-    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Say how many rows a range is to have.');
+    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Pass the number of rows of a range.');
     if of_table = 'archive' then
         this := spanmq_core.find_archive(queue);
         execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;

@@ -46,7 +46,7 @@ language sql volatile as $$
         and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
 $$;
 
--- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
+-- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of a queue can match, an
 -- unknown verb, a time that is over.
 create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.token
@@ -108,7 +108,7 @@ begin
     return true;
 end $$;
 
--- The token with that hash, if it is good now: no row otherwise, whatever the reason.
+-- The token with that hash, if it is valid now, otherwise no row.
 create or replace function spanmq.check_token(secret_hash text) returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin

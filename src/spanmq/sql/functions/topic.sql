@@ -66,7 +66,7 @@ declare
     this spanmq_core.queue;
 begin
     perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
-        'pattern cannot be NULL or empty', 'Give words with dots between them, * for one and # for more.');
+        'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;

@@ -1,5 +1,7 @@
 """Queues as things, announcements, housekeeping."""
 
+from datetime import datetime
+
 from tests.cli.program import ask, do, records, spanmq
 
 
@@ -103,7 +105,9 @@ def test_replay(database: str) -> None:
     assert records(*words, "--dry-run", dsn=database) == [expected | {"dry_run": True}]
     assert records(*words, dsn=database) == [expected | {"dry_run": False}]
     [sent] = records("message peek", "fix", dsn=database)
-    assert sent["headers"] == {"x-spanmq-replay-of": {"queue": "orders", "msg_id": 1}}
+    was = sent["headers"]["x-spanmq-replay-of"]
+    assert (was["queue"], was["msg_id"]) == ("orders", 1)
+    assert datetime.fromisoformat(was["enqueued_at"]) < datetime.fromisoformat(sent["enqueued_at"])
     [extent] = records("subscription replay-extent", "orders", dsn=database)
     assert (extent["first_message_id"], extent["last_message_id"]) == (1, 2)
     since = extent["since"]

@@ -2,10 +2,9 @@
 
 import re
 
+from tests.cli.program import do
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person
-
-from spanmq.client import Client
 
 TIMES = [
     {"kind": "ship", "failed": False, "bucket": 16, "n": 99},
@@ -19,15 +18,16 @@ def cells(text: str, *names: str) -> list[str]:
 
 
 def test_workers_are_shown_with_what_they_hold(keeper: Person, filled: str) -> None:
-    with Client(filled) as client:
-        client.health.report_worker("mail", "a", running_for=5, slots=10, held=3)
-        client.health.report_worker("orders", scene.HOSTILE, running_for=5, slots=1, held=0, times=TIMES)
-        client.health.report_breaker("mail", "a", 60)
+    scene.report_worker(filled, "mail", "a", slots=10, held=3)
+    scene.report_worker(filled, "orders", scene.HOSTILE, slots=1, held=0, times=TIMES)
+    do(filled, "select spanmq.report_breaker('mail', 'a', 60)")
     text = keeper.get("/workers").text
     assert "<script>alert" not in text
     assert cells(text, "Slots", "In flight") == ["1", "0", "10", "3"]
     assert [each.split(" ")[0] for each in cells(text, "Circuit breaker")] == ["closed", "open"]
+    assert [each for each in cells(text, "Started") if "ago" not in each] == []
     text = keeper.get("/tasks").text
     assert cells(text, "Done", "Failed", "Failure rate") == ["99", "1", "1.0 %"]
+    assert cells(text, "Per second", "p50", "p95") == ["0.03", "0.2 s", "0.2 s"]
     assert 'aria-current="true">1 hour<' in text
     assert cells(keeper.get("/tasks", span="1d").text, "Done") == ["99"]

@@ -24,7 +24,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters store_result
+        forget_export redrive redrive_message purge_dead_letters store_result
         report_worker
     """,
     "manage": """
@@ -77,6 +77,8 @@ BY_NAME = {
     "queue_name": "'{queue}'",
     "into_queue": "'{queue}'",
     "match": "'$'",
+    "patch": '\'[{{"op": "test", "path": "", "value": 1}}]\'',
+    "new_messages": "null",
     "table_name": "'{queue}'",
     "source": "'{queue}'",
     "destination": "'{queue}'",

@@ -1,12 +1,11 @@
 """health(), statistics() and doctor() tell what is, at a price that does not grow with messages."""
 
 import re
-import time
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS
+from tests.patience import wait_until
 from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
@@ -263,11 +262,9 @@ def test_held_snapshot_is_named(race: Race) -> None:
     holder.rows("set application_name = 'report'")
     holder.look()
     ours = f"by process {holder.pid} (report), idle in transaction"
-    deadline = time.monotonic() + WAIT_SECONDS
     # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
-    while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
-        assert time.monotonic() < deadline, found
-    assert found[0] == "ok"
+    wait_until(lambda: ours in finding(race.main.connection, "snapshots")[1])
+    assert finding(race.main.connection, "snapshots")[0] == "ok"
     holder.rollback()
     assert ours not in finding(race.main.connection, "snapshots")[1]
 

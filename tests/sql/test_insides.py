@@ -2,12 +2,13 @@
 
 from itertools import pairwise
 
+import psycopg
 import pytest
 from tests.sql.cost.counts import pages_touched
 from tests.sql.queue import Connection
 
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 
 
@@ -51,25 +52,33 @@ def test_paused_queue_is_shown_as_paused(client: Client) -> None:
     assert [each.is_paused for each in client.queues.count()] == [True, False]
 
 
-def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(client: Client) -> None:
+def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
+    client: Client, connection: Connection
+) -> None:
 
     def shown() -> set[bool]:
         [looked], [healthy], [sampled] = client.queues.count(), client.health.now(), client.health.latest()
         return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
 
-    client.health.report_breaker("jobs", "one", 600)
-    client.health.report_breaker("jobs", "two", 600)
-    client.health.report_breaker("jobs", "one")
+    def reported(queue: str, worker: str, seconds: float | None = None) -> None:
+        arguments = queue, worker, seconds
+        connection.execute("select from spanmq.report_breaker(%s, %s, %s)", arguments)
+
+    reported("jobs", "one", 600)
+    reported("jobs", "two", 600)
+    reported("jobs", "one")
     assert shown() == {True}
-    client.health.report_breaker("jobs", "two")
+    reported("jobs", "two")
     assert shown() == {False}
-    client.health.report_breaker("jobs", "killed", 1e-6)
+    reported("jobs", "killed", 1e-6)
     assert shown() == {False}
     for worker, seconds in (("", 1.0), ("w" * 1001, 1.0), ("w", 0.0), ("w", 86_401.0)):
-        with pytest.raises(InvalidArgumentError), client.transaction() as inner:
-            inner.health.report_breaker("jobs", worker, seconds)
-    with pytest.raises(QueueNotFoundError), client.transaction() as inner:
-        inner.health.report_breaker("none", "w", 1.0)
+        with pytest.raises(psycopg.Error) as caught, connection.transaction():
+            reported("jobs", worker, seconds)
+        assert caught.value.sqlstate == "MQ002"
+    with pytest.raises(psycopg.Error) as caught, connection.transaction():
+        reported("none", "w", 1.0)
+    assert caught.value.sqlstate == "42P01"
 
 
 @pytest.mark.parametrize("most", [0, -1, 100_001])

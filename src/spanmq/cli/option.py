@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spanmq.cli.failure import FAILED, say
-from spanmq.cli.json_text import json_of
+from spanmq.codec.exact_json import json_of
 
 if TYPE_CHECKING:
     from spanmq.codec.body import RawJson

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 import typer
 
 from spanmq.cli.connect import client
-from spanmq.cli.json_text import json_of
 from spanmq.cli.option import (
     AsJson,
     Category,
@@ -22,6 +21,7 @@ from spanmq.cli.option import (
 )
 from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
 from spanmq.cli.verbs import Commands
+from spanmq.codec.exact_json import json_of
 from spanmq.errors import NotSupportedByUpstreamError
 from spanmq.model import Leased
 

@@ -13,31 +13,9 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
+from spanmq.model.policy import SETTING_WORDS
 
 SHOWN_MAX: Final = 1_000
-# The labels of the settings; others are shown by name. docs/reference/policy.md describes all.
-WORDS: Final = {
-    "max_attempts": "Attempts before a message becomes a dead letter",
-    "lease": "Default lease, in seconds",
-    "backoff_base": "Pause before the second attempt, in seconds",
-    "backoff_factor": "Factor of each further pause",
-    "backoff_max": "Longest pause, in seconds",
-    "jitter": "Random part of the pause",
-    "archive_on_ack": "Acked messages are archived",
-    "archive_retention": "Retention of the archive, such as 30 days",
-    "dead_letter_retention": "Retention of dead letters, such as 30 days",
-    "ordered": "Messages of a group are delivered one after the other",
-    "dead_letter_blocks_group": "A dead letter blocks its group",
-    "drop_expired": "Expired messages are deleted, not dead letters",
-    "priority_aging": "Seconds of waiting that count as one priority level",
-    "paused": "Deliveries are paused",
-    "max_in_flight": "Most messages in flight",
-    "max_in_flight_per_group": "Most messages in flight of one group",
-    "rate_limit": "Messages per second for all receivers",
-    "rate_burst": "Most messages at once with a rate limit",
-    "max_backlog": "Most unsettled messages; senders get an error",
-    "keep": "Time that settled messages stay in the log, such as 7 days",
-}
 
 
 async def answer(visit: Visit) -> Response:
@@ -93,7 +71,7 @@ def _form(
         queue=visit.queue,
         policy=policy,
         typed=typed,
-        words=WORDS,
+        words=SETTING_WORDS,
         problem=error,
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
         may_change=visit.may("manage", visit.queue),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from spanmq.dashboard.behind import Behind
 from spanmq.model import LatestStatistics, QueueCount
+from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 GLANCED_MAX: Final = 20_000
@@ -36,7 +36,7 @@ class Standing:
     breaker_open_until: datetime | None
 
 
-async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
+async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
     """Return the state of these queues (None: all); queues that do not exist are left out."""
     latest = await behind.client.health.latest()
     if names is not None:

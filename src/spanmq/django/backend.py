@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from importlib import import_module
+from traceback import format_exception
 from typing import Any, Final
 
 from django.utils.module_loading import import_string
@@ -63,8 +64,7 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         """Send a task."""
         self.validate_task(task)
         self.register()
-        now = datetime.now(UTC)
-        result = _result(task, "", list(args), kwargs, status="READY", enqueued_at=now)
+        result = _result(task, "", list(args), kwargs, "READY", datetime.now(UTC))
         run = self._runs[task.queue_name]
         options: dict[str, Any] = {"priority": min(9, max(0, round(task.priority / PRIORITY_STEP)))}
         if task.run_after is not None:
@@ -87,9 +87,13 @@ def run_django_task(path: str, args: list[Any], kwargs: dict[str, Any], message:
     """Run one of Django's tasks, with its signals."""
     task = import_string(path)
     now = datetime.now(UTC)
-    times = {"enqueued_at": message.enqueued_at, "started_at": now, "last_attempted_at": now}
-    result_id = f"{message.queue}/{message.message_id}"
-    result = _result(task, result_id, args, kwargs, status="RUNNING", **times)
+    result = _result(
+        task, f"{message.queue}/{message.message_id}", args, kwargs, "RUNNING", message.enqueued_at
+    )
+    object.__setattr__(result, "started_at", now)
+    object.__setattr__(result, "last_attempted_at", now)
+    # Django counts attempts by the workers that made them, whose names a message does not have.
+    result.worker_ids.extend(["spanmq"] * message.attempt)
     sender = type(task.get_backend())
     signals.task_started.send(sender, task_result=result)
     status = "FAILED"
@@ -97,23 +101,28 @@ def run_django_task(path: str, args: list[Any], kwargs: dict[str, Any], message:
         context = (base.TaskContext(task_result=result),) if task.takes_context else ()
         task.call(*context, *args, **kwargs)
         status = "SUCCESSFUL"
+    except BaseException as error:
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        text = "".join(format_exception(error))
+        result.errors.append(base.TaskError(exception_class_path=name, traceback=text))
+        raise
     finally:
-        times["finished_at"] = datetime.now(UTC)
-        ended = _result(task, result_id, args, kwargs, status=status, **times)
-        signals.task_finished.send(sender, task_result=ended)
+        object.__setattr__(result, "status", getattr(base.TaskResultStatus, status))
+        object.__setattr__(result, "finished_at", datetime.now(UTC))
+        signals.task_finished.send(sender, task_result=result)
 
 
 def _result(
-    task: Any, result_id: str, args: list[Any], kwargs: dict[str, Any], *, status: str, **times: Any
+    task: Any, result_id: str, args: list[Any], kwargs: dict[str, Any], status: str, enqueued_at: datetime
 ) -> Any:
     return base.TaskResult(
         task=task,
         id=result_id,
         status=getattr(base.TaskResultStatus, status),
-        enqueued_at=times.get("enqueued_at"),
-        started_at=times.get("started_at"),
-        finished_at=times.get("finished_at"),
-        last_attempted_at=times.get("last_attempted_at"),
+        enqueued_at=enqueued_at,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
         args=args,
         kwargs=kwargs,
         backend=task.backend,

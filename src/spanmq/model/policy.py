@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Final, TypedDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,31 @@ class PolicyChange(TypedDict, total=False):
     keep: str | None
     archive_on_ack: bool | None
     archive_retention: str | None
+
+
+# The settings in a few words, for forms and the description of the routes. docs/reference/policy.md has their ranges.
+SETTING_WORDS: Final = {
+    "max_attempts": "Attempts before a message becomes a dead letter",
+    "lease": "Default lease, in seconds",
+    "backoff_base": "Pause before the second attempt, in seconds",
+    "backoff_factor": "Factor of each further pause",
+    "backoff_max": "Longest pause, in seconds",
+    "jitter": "Random part of the pause",
+    "archive_on_ack": "Acked messages are archived",
+    "archive_retention": "Retention of the archive, such as 30 days",
+    "dead_letter_retention": "Retention of dead letters, such as 30 days",
+    "ordered": "Messages of a group are delivered one after the other",
+    "dead_letter_blocks_group": "A dead letter blocks its group",
+    "drop_expired": "Expired messages are deleted, not dead letters",
+    "priority_aging": "Seconds of waiting that count as one priority level",
+    "paused": "Deliveries are paused",
+    "max_in_flight": "Most messages in flight",
+    "max_in_flight_per_group": "Most messages in flight of one group",
+    "rate_limit": "Messages per second for all receivers",
+    "rate_burst": "Most messages at once with a rate limit",
+    "max_backlog": "Most unsettled messages; senders get an error",
+    "keep": "Time that settled messages stay in the log, such as 7 days",
+}
 
 
 @dataclass(frozen=True, slots=True)

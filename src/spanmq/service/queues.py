@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
-from pydantic import Field
+from pydantic import Field, TypeAdapter, WithJsonSchema
 from starlette.responses import Response
 
 from spanmq.model import (
@@ -18,6 +18,7 @@ from spanmq.model import (
     QueueStorage,
     Sample,
 )
+from spanmq.model.policy import SETTING_WORDS
 from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
@@ -46,6 +47,15 @@ class NewQueue(Given):
     unlogged: bool = False
     partition_interval: Interval | None = None
     retention_interval: Interval | None = None
+
+
+def _schema_of_change() -> dict[str, Any]:
+    """Return the schema of a policy's change. Its values are checked by the database, which names their ranges."""
+    settings = TypeAdapter(Policy).json_schema()["properties"]
+    for name, each in settings.items():
+        each["anyOf"] = each.pop("anyOf", [{"type": each.pop("type", None)}, {"type": "null"}])
+        each["description"] = SETTING_WORDS[name]
+    return {"type": "object", "properties": settings, "additionalProperties": False}
 
 
 PolicyAnswer = answer("PolicyAnswer", policy=Policy)
@@ -104,7 +114,9 @@ async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 @routes.patch("/queues/{queue}/policy", response_model=PolicyAnswer, responses=described(409))
 async def set_policy(
     queue: QueueName,
-    settings: Annotated[dict[str, Any], Body(examples=[{"max_attempts": 5}])],
+    settings: Annotated[
+        dict[str, Any], WithJsonSchema(_schema_of_change()), Body(examples=[{"max_attempts": 5}])
+    ],
     backend: Behind,
     _: MayManage,
 ) -> Response:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, TaskArgumentsError
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 # The default of a parameter that the worker passes: then a type checker asks no caller for it.
 GIVEN: Final[Any] = object()
-
-# What Pydantic writes for numbers that JSON lacks, as the configuration of a model says.
-MAY_BE_NAN: Final = re.compile(rb"null|NaN|Infinity")
 
 # The classes that a worker passes by the name of the parameter, and their names.
 INJECTED: Final = {
@@ -64,26 +60,20 @@ class Arguments:
     @cached_property
     def _hints(self) -> dict[str, Any]:
         # At the first use, because annotations may name objects that are defined further down in the module.
-        try:
-            return get_type_hints(self._function, include_extras=True)
-        except Exception as error:  # an annotation may be anything
-            raise self._unreadable(error) from error
+        return get_type_hints(self._function, include_extras=True)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        try:
-            from typing import NotRequired
+        from typing import NotRequired
 
-            from pydantic import ConfigDict, TypeAdapter
-            from typing_extensions import TypedDict
-        except ImportError as error:
-            raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
-        hints = self._hints
+        from pydantic import ConfigDict, TypeAdapter
+        from typing_extensions import TypedDict
+
         try:
             fields: dict[str, Any] = {
-                each.name: hints.get(each.name, Any)
+                each.name: self._hints.get(each.name, Any)
                 if each.default is each.empty
-                else NotRequired[hints.get(each.name, Any)]
+                else NotRequired[self._hints.get(each.name, Any)]
                 for each in self._sent
             }
             # Functional, because the fields are known only here.
@@ -91,7 +81,9 @@ class Arguments:
             shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
             return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
-            raise self._unreadable(error) from error
+            raise InvalidArgumentError(
+                f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
+            ) from error
 
     @cached_property
     def _is_json(self) -> bool:
@@ -109,14 +101,16 @@ class Arguments:
         return lambda values: validator.validate_json(to_json(values))
 
     @cached_property
-    def _write(self) -> Callable[[dict[str, Any]], bytes]:
+    def _write(self) -> Callable[[dict[str, Any]], str]:
         validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
+        # Values that JSON keeps as they are fit their types; to check that would double the time.
+        warnings: Literal["none", "error"] = "none" if is_json else "error"
 
-        def write(values: dict[str, Any]) -> bytes:
+        def write(values: dict[str, Any]) -> str:
             checked = validator.validate_python(values)
-            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="error")
-            if MAY_BE_NAN.search(text):
-                # Pydantic writes null for NaN and infinity; this raises for them.
+            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            if "null" in text or "NaN" in text or "Infinity" in text:
+                # Pydantic writes null for NaN and infinity, or these names; this raises for them.
                 json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)
             if not is_json:
                 # Not every value comes back as it went.
@@ -126,33 +120,20 @@ class Arguments:
         return write
 
     def check(self) -> None:
-        """Raise InvalidArgumentError for a signature that can't be read, ExtraNotInstalledError."""
+        """Raise InvalidArgumentError for a signature that can't be read."""
         _ = self._read
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""
         write = self._write
-        from pydantic_core import PydanticSerializationError
-
         try:
-            text = write(self._named(args, kwargs))
-        except (TypeError, PydanticSerializationError, ValueError, RecursionError) as error:
+            # Which are missing or unknown, Pydantic finds.
+            values = dict(zip(self._positional, args, strict=False)) | kwargs
+            if len(values) < len(args) + len(kwargs):
+                raise TypeError("there are more arguments than parameters, or one is given twice")
+            return f"{self._head}{write(values)}}}"
+        except (TypeError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
-        return f"{self._head}{text.decode()}}}"
-
-    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments by their names; which are missing or unknown Pydantic finds."""
-        if len(args) > len(self._positional):
-            raise TypeError(f"it takes {len(self._positional)} arguments by position, got {len(args)}")
-        values = dict(zip(self._positional, args, strict=False))
-        if twice := values.keys() & kwargs.keys():
-            raise TypeError(f"it got {', '.join(sorted(twice))} twice")
-        return values | kwargs
-
-    def _unreadable(self, error: Exception) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
-        )
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""

@@ -5,116 +5,165 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.call import Delay, Seconds
 from spanmq.client.dsn import default_dsn
+from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks.task import Call, Sent, SentBatch
+from spanmq.tasks.task import Call, Place, Sent
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
 
 
-class Batch(TypedDict, total=False):
-    """The arguments of a client's `send_batch`."""
+class Batch:
+    """Calls with the same options, one `send_batch` for all."""
 
-    queue: str
-    bodies: list[Any]
-    headers: Any
-    group: Any
-    delay: Delay | None
-    priority: int
-    expires_in: Seconds | None
-    dedup_ids: list[str | None]
-    dedup_for: Seconds
+    def __init__(self, first: Call) -> None:
+        self.queue = first.queue
+        self._options = {"delay": first.delay, "priority": first.priority, "expires_in": first.expires_in}
+        self._unique_for = None if first.unique is None else first.unique_for
+        self._bodies: list[str] = []
+        self._headers: list[Mapping[str, Any]] = []
+        self._groups: list[str | None] = []
+        self._dedup_ids: list[str] = []
+        self.places: list[int] = []
+
+    def add(self, place: int, call: Call) -> None:
+        """Add what is sent of a call, not the call: garbage collection counts objects that live long."""
+        self.places.append(place)
+        self._bodies.append(call.body)
+        self._headers.append(call.headers)
+        self._groups.append(call.group)
+        if self._unique_for is not None:
+            self._dedup_ids.append(f"{call.task}:{call.unique}")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `send_batch`."""
+        bodies = map(RawJson, self._bodies)
+        arguments: dict[str, Any] = {"queue": self.queue, "bodies": bodies, **self._options}
+        if any(self._headers):
+            arguments["headers"] = self._headers
+        if any(group is not None for group in self._groups):
+            arguments["group"] = self._groups
+        if self._unique_for is not None:
+            arguments |= {"dedup_ids": self._dedup_ids, "dedup_for": self._unique_for}
+        return arguments
 
 
-def batches(calls: Sequence[Call]) -> list[tuple[list[int], Batch]]:
-    """Divide calls into batches with the same options; each with the places of its calls."""
-    found: dict[Any, list[int]] = {}
+def batches(calls: Iterable[Call]) -> list[Batch]:
+    """Divide calls into batches."""
+    found: dict[Any, Batch] = {}
     for place, call in enumerate(calls):
         if not isinstance(call, Call):
             raise InvalidArgumentError(
                 f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
             )
-        is_unique = call.dedup_id is not None
-        key = (
-            call.queue,
-            call.delay,
-            call.priority,
-            call.expires_in,
-            is_unique,
-            is_unique and call.dedup_for,
-        )
-        found.setdefault(key, []).append(place)
-    return [(places, _batch([calls[place] for place in places])) for places in found.values()]
+        unique_for = None if call.unique is None else call.unique_for
+        key = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
+        if (batch := found.get(key)) is None:
+            batch = found[key] = Batch(call)
+        batch.add(place, call)
+    return [*found.values()]
 
 
-def _batch(calls: list[Call]) -> Batch:
-    first = calls[0]
-    batch = Batch(
-        queue=first.queue,
-        bodies=[call.body for call in calls],
-        delay=first.delay,
-        priority=first.priority,
-        expires_in=first.expires_in,
-    )
-    if any(call.headers for call in calls):
-        batch["headers"] = [call.headers for call in calls]
-    if any(call.group is not None for call in calls):
-        batch["group"] = [call.group for call in calls]
-    if first.dedup_id is not None:
-        batch["dedup_ids"] = [call.dedup_id for call in calls]
-        batch["dedup_for"] = first.dedup_for
-    return batch
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch that was sent, with its messages."""
+
+    batch_id: int
+    messages: list[Sent]
 
 
-def send(tasks: Tasks, client: Client, calls: Sequence[Call]) -> list[Sent]:
-    """Send calls, all or none."""
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+
+    calls: tuple[Call, ...]
+    then: Call
+    tasks: Tasks = field(repr=False)
+
+    def send(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it, all or nothing."""
+        client = self.tasks.clients.of(**place)
+        return send_batch(self.tasks, client, self)
+
+    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it from async code."""
+        client = self.tasks.clients.of_async(**place)
+        return await send_batch_async(self.tasks, client, self)
+
+
+def send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
+    """Send calls through a client, all or none, within the middleware."""
+    sent: list[Sent] = tasks.around_sends(partial(_send, tasks, client))(calls)
+    return sent
+
+
+async def send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+    """Send calls from async code; the twin of `send`."""
+    sent: list[Sent] = await tasks.around_sends(partial(_send_async, tasks, client))(calls)
+    return sent
+
+
+def _send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
     divided = batches(calls)
     with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [within.send_batch(**batch) for _, batch in divided])
+        return sent_of(tasks, divided, [within.send_batch(**each.arguments()) for each in divided])
 
 
-async def send_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> list[Sent]:
-    """Send calls from async code; the twin of `send`."""
+async def _send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
     divided = batches(calls)
     async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [await within.send_batch(**batch) for _, batch in divided])
+        return sent_of(tasks, divided, [await within.send_batch(**each.arguments()) for each in divided])
 
 
-def sent_of(tasks: Tasks, divided: Sequence[tuple[list[int], Batch]], ids: list[list[int]]) -> list[Sent]:
+def sent_of(tasks: Tasks, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent]:
     """Return what was sent, in the order of the calls."""
-    sent: dict[int, Sent] = {}
-    for (places, batch), message_ids in zip(divided, ids, strict=True):
-        sent.update(zip(places, (Sent(batch["queue"], each, tasks) for each in message_ids), strict=True))
-    return [sent[place] for place in sorted(sent)]
+    sent = {
+        place: Sent(batch.queue, message_id, tasks)
+        for batch, message_ids in zip(divided, ids, strict=True)
+        for place, message_id in zip(batch.places, message_ids, strict=True)
+    }
+    return [sent[place] for place in range(len(sent))]
 
 
-def send_batch(tasks: Tasks, client: Client, calls: Sequence[Call]) -> SentBatch:
-    """Send all calls but the last, which is sent when they are settled."""
+def send_batch(tasks: Tasks, client: Client, batch: BatchCall) -> SentBatch:
+    """Send a batch through a client, within the middleware."""
+    sent: SentBatch = tasks.around_sends(partial(_send_batch, tasks, client))([*batch.calls, batch.then])
+    return sent
+
+
+async def send_batch_async(tasks: Tasks, client: AsyncClient, batch: BatchCall) -> SentBatch:
+    """Send a batch from async code; the twin of `send_batch`."""
+    sends = tasks.around_sends(partial(_send_batch_async, tasks, client))
+    sent: SentBatch = await sends([*batch.calls, batch.then])
+    return sent
+
+
+def _send_batch(tasks: Tasks, client: Client, calls: Iterable[Call]) -> SentBatch:
     *parts, then = calls
     with client.transaction() as within:
-        sent = send(tasks, within, parts)
+        sent = _send(tasks, within, parts)
         batch_id = within.batches.create(
-            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 
 
-async def send_batch_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
-    """Send a batch from async code; the twin of `send_batch`."""
+async def _send_batch_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> SentBatch:
     *parts, then = calls
     async with client.transaction() as within:
-        sent = await send_async(tasks, within, parts)
+        sent = await _send_async(tasks, within, parts)
         batch_id = await within.batches.create(
-            then.queue, then.body, ids_by_queue(sent), headers=then.headers, group=then.group
+            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 
@@ -139,8 +188,6 @@ class Clients:
         self.dsn = dsn
         self._place = place
         self._options = {**options}
-        self._encryption: Encryption | None = None
-        self._is_read = False
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
@@ -150,17 +197,16 @@ class Clients:
         """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
         return (self.dsn() if callable(self.dsn) else self.dsn) or default_dsn()
 
+    @cached_property
     def encryption(self) -> Encryption | None:
         """Return the encryption that the environment asks for, as a worker does."""
-        if not self._is_read:
-            self._encryption, self._is_read = Encryption.from_environment(), True
-        return self._encryption
+        return Encryption.from_environment()
 
     def client(self) -> Client:
         """Return the client of this process."""
         with self._lock:
             if self._client is None or self._process != os.getpid():
-                self._client = Client(self.address(), encryption=self.encryption(), **self._options)
+                self._client = Client(self.address(), encryption=self.encryption, **self._options)
                 self._process = os.getpid()
             return self._client
 
@@ -169,7 +215,7 @@ class Clients:
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
             self._async_clients[loop] = AsyncClient(
-                self.address(), encryption=self.encryption(), **self._options
+                self.address(), encryption=self.encryption, **self._options
             )
         return self._async_clients[loop]
 
@@ -180,14 +226,14 @@ class Clients:
             within = self._place()
         if within is None:
             return self.client()
-        return Client(connection=within, encryption=self.encryption())
+        return Client(connection=within, encryption=self.encryption)
 
     def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
         """Return a client for the caller's transaction, else that of the loop."""
         within = given(connection, session)
         if within is None:
             return self.async_client()
-        return AsyncClient(connection=within, encryption=self.encryption())
+        return AsyncClient(connection=within, encryption=self.encryption)
 
     def close(self) -> None:
         """Close the client of this process."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from hashlib import sha256
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
-from spanmq.client.call import Delay, Seconds
-from spanmq.codec.body import RawJson
+from spanmq.client.call import Delay, Seconds, duration
 from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.arguments import Arguments
-from spanmq.tasks.retry import Retry
+from spanmq.tasks.retry import Retry, check_number
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -24,8 +25,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Options(TypedDict, total=False):
-    """What may be asked for beside the arguments: see docs/guides/tasks.md."""
+class Place(TypedDict, total=False):
+    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
+
+    connection: Any
+    session: Any
+
+
+class Options(Place, total=False):
+    """What `using` takes: see docs/guides/tasks.md."""
 
     delay: Seconds
     at: datetime
@@ -36,17 +44,6 @@ class Options(TypedDict, total=False):
     unique_for: Seconds
     headers: Mapping[str, Any]
     queue: str
-
-
-class Place(TypedDict, total=False):
-    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
-
-    connection: Any
-    session: Any
-
-
-class AllOptions(Options, Place, total=False):
-    """Options and place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +86,27 @@ class Sent:
         return TaskFailedError(f"{self} is a dead letter: {reason}", queue=self.queue)
 
 
-# Not frozen: that alone is a tenth of what a call costs.
-@dataclass(slots=True, kw_only=True)
+NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+# Not frozen, and its default headers are shared: calls are made by the ten thousand.
+@dataclass(slots=True)
 class Call:
-    """A task with its arguments, checked and ready: for `send_many`, or as the result of another task."""
+    """A task with its arguments, checked and ready: for `send_many`, or as the result of another task.
+
+    `body` is JSON, `delay` also a moment, and the other fields are the options of the task.
+    """
 
     task: str
+    body: str
     queue: str
-    body: RawJson
     delay: Delay | None = None
     group: str | None = None
     priority: int = 0
     expires_in: Seconds | None = None
-    dedup_id: str | None = None
-    dedup_for: Seconds = 300.0
-    headers: Mapping[str, Any] = field(default_factory=dict)
+    unique: str | None = None
+    unique_for: Seconds = 300.0
+    headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +117,6 @@ class BatchResult:
     total: int
     done: int
     dead: int
-
-
-@dataclass(frozen=True, slots=True)
-class SentBatch:
-    """A batch that was sent, with its messages."""
-
-    batch_id: int
-    messages: list[Sent]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCall:
-    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
-
-    calls: tuple[Call, ...]
-    then: Call
-    tasks: Tasks = field(repr=False)
-
-    def send(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it, all or nothing."""
-        client = self.tasks.clients.of(**place)
-        return self.tasks.send_batch_through(client, self)
-
-    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it from async code."""
-        client = self.tasks.clients.of_async(**place)
-        return await self.tasks.send_batch_through_async(client, self)
 
 
 class Task(Generic[P, R]):
@@ -166,10 +142,21 @@ class Task(Generic[P, R]):
             raise InvalidArgumentError(
                 f"task {name!r} is a generator: nothing would run it", code="invalid_handler"
             )
-        if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
-            raise InvalidArgumentError(f"timeout must be seconds, more than 0, or None, got {timeout!r}")
-        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
-            raise InvalidArgumentError(f"concurrency must be at least 1, or None, got {concurrency!r}")
+        for option, value, kind in (
+            ("name", name, str),
+            ("queue", queue, str),
+            ("retry", retry, Retry),
+            ("aliases", aliases, list | tuple),
+            ("unique", unique, bool | Callable),
+        ):
+            if not isinstance(value, kind):
+                raise InvalidArgumentError(f"{option}={value!r} is not possible for a task")
+        check_number("timeout", timeout, 0.001)
+        check_number("concurrency", concurrency, 1)
+        keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
+        if keep_for is not None:
+            duration("store_result", keep_for)
+        duration("unique_for", unique_for)
         self.function = function
         self.name = name
         self.queue = queue
@@ -177,11 +164,11 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency
-        self.priority = priority
         self.unique = unique
-        self.unique_for = unique_for
-        # Seconds for which it is kept; None: it is not stored.
-        self.keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
+        self.options: dict[str, Any] = {"queue": queue, "priority": priority, "unique_for": unique_for}
+        self.place: Place = {}
+        # Seconds for which the result is kept; None: it is not stored.
+        self.keep_for = keep_for
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.
@@ -196,75 +183,43 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
-    def using(self, **options: Unpack[AllOptions]) -> Using[P, R]:
+    def using(self, **options: Unpack[Options]) -> Task[P, R]:
         """Return the same task with options for its sends, or with a transaction to send in."""
-        return Using(self, options)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Check arguments, and return what `send_many` takes; raises TaskArgumentsError."""
-        return self.prepare(args, kwargs, {})
-
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Send it; raises TaskArgumentsError before anything is sent."""
-        return self.tasks.send_many([self.prepare(args, kwargs, {})])[0]
-
-    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Send it from async code."""
-        return (await self.tasks.send_many_async([self.prepare(args, kwargs, {})]))[0]
-
-    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
-        """Check arguments; `call`, `send` and `using` do."""
-        body = self.arguments.write(args, kwargs)
-        unique = options.get("unique") or self._key(body, args, kwargs)
-        return Call(
-            task=self.name,
-            queue=options.get("queue", self.queue),
-            body=RawJson(body),
-            delay=options.get("delay", options.get("at")),
-            group=options.get("group"),
-            priority=options.get("priority", self.priority),
-            expires_in=options.get("expires_in"),
-            dedup_id=None if unique is None else f"{self.name}:{unique}",
-            dedup_for=options.get("unique_for", self.unique_for),
-            headers=options.get("headers", {}),
-        )
-
-    def _key(self, body: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        if callable(self.unique):
-            return self.unique(*args, **kwargs)
-        return hashlib.sha256(body.encode()).hexdigest() if self.unique else None
-
-
-class Using(Generic[P, R]):
-    """A task with options: `ship.using(delay=60).send(order)`."""
-
-    __slots__ = ("_options", "_place", "_task")
-
-    def __init__(self, task: Task[P, R], options: AllOptions) -> None:
-        if unknown := options.keys() - AllOptions.__annotations__.keys():
+        if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(
                 f"a task has no option {', '.join(sorted(unknown))}",
-                hint=f"It has {', '.join(AllOptions.__annotations__)}.",
+                hint=f"It has {', '.join(Options.__annotations__)}.",
             )
         if "delay" in options and "at" in options:
             raise InvalidArgumentError("a task is sent with a delay or for a moment, not both")
-        given: dict[str, Any] = dict(options)
-        self._task = task
-        self._place: Place = {name: given.pop(name) for name in ("connection", "session") if name in given}  # type: ignore[assignment]
-        self._options: Options = given  # type: ignore[assignment]
+        task = copy(self)
+        task.options = {**self.options, **options}
+        if "at" in options:
+            task.options["delay"] = task.options.pop("at")
+        place = {name: task.options.pop(name) for name in Place.__annotations__ if name in options}
+        task.place = {**self.place, **place}  # type: ignore[typeddict-item]
+        return task
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Check arguments, and return what `send_many` takes; raises TaskArgumentsError."""
-        if self._place:
+        if self.place:
             raise InvalidArgumentError("a call has no transaction", hint="send_many takes a connection.")
-        return self._task.prepare(args, kwargs, self._options)
+        return self.prepare(args, kwargs)
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it; raises TaskArgumentsError before anything is sent."""
-        call = self._task.prepare(args, kwargs, self._options)
-        return self._task.tasks.send_many([call], **self._place)[0]
+        return self.tasks.send_many([self.prepare(args, kwargs)], **self.place)[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it from async code."""
-        call = self._task.prepare(args, kwargs, self._options)
-        return (await self._task.tasks.send_many_async([call], **self._place))[0]
+        return (await self.tasks.send_many_async([self.prepare(args, kwargs)], **self.place))[0]
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Check arguments; `call` and `send` do."""
+        call = Call(self.name, self.arguments.write(args, kwargs), **self.options)
+        if call.unique is None and self.unique:
+            if callable(self.unique):
+                call.unique = self.unique(*args, **kwargs)
+            else:
+                call.unique = sha256(call.body.encode()).hexdigest()
+        return call

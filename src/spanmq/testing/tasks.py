@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -183,24 +183,25 @@ async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str
     tasks = task.tasks
     prepared: list[Call] = []
 
-    def keep(calls: list[Call]) -> list[Sent]:
+    def keep(calls: Iterable[Call]) -> list[Sent]:
         prepared.extend(calls)
-        return [Sent(call.queue, 0) for call in calls]
+        return [Sent(call.queue, 0) for call in prepared]
 
-    tasks.around_sends(keep)([task.prepare(args, kwargs, {})])
+    tasks.around_sends(keep)([task.prepare(args, kwargs)])
     now = datetime.now(UTC)
     message = Message(
         queue=task.queue,
         message_id=0,
-        body=json.loads(prepared[0].body.text),
+        body=json.loads(prepared[0].body),
         headers=dict(prepared[0].headers),
         attempt=1,
         enqueued_at=now,
         leased_until=now + timedelta(hours=1),
     )
     handling = Handling(tasks)
+    alone: Any = _Alone(tasks)
     try:
-        return await handling(message, _Alone(tasks))
+        return await handling(message, alone)
     finally:
         handling.close()
 
@@ -236,7 +237,7 @@ class _Session:
 
 
 class _Alone:
-    """The transactions of a task without a message to ack."""
+    """In place of a Delivery: the transactions of a task without a message to ack."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks

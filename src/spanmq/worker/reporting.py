@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import ceil, log2
@@ -11,6 +12,8 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
+from spanmq.client import call as argument
+from spanmq.client.call import given, nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -41,7 +44,7 @@ class Reporter:
         self._kind_of = kind_of
         self._intakes = intakes
         self._session_of = session_of
-        self._times: dict[str, Times] = {}
+        self._times: defaultdict[str, Times] = defaultdict(Counter)
         self._started_at = monotonic()
 
     async def report_end(self) -> None:
@@ -54,7 +57,7 @@ class Reporter:
         """Record a job that ended."""
         if self._kind_of is None:
             return
-        times = self._times.setdefault(job.holding.queue, Counter())
+        times = self._times[job.holding.queue]
         bucket = bucket_of(job.seconds / len(job.messages))
         for message in job.messages:
             if (kind := self._kind_of(message)) is not None:
@@ -75,7 +78,7 @@ class Reporter:
             try:
                 await self._session_of(queue).run(self._call(intake, times, is_last=is_last))
             except SpanmqError:
-                self._times.setdefault(queue, Counter()).update(times)
+                self._times[queue].update(times)
 
     def _call(
         self, intake: Intake, times: Times, *, is_last: bool
@@ -84,14 +87,15 @@ class Reporter:
             {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
             for (kind, failed, bucket), n in times.items()
         ]
-        return lambda client: client.health.report_worker(
-            intake.queue,
-            self._worker,
-            running_for=None if is_last else monotonic() - self._started_at,
-            slots=self._slots,
-            held=intake.held,
-            times=rows,
+        arguments = (
+            argument.queue_name("queue", intake.queue),
+            argument.text("worker", self._worker),
+            argument.integer("slots", self._slots),
+            argument.integer("held", intake.held),
+            argument.json("times", json.dumps(rows)),
+            *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
+        return lambda client: client.admin.run(nothing("report_worker", intake.queue, *arguments))
 
 
 def bucket_of(seconds: float) -> int:

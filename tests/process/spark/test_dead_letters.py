@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
+from spanmq.model.cause import regex_of
 from spanmq.spark.jobs.dead_letters import chunks, dead_letters, propose
-from spanmq.spark.jobs.fingerprint import regex_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

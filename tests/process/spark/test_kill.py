@@ -1,4 +1,4 @@
-"""A driver that does ten things at once, killed with SIGKILL; a reader other than Spark audits each.
+"""A driver that does eleven things at once, killed with SIGKILL; a reader other than Spark audits each.
 
 A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` kills each
 at all its seams, one after the other on the same two million messages, and audits what is there at the end.
@@ -48,6 +48,7 @@ CHOSEN: Final[tuple[tuple[str, str], ...]] = (
     ("migrate", "half confirmed"),
     ("redrive", "done"),
     ("relay", "published"),
+    ("replay", "copied"),
 )
 Prepare = Callable[[str, str], Scene]
 
@@ -110,7 +111,7 @@ def test_stream_killed_at_all_its_seams_delivers_each_message_once(
 
 @pytest.mark.soak
 @limit(KILLS * len(SEND_SEAMS))
-@pytest.mark.parametrize("what", ["send", "backfill"])
+@pytest.mark.parametrize("what", ["send", "backfill", "replay"])
 def test_send_killed_at_all_its_seams_is_seen_as_a_whole_and_once(
     prepare: Prepare, spark: SparkSession, what: str
 ) -> None:

@@ -184,24 +184,6 @@ def test_stream_over_an_archive_parses_bodies_and_replays_the_same_rows(
     assert sorted(json.loads(row.body)["n"] for row in files) == list(range(150))
 
 
-def test_epoch_is_sent_once_however_a_replay_is_cut(
-    client: Client, read_stream: Read, tmp_path: Path, database: str
-) -> None:
-    def forward(**options: Any) -> list[int]:
-        frame = read_stream(**options).selectExpr("body", "`group`")
-        return run(frame, tmp_path, format="spanmq", dsn=database, queue="copies")
-
-    client.queues.create("copies")
-    client.send_batch("orders", range(100), group="a")
-    assert forward() == [100]
-    forget_last_commit(tmp_path)
-    client.send_batch("orders", range(100, 105), group="a")
-    assert forward(minPartitions=5) == [100, 5]
-    received = client.receive("copies", 1000)
-    assert Counter(message.body for message in received) == Counter(range(105))
-    assert {message.group for message in received} == {"a"}
-
-
 @pytest.mark.parametrize("sink", ["parquet", "spanmq"])
 def test_asynchronous_progress_tracking_is_refused(
     client: Client, read_stream: Read, tmp_path: Path, database: str, sink: str

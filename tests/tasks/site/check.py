@@ -1,7 +1,9 @@
 """What test_django.py checks of the site in this folder: `check.py`."""
 
+import logging
 import os
 from contextlib import suppress
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
@@ -64,7 +66,7 @@ django.setup()
 from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
-from spanmq.testing import drain  # noqa: E402
+from spanmq.testing import Clock, drain  # noqa: E402
 
 
 def shipped() -> list[int]:
@@ -117,7 +119,9 @@ def check_batches() -> None:
 def check_worker() -> None:
     ship.send(3)
     end.send()
-    call_command("spanmq_worker", "--concurrency", "1")
+    output = StringIO()
+    call_command("spanmq_worker", "--concurrency", "1", stdout=output)
+    assert output.getvalue() == "Receiving from orders. Quit with CONTROL-C.\n"
     assert shipped() == [2, 3]
 
 
@@ -125,14 +129,25 @@ def check_backend() -> None:
     from shop.jobs import FRAMEWORK, add, added  # type: ignore[import-not-found]
 
     ended: list[Any] = []
+    logging.getLogger(FRAMEWORK).setLevel(logging.CRITICAL)  # what fails here is to fail
     signals = import_module(f"{FRAMEWORK}.signals")
     signals.task_finished.connect(lambda sender, task_result, **_: ended.append(task_result), weak=False)
     with transaction.atomic():
         result = add.using(priority=50).enqueue(1, more=2)
     assert (result.status.name, result.id.split("/")[0]) == ("READY", "orders")
     assert drain(tasks) == 1
-    assert added == [("RUNNING", 3)]
-    assert [(each.status.name, each.id) for each in ended] == [("SUCCESSFUL", result.id)]
+    add.enqueue(-1)
+    for _ in range(2):
+        assert drain(tasks, raises=False) == 1
+        Clock(tasks).advance(timedelta(minutes=1))
+    assert added == [("RUNNING", 1, 3), ("RUNNING", 1, -1), ("RUNNING", 2, -1)]
+    assert [(each.status.name, each.attempts) for each in ended] == [
+        ("SUCCESSFUL", 1),
+        ("FAILED", 1),
+        ("FAILED", 2),
+    ]
+    assert ended[0].id == result.id
+    assert [each.exception_class for each in ended[2].errors] == [ValueError]
 
 
 def check_admin() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Rows, flag, given, listed, nothing, number, only
+from spanmq.client.call import Call, Rows, Shape, flag, given, listed, nothing, number, only
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import (
     Policy,
@@ -99,7 +99,7 @@ class AsyncQueues:
     async def policy(self, queue: str) -> Policy:
         """Return the settings of a queue, those with their default too."""
         arguments = (argument.queue_name("queue", queue),)
-        return await self._link.run(Call("get_policy", arguments, _policy, queue, native=True))
+        return await self._link.run(Call("get_policy", arguments, _policy, queue, Shape.JSON, native=True))
 
     async def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change the settings that are named, None to restore a default; return the whole policy.
@@ -108,7 +108,7 @@ class AsyncQueues:
         """
         text = settings_text("policy", settings, queue)
         arguments = (argument.queue_name("queue", queue), argument.json("settings", text))
-        return await self._link.run(Call("set_policy", arguments, _policy, queue, native=True))
+        return await self._link.run(Call("set_policy", arguments, _policy, queue, Shape.JSON, native=True))
 
     async def list(self) -> list[Queue]:
         """List the queues."""

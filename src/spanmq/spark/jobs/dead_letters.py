@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.fingerprint import fingerprint, pattern, regex_of
 from spanmq.spark.jobs.recorded import recorded
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Act = Literal["redrive", "discard"]
 Progress = Callable[[int], None]
@@ -232,10 +232,10 @@ def _act(
     with rows.connected(dsn) as server:
         for queue, chunk in chunks(ids):
             if act == "discard":
-                done += rows.discard_chosen(server, queue, chunk)
+                done += rows.discard(server, queue, chunk)
             else:
                 later = done / rate if rate else 0.0
-                done += rows.redrive_chosen(server, queue, chunk, rate, delay + later)
+                done += rows.redrive(server, queue, chunk, rate, delay + later)
             if progress is not None:
                 progress(done)
     return done
@@ -253,3 +253,21 @@ def chunks(ids: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
         held.append(id_)
     if held:
         yield of_queue, held
+
+
+def pattern(error: Column) -> Column:
+    """Return the first line of an error, with placeholders for the variable parts."""
+    from pyspark.sql import functions as f
+
+    text = f.regexp_extract(f.substring(f.coalesce(error, f.lit("")), 1, LENGTH), r"\s*([^\r\n]*)", 1)
+    for different, word in DIFFERENT:
+        text = f.regexp_replace(text, different, word)
+    return f.trim(text)
+
+
+def fingerprint(error_class: Column, pattern: Column) -> Column:
+    """Return a short name for a class and a pattern."""
+    from pyspark.sql import functions as f
+
+    both = f.concat_ws("\n", f.coalesce(error_class, f.lit("")), pattern)
+    return f.substring(f.md5(both.cast("binary")), 1, 10)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow
+import pyarrow.dataset
 import pyarrow.parquet
 from pyarrow import compute
 
@@ -135,11 +136,21 @@ def _read_back(lake: Lake, name: str, id_name: str) -> dict[str, Any]:
     return {"name": name, "rows": rows, "size": size, "checksum": str(checksum), "ids": json.dumps(pieces)}
 
 
-def read(lake: Lake, names: Sequence[str], columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-    """Read columns of files."""
+def read(
+    lake: Lake, names: Sequence[str], columns: Sequence[str], condition: Any = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Read columns of files, of the rows that meet Arrow's condition: row groups that have none are skipped."""
     for name in names:
         with lake.reader(name) as opened:
-            yield from pyarrow.parquet.ParquetFile(opened).iter_batches(columns=list(columns))
+            yield from _batches(opened, columns, condition)
+
+
+def _batches(opened: Any, columns: Sequence[str], condition: Any = None) -> Iterator[pyarrow.RecordBatch]:
+    # Neither ahead nor over the end of a row group, which bounds the memory; ParquetFile.iter_batches() would.
+    fragment = pyarrow.dataset.ParquetFileFormat().make_fragment(opened)
+    yield from fragment.to_batches(
+        columns=list(columns), filter=condition, batch_readahead=0, fragment_readahead=0, use_threads=False
+    )
 
 
 def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:

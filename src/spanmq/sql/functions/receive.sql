@@ -6,6 +6,16 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
+-- Leases runs that the caller has taken. Every row of held is written with a vt that is not before the clock: see bound.sql.
+create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.heed_clock(this_queue);
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
+        from unnest(runs) r;
+end $$;
+
 -- Leases the first visible message until then (null: as the queue's policy says), where that is a fresh one and the queue has no limits: the
 -- usual case in few steps. msg_id is null in every other case, errors included; enqueued_at if the message has no row in the log.
 create or replace function spanmq_core.claim_one(queue_name text, lease bigint, until timestamptz, at_ timestamptz) returns spanmq.leased_message

@@ -231,13 +231,3 @@ begin
         select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;
-
--- Leases runs that the caller has taken. Every row of held is written with a vt that is not before the clock: see bound.sql.
-create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
-language plpgsql as $$
-begin
-    perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r;
-end $$;

@@ -30,7 +30,7 @@ language sql stable as $$
         ('receive', 'spanmq', '
             receive ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
             adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result
-            forget_export redrive_chosen redrive redrive_message discard_chosen purge_dead_letters
+            forget_export redrive redrive_message purge_dead_letters
         '),
         ('manage', 'pgmq', '
             purge_queue enable_notify_insert disable_notify_insert update_notify_insert

@@ -10,4 +10,6 @@ added: list[Any] = []
 
 @import_module(FRAMEWORK).task(queue_name="orders", takes_context=True)  # type: ignore[untyped-decorator]
 def add(context: Any, number: int, *, more: int = 0) -> None:
-    added.append((context.task_result.status.name, number + more))
+    added.append((context.task_result.status.name, context.attempt, number + more))
+    if number < 0:
+        raise ValueError("a number below 0")

@@ -35,8 +35,6 @@ class Command(BaseCommand):  # type: ignore[misc]
             from spanmq.django.backend import register_backends
 
             register_backends()
-        tasks.run(
-            queues=options["queue"] or tasks.queues,
-            concurrency=options["concurrency"],
-            grace=options["grace"],
-        )
+        queues = options["queue"] or tasks.queues
+        self.stdout.write(f"Receiving from {', '.join(queues)}. Quit with CONTROL-C.")
+        tasks.run(queues=queues, concurrency=options["concurrency"], grace=options["grace"])

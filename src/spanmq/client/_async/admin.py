@@ -59,17 +59,17 @@ class AsyncAdmin:
 
     @property
     def tokens(self) -> AsyncTokens:
-        """What callers of the HTTP service may do."""
+        """Tokens for callers of the HTTP service."""
         return AsyncTokens(self._link)
 
     @property
     def grants(self) -> AsyncGrants:
-        """What roles of the database may do with queues."""
+        """Rights of database roles on queues."""
         return AsyncGrants(self._link)
 
     @property
     def keys(self) -> AsyncKeys:
-        """What callers of the SQS protocol may do."""
+        """Access keys for callers of the SQS protocol."""
         return AsyncKeys(self._link)
 
     @property
@@ -123,7 +123,7 @@ class AsyncAdmin:
 
 
 class AsyncTokens:
-    """What callers of the HTTP service may do. The database has only hashes: a secret is shown once."""
+    """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
@@ -272,7 +272,7 @@ class AsyncReceivers:
 
 
 class AsyncPipelineRuns:
-    """Runs of jobs: exports, backfills and the like note themselves."""
+    """Runs of jobs, such as exports and backfills, which record themselves."""
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
@@ -344,7 +344,7 @@ class AsyncNotifications:
         await self._throttle("update_notify_insert", queue, throttle)
 
     async def disable(self, queue: str) -> None:
-        """Stop it."""
+        """Stop notifying."""
         name = argument.queue_name("queue_name", queue)
         await self._link.run(nothing("disable_notify_insert", queue, name, native=False))
 

@@ -60,7 +60,7 @@ class AsyncSchedules:
         await plan_schedules(self._link)
 
     async def delete(self, name: str) -> bool:
-        """Delete a schedule; return whether it existed. What it has sent stays."""
+        """Delete a schedule; return whether it existed. Messages that it has sent stay."""
         return await self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     async def pause(self, name: str) -> None:
@@ -68,7 +68,7 @@ class AsyncSchedules:
         await self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     async def resume(self, name: str) -> None:
-        """Send again from now on; times during the pause are not made up for."""
+        """Send again from now on; times within the pause are skipped."""
         await self._link.run(nothing("resume_schedule", None, argument.text("name", name)))
         await plan_schedules(self._link)
 

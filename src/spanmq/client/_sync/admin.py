@@ -61,17 +61,17 @@ class Admin:
 
     @property
     def tokens(self) -> Tokens:
-        """What callers of the HTTP service may do."""
+        """Tokens for callers of the HTTP service."""
         return Tokens(self._link)
 
     @property
     def grants(self) -> Grants:
-        """What roles of the database may do with queues."""
+        """Rights of database roles on queues."""
         return Grants(self._link)
 
     @property
     def keys(self) -> Keys:
-        """What callers of the SQS protocol may do."""
+        """Access keys for callers of the SQS protocol."""
         return Keys(self._link)
 
     @property
@@ -125,7 +125,7 @@ class Admin:
 
 
 class Tokens:
-    """What callers of the HTTP service may do. The database has only hashes: a secret is shown once."""
+    """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -274,7 +274,7 @@ class Receivers:
 
 
 class PipelineRuns:
-    """Runs of jobs: exports, backfills and the like note themselves."""
+    """Runs of jobs, such as exports and backfills, which record themselves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -344,7 +344,7 @@ class Notifications:
         self._throttle("update_notify_insert", queue, throttle)
 
     def disable(self, queue: str) -> None:
-        """Stop it."""
+        """Stop notifying."""
         name = argument.queue_name("queue_name", queue)
         self._link.run(nothing("disable_notify_insert", queue, name, native=False))
 

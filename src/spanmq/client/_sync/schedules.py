@@ -62,7 +62,7 @@ class Schedules:
         plan_schedules(self._link)
 
     def delete(self, name: str) -> bool:
-        """Delete a schedule; return whether it existed. What it has sent stays."""
+        """Delete a schedule; return whether it existed. Messages that it has sent stay."""
         return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     def pause(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Schedules:
         self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
-        """Send again from now on; times during the pause are not made up for."""
+        """Send again from now on; times within the pause are skipped."""
         self._link.run(nothing("resume_schedule", None, argument.text("name", name)))
         plan_schedules(self._link)
 

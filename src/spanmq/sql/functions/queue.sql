@@ -178,7 +178,7 @@ begin
         return new;
     end if;
     raise exception '% of % is not possible: a message is written once', tg_op, tg_table_name
-        using errcode = 'MQ004', hint = 'Of the view of a queue only vt can be updated. Send with pgmq.send.';
+        using errcode = 'MQ004', hint = 'Only vt can be updated in the view of a queue. Send with pgmq.send.';
 end $$;
 
 -- The same as create().
@@ -220,7 +220,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Leave it out: it has no effect here.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Omit it: it has no effect here.';
     end if;
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');

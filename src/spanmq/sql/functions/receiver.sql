@@ -18,7 +18,7 @@ begin
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
             raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
-                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` gives them back to the queue.', this.name, silent.name);
+                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns them to the queue.', this.name, silent.name);
         end loop;
     end if;
     newest_id := spanmq_core.drawn_from(this.ids);
@@ -70,7 +70,7 @@ begin
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
                 case found_one.state when 'released' then 'released by hand' when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end
-            using errcode = 'MQ051', hint = 'Nothing is lost: what it held and had not settled is with the queue or with the newer reader.';
+            using errcode = 'MQ051', hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
     end if;
     return found_one;
 end $$;
@@ -196,7 +196,7 @@ begin
     select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
     if last.state = 'released' then
         raise exception 'batch % of queue % was released by hand: its messages are back in the queue', batch, this.name
-            using errcode = 'MQ051', hint = 'Use a new checkpoint. What the sink has of this batch it will get again.';
+            using errcode = 'MQ051', hint = 'Use a new checkpoint. The sink gets the messages of this batch again.';
     -- Batches have numbers without gaps: one that is missing was settled, and forgotten when a later one was.
     elsif fail_on_loss and (
             select count(*) filter (where b.state <> 'lost') from spanmq_core.receiver_batch b
@@ -244,7 +244,7 @@ declare
     highest bigint;
     counts text;
 begin
-    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Say how many rows a range is to have.');
+    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Pass the number of rows of a range.');
     if of_table = 'archive' then
         this := spanmq_core.find_archive(queue);
         execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;
@@ -266,8 +266,8 @@ begin
                       ' select d.msg_id, 1 from spanmq_core.dead_letter d where d.queue_id = $4 union all'
                       ' select r.lo, r.n from spanmq_core.dead_run r where r.queue_id = $4';
         else
-            raise exception 'there is no table % of a queue', coalesce(quote_literal(of_table), 'NULL')
-                using errcode = 'MQ002', hint = 'There are queue, archive, dead_letters and failures.';
+            raise exception 'table % of a queue does not exist', coalesce(quote_literal(of_table), 'NULL')
+                using errcode = 'MQ002', hint = 'The tables are queue, archive, dead_letters and failures.';
         end if;
     end if;
     -- For each run of ids: the first places of the parts that it contains, and the ids there.

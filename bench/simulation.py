@@ -21,9 +21,11 @@ from psycopg.conninfo import make_conninfo
 
 from bench.server import serving
 from spanmq import schema
-from spanmq.simulate import Options, Report, run
 from spanmq.simulate.compare import rounds
 from spanmq.simulate.display import display_of
+from spanmq.simulate.options import Options
+from spanmq.simulate.report import Report
+from spanmq.simulate.run import run
 
 DATABASE = "spanmq_bench_simulation"
 WORKERS = 12

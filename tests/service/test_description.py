@@ -108,6 +108,9 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("PUT", "/v1/queues/other")
         ask("PATCH", "~/policy", {"archive_on_ack": True, "archive_retention": "30 days"})
         ask("GET", "~/policy")
+        ask("PUT", "~/schema?checked=true", {"type": ["object", "integer"]})
+        ask("GET", "~/schema")
+        ask("DELETE", "~/schema")
         ask("POST", "~/messages", {"body": {"number": 1}, "headers": {"a": 1}, "group": "g"})
         ask("POST", "~/messages/batch", {"messages": [{"body": number} for number in range(20)]})
         ask("GET", "~/messages")
@@ -138,6 +141,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("GET", f"~/messages/{dead[0]}/dead-letters")
         ask("POST", "~/dead-letters/search")
         ask("POST", f"~/dead-letters/{dead[0]}/redrive", {"body": "repaired"})
+        patch = [{"op": "replace", "path": "", "value": 1}]
+        ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS", "patch": patch, "dry_run": True})
         ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS"})
         ask("POST", "~/dead-letters/search", {"redriven": True})
         ask("POST", "~/dead-letters/purge")

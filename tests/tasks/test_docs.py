@@ -11,14 +11,14 @@ import spanmq.tasks
 import spanmq.testing
 from spanmq import Client
 from spanmq.tasks import Tasks
-from spanmq.tasks.task import AllOptions
+from spanmq.tasks.task import Options
 
 PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
 
 
 def test_pages_name_everything() -> None:
     words = set(re.findall(r"\w+", PAGES["tasks"]))
-    assert {*spanmq.tasks.__all__, *AllOptions.__annotations__} - {"Task"} - words == set()
+    assert {*spanmq.tasks.__all__, *Options.__annotations__} - {"Task"} - words == set()
     assert set(spanmq.testing.__all__) - set(re.findall(r"\w+", PAGES["testing"])) == set()
 
 

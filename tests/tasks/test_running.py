@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
+from tests.recorded import Recorded, context_of
 from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
@@ -53,6 +55,7 @@ async def test_writes_steps_and_ack_are_one_commit(client: Client) -> None:
     assert client.queues.metrics("mail").length == 1
 
 
+tenant_of_task = ContextVar("tenant", default="none")
 FAILURES = {
     "other": ["retrying", "dead"],
     "mapped": ["dead"],
@@ -169,7 +172,9 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
     @observed.on_handle
     async def inner(message: Message, call_next: Any) -> Any:
         seen.append("inner")
+        token = tenant_of_task.set("bob")
         result = await call_next(message)
+        tenant_of_task.reset(token)
         seen.append(result)
         return result
 
@@ -180,6 +185,7 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
 
     @observed.task(max_attempts=1)
     def divide(number: int) -> float:
+        seen.append(tenant_of_task.get())  # in a thread
         return 1 / number
 
     divide.send(2)
@@ -187,9 +193,18 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
         await outcomes.next()
         await divide.send_async(0)
         assert (await outcomes.next()).outcome == "dead"
-    expected = ["send", ("outer", "ada"), "inner", 0.5, "send", ("outer", "ada"), "inner", "failed"]
-    assert seen == expected
+    begin = ["send", ("outer", "ada"), "inner", "bob"]
+    assert seen == [*begin, 0.5, *begin, "failed"]
     observed.close()
+
+
+async def test_task_and_its_step_are_in_the_trace_of_the_send(client: Client, recorded: Recorded) -> None:
+    async with working() as outcomes:
+        with recorded.tracer.start_as_current_span("request") as request:
+            shop.begin.send(1)  # then store
+        assert await outcomes.all(2) == ["acked"] * 2
+    spans = recorded.all("process orders")
+    assert [context_of(span).trace_id for span in spans] == [request.get_span_context().trace_id] * 2
 
 
 async def test_step_of_a_plain_task_passes_the_middleware_too(client: Client, database: str) -> None:
@@ -255,6 +270,28 @@ async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
         assert await outcomes.all(20) == ["acked"] * 20
     assert most == 2
     limited.close()
+
+
+async def test_queues_share_the_slots_by_their_weights(client: Client, database: str) -> None:
+    shared = Tasks("orders", dsn=database, weights={"orders": 3})
+    begun: list[str] = []
+    begins, release = threading.Semaphore(0), threading.Event()
+
+    def work(queue: str) -> None:
+        begun.append(queue)
+        begins.release()
+        release.wait()
+
+    for queue in ("orders", "mail"):
+        task = shared.task(name=f"work on {queue}", queue=queue)(work)
+        shared.send_many([task.call(queue) for _ in range(6)])
+    async with working(shared, concurrency=4) as outcomes:
+        for _ in range(4):
+            await asyncio.to_thread(begins.acquire)
+        assert sorted(begun) == ["mail", "orders", "orders", "orders"]
+        release.set()
+        assert await outcomes.all(12) == ["acked"] * 12
+    shared.close()
 
 
 async def test_limit_of_a_task_holds_up_no_other(client: Client, database: str) -> None:

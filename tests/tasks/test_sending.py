@@ -81,7 +81,7 @@ def test_options_are_those_of_the_message(client: Client) -> None:
     elsewhere = mail.using(queue="orders").send("elsewhere")
     assert [message.message_id for message in assert_sent(mail, to="elsewhere")] == [elsewhere.message_id]
     assert drain(tasks) == 1
-    with pytest.raises(errors.InvalidArgumentError, match=r"It has delay, at, .*queue"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"It has .*delay, at, .*queue"):
         mail.using(countdown=60).send("a")
 
 
@@ -91,6 +91,21 @@ def test_unique_task_is_sent_once(client: Client) -> None:
     assert first == again != other
     assert by_key[0] == by_key[1] != first
     assert client.queues.metrics("orders").length == 3
+
+
+def test_key_and_time_of_a_unique_task_are_its_own(client: Client, database: str) -> None:
+    own = Tasks("orders", dsn=database)
+
+    @own.task(unique=lambda number, colour: str(number), unique_for=0.01)
+    def paint(number: int, colour: str) -> None: ...
+
+    kept = paint.using(unique_for=300)
+    assert kept.send(1, "red") == kept.send(1, "blue") != kept.send(2, "red")
+    first = paint.send(3, "red")
+    with client.transaction() as transaction:
+        transaction.connection.execute("select pg_sleep(0.02)")
+    assert paint.send(3, "red") != first
+    own.close()
 
 
 async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
@@ -198,8 +213,25 @@ def test_wrong_tasks_are_refused() -> None:
         lambda: refused.task(both),
         lambda: refused.task(given),
         lambda: refused.task(name="unreadable")(strange),
+        lambda: refused.task("strange"),  # type: ignore[call-overload]
+        lambda: refused.task(name=5)(strange),  # type: ignore[call-overload]
+        lambda: refused.task(queue=5)(strange),  # type: ignore[call-overload]
+        lambda: refused.task(aliases="former")(strange),
         lambda: refused.task(timeout=0)(strange),
-        lambda: refused.task(retry=Retry(max_attempts=0))(strange),
+        lambda: refused.task(timeout="3")(strange),  # type: ignore[call-overload]
+        lambda: refused.task(concurrency=0)(strange),
+        lambda: refused.task(store_result=-1)(strange),
+        lambda: refused.task(unique_for=-1)(strange),
+        lambda: refused.task(unique="key")(strange),  # type: ignore[call-overload]
+        lambda: refused.task(max_attempts="3")(strange),  # type: ignore[call-overload]
+        lambda: refused.task(retry=3)(strange),  # type: ignore[call-overload]
+        lambda: Retry(max_attempts=0),
+        lambda: Retry(backoff="1"),  # type: ignore[arg-type]
+        lambda: Retry(give_up=ValueError),  # type: ignore[arg-type]
+        lambda: Retry(on={1: "TRANSIENT"}),  # type: ignore[dict-item]
+        lambda: Retry(on={ValueError: "transient"}),  # type: ignore[dict-item]
+        lambda: Tasks(5),  # type: ignore[arg-type]
+        lambda: refused.batch([], then=None),  # type: ignore[arg-type]
         lambda: refused.periodic("* * * * *")(strange),  # type: ignore[type-var]
         lambda: refused.on_handle(strange),  # type: ignore[arg-type]
         lambda: refused.worker(dsn="host=/nowhere"),

@@ -72,6 +72,11 @@ RULES = {
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
+    # The fields of its options are the command's.
+    "cli.simulation": Rule(
+        packages=DRIVER | {"typer"},
+        not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "simulate"),
+    ),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
         packages_lazily=frozenset({"pyspark", "watchfiles"}),

@@ -28,7 +28,7 @@ pipeline = Commands()
 
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master, such as local[4]. Without it local[*].", show_default=False),
+    typer.Option(help="Spark's master, such as local[4]. Without it local[*]."),
 ]
 # The columns of the table of causes.
 CAUSE_COLUMNS = (
@@ -50,17 +50,13 @@ CAUSE_COLUMNS = (
 @pipeline.command("export")
 def export(
     queue: QueueName,
-    to: Annotated[
-        str,
-        typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).", show_default=False),
-    ],
+    to: Annotated[str, typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).")],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     compact_every: Annotated[
-        float | None,
-        typer.Option(help="With --follow: seconds between two compactions.", show_default=False),
+        float | None, typer.Option(help="With --follow: seconds between two compactions.")
     ] = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -114,7 +110,7 @@ def export(
 @pipeline.command("compact")
 def compact(
     queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.", show_default=False)],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.")],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     size: Annotated[int, typer.Option(help="Megabytes that a file is to have.")] = 128,
     dsn: Dsn = None,
@@ -142,10 +138,8 @@ def compact(
 @pipeline.command("moved")
 def moved(
     queue: QueueName,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="The checkpoint of a stream over the queue.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="The checkpoint of a stream over the queue.")] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,13 +168,10 @@ def moved(
 @pipeline.command("report")
 def report(
     queue: Annotated[
-        str | None,
-        typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.", show_default=False),
+        str | None, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")
     ] = None,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
-    page: Annotated[
-        str | None, typer.Option(help="Write an HTML page with charts into this file.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    page: Annotated[str | None, typer.Option(help="Write an HTML page with charts into this file.")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -216,50 +207,33 @@ def report(
 @pipeline.command("backfill")
 def backfill(
     queue: QueueName,
-    job_id: Annotated[
-        str, typer.Option(help="A second backfill of this name sends nothing.", show_default=False)
-    ],
-    source: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="What Spark is to read.", show_default=False)
-    ] = None,
+    job_id: Annotated[str, typer.Option(help="A second backfill of this name sends nothing.")],
+    source: Annotated[str | None, typer.Argument(metavar="PATH", help="What Spark is to read.")] = None,
     source_format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "parquet",
     body: Annotated[
-        str | None,
-        typer.Option(help="An SQL expression; all columns as JSON without it.", show_default=False),
+        str | None, typer.Option(help="An SQL expression; all columns as JSON without it.")
     ] = None,
-    headers: Annotated[
-        str | None, typer.Option(help="An SQL expression of a JSON object.", show_default=False)
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="An SQL expression of the group.", show_default=False)
-    ] = None,
+    headers: Annotated[str | None, typer.Option(help="An SQL expression of a JSON object.")] = None,
+    group: Annotated[str | None, typer.Option(help="An SQL expression of the group.")] = None,
     order: Annotated[
         str | None,
-        typer.Option(help="An SQL expression by which a group is put in order.", show_default=False),
+        typer.Option(help="An SQL expression by which a group is put in order."),
     ] = None,
-    from_lake: Annotated[
-        str | None, typer.Option(help="Send messages of this lake again.", show_default=False)
-    ] = None,
+    from_lake: Annotated[str | None, typer.Option(help="Send messages of this lake again.")] = None,
     from_archive: Annotated[
         bool, typer.Option("--from-archive", help="Send archived messages again.")
     ] = False,
-    of: Annotated[
-        str | None, typer.Option(help="Archived messages: of this queue; default: QUEUE.", show_default=False)
-    ] = None,
+    of: Annotated[str | None, typer.Option(help="Archived messages: of this queue; default: QUEUE.")] = None,
     since: Annotated[Any, time_option("Archived messages: only those sent then or later.")] = None,
     until: Annotated[Any, time_option("Archived messages: only those sent before.")] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="Archived messages: only those that meet this SQL condition.", show_default=False),
+        typer.Option(help="Archived messages: only those that meet this SQL condition."),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Write at most this many a second.", show_default=False)
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Write at most this many a second.")] = None,
     key_file: Annotated[
         str | None,
-        typer.Option(
-            envvar="SPANMQ_ENCRYPTION_KEY_FILE", help="Seal bodies with this file's keys.", show_default=False
-        ),
+        typer.Option(envvar="SPANMQ_ENCRYPTION_KEY_FILE", help="Seal bodies with this file's keys."),
     ] = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -321,37 +295,27 @@ def migrate(
     queue: QueueName,
     to: Annotated[
         str,
-        typer.Option(
-            help="amqp, kafka or sqs; or format:NAME, any that Spark can write.", show_default=False
-        ),
+        typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write."),
     ],
-    checkpoint: Annotated[
-        str, typer.Option(help="A folder that remembers how far it is.", show_default=False)
-    ],
+    checkpoint: Annotated[str, typer.Option(help="A folder that remembers how far it is.")],
     url: Annotated[
         str,
         typer.Option(
             envvar="SPANMQ_BROKER_URL",
             help="amqp://name:password@host/vhost; host:port,… of Kafka; the url of an SQS queue.",
-            show_default=False,
         ),
     ] = "",
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Queue, routing key or topic there; without it the queue's name.", show_default=False
-        ),
+        typer.Option(help="Queue, routing key or topic there; without it the queue's name."),
     ] = None,
     exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="For Kafka's client; an option of a format.", show_default=False
-        ),
+        typer.Option(metavar="NAME=VALUE", help="For Kafka's client; an option of a format."),
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option(help="Of a format: a column, as an SQL expression.", show_default=False),
+        list[str] | None, typer.Option(help="Of a format: a column, as an SQL expression.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
@@ -402,14 +366,11 @@ def dead_letters(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")] = "*",
     redrive: Annotated[bool, typer.Option("--redrive", help="Put the chosen ones back.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Delete the chosen ones for good.")] = False,
-    cause: Annotated[
-        list[str] | None, typer.Option(help="Choose those of this cause.", show_default=False)
-    ] = None,
-    category: Annotated[
-        str | None, typer.Option(help="Choose those of this category.", show_default=False)
-    ] = None,
+    cause: Annotated[list[str] | None, typer.Option(help="Choose those of this cause.")] = None,
+    category: Annotated[str | None, typer.Option(help="Choose those of this category.")] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
-    rate: Annotated[float | None, typer.Option(help="So many a second.", show_default=False)] = None,
+    body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
+    rate: Annotated[float | None, typer.Option(help="So many a second.")] = None,
     delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -420,6 +381,7 @@ def dead_letters(
     """Group dead letters by cause and propose categories; put a selection back, or discard it.
 
     $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
+    $ spanmq pipeline dead-letters orders --redrive --all --body "replace(body, '.exmaple', '.example')" --dry-run
     """
     output = Output(as_json=as_json)
     if redrive and discard:
@@ -437,6 +399,7 @@ def dead_letters(
             causes=cause or (),
             category=category,
             all_causes=all_causes,
+            body=body,
             rate=rate,
             delay=delay,
             dry_run=dry_run,
@@ -447,8 +410,9 @@ def dead_letters(
     elif report.act is None:
         output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
     else:
-        what = "redriven" if redrive else "deleted"
-        verb = f"would have {what}" if dry_run else what
+        if report.changes:
+            output.records(report.changes)
+        verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 
@@ -456,9 +420,7 @@ def dead_letters(
 def list_runs(
     client: "Client",
     queue: SomeQueue = None,
-    before: Annotated[
-        int | None, typer.Option(help="Only runs with an id below this one.", show_default=False)
-    ] = None,
+    before: Annotated[int | None, typer.Option(help="Only runs with an id below this one.")] = None,
     limit: Limit = 100,
 ) -> Any:
     """List the runs of jobs, the newest first.
@@ -474,9 +436,7 @@ def list_runs(
 def forget_export(
     client: "Client",
     queue: QueueName,
-    lake: Annotated[
-        str, typer.Argument(metavar="LAKE", help="The whole path of its folder.", show_default=False)
-    ],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The whole path of its folder.")],
 ) -> Done:
     """Make the retention of a queue's archive independent of a lake.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 import typer
 
 from spanmq.cli.connect import client
-from spanmq.cli.json_text import json_of
 from spanmq.cli.option import (
     AsJson,
     Category,
@@ -22,6 +21,7 @@ from spanmq.cli.option import (
 )
 from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
 from spanmq.cli.verbs import Commands
+from spanmq.codec.exact_json import json_of
 from spanmq.errors import NotSupportedByUpstreamError
 from spanmq.model import Leased
 
@@ -76,7 +76,7 @@ def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Mess
     def sentence() -> str:
         is_paused = False
         with suppress(NotSupportedByUpstreamError):
-            is_paused = any(each.is_paused for each in client.queues.count([queue], most=1))
+            is_paused = any(each.is_paused for each in client.inspect.count([queue], most=1))
         return "no messages: the queue is paused" if is_paused else "no messages"
 
     return messages or Nothing(sentence)

@@ -41,7 +41,7 @@ class SparkSender:
         self._stack.close()
 
 
-# Parts of an engine: one makes its database objects and drops them, one sends, and one receives, in each worker.
+# A stage creates and drops the database objects of an engine; each producer has a sender, each worker a receiver.
 Stage = SpanmqStage | PollingStage
 Sender = SpanmqSender | PollingSender | SparkSender
 Receiver = SpanmqReceiver | PollingReceiver

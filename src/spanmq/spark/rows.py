@@ -204,24 +204,30 @@ def classify(
     return str(row[0])
 
 
-def redrive_chosen(
-    connection: psycopg.Connection[Any], queue: str, ids: Sequence[int], rate: float | None, delay: float
+def redrive(
+    connection: psycopg.Connection[Any],
+    queue: str,
+    letters: Sequence[tuple[int, str | None]],
+    rate: float | None,
+    delay: float,
 ) -> int:
-    """Put dead letters back by their ids; return how many."""
+    """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
+    bodies = [body for _, body in letters]
     [n] = one(
         connection,
-        "select n from spanmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
-        [queue, list(ids), rate, delay],
+        "select count(*) from spanmq.redrive(queue => %s, dead_letter_ids => %s,"
+        " new_messages => %s::jsonb[], qty => %s, rate => %s, delay => %s)",
+        [queue, [id_ for id_, _ in letters], bodies if any(bodies) else None, len(letters), rate, delay],
     )
     return int(n)
 
 
-def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
+def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
     """Delete dead letters by their ids; return how many."""
     [n] = one(
         connection,
-        "select n from spanmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n",
-        [queue, list(ids)],
+        "select n from spanmq.purge_dead_letters(queue => %s, dead_letter_ids => %s, qty => %s) as n",
+        [queue, list(ids), len(ids)],
     )
     return int(n)
 

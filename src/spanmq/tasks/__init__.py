@@ -3,7 +3,8 @@
 from spanmq.tasks.arguments import GIVEN
 from spanmq.tasks.registry import Tasks
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.task import BatchCall, BatchResult, Call, Sent, SentBatch, Task
+from spanmq.tasks.sending import BatchCall, SentBatch
+from spanmq.tasks.task import BatchResult, Call, Sent, Task
 from spanmq.worker.failure import Reject, RetryIn
 
 __all__ = [

@@ -9,7 +9,7 @@ from functools import cached_property
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, TaskArgumentsError
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -60,26 +60,20 @@ class Arguments:
     @cached_property
     def _hints(self) -> dict[str, Any]:
         # At the first use, because annotations may name objects that are defined further down in the module.
-        try:
-            return get_type_hints(self._function, include_extras=True)
-        except Exception as error:  # an annotation may be anything
-            raise self._unreadable(error) from error
+        return get_type_hints(self._function, include_extras=True)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        try:
-            from typing import NotRequired
+        from typing import NotRequired
 
-            from pydantic import ConfigDict, TypeAdapter
-            from typing_extensions import TypedDict
-        except ImportError as error:
-            raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
-        hints = self._hints
+        from pydantic import ConfigDict, TypeAdapter
+        from typing_extensions import TypedDict
+
         try:
             fields: dict[str, Any] = {
-                each.name: hints.get(each.name, Any)
+                each.name: self._hints.get(each.name, Any)
                 if each.default is each.empty
-                else NotRequired[hints.get(each.name, Any)]
+                else NotRequired[self._hints.get(each.name, Any)]
                 for each in self._sent
             }
             # Functional, because the fields are known only here.
@@ -87,7 +81,9 @@ class Arguments:
             shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
             return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
-            raise self._unreadable(error) from error
+            raise InvalidArgumentError(
+                f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
+            ) from error
 
     @cached_property
     def _is_json(self) -> bool:
@@ -124,7 +120,7 @@ class Arguments:
         return write
 
     def check(self) -> None:
-        """Raise InvalidArgumentError for a signature that can't be read, ExtraNotInstalledError."""
+        """Raise InvalidArgumentError for a signature that can't be read."""
         _ = self._read
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -138,11 +134,6 @@ class Arguments:
             return f"{self._head}{write(values)}}}"
         except (TypeError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
-
-    def _unreadable(self, error: Exception) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
-        )
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""

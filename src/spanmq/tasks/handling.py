@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 from spanmq.model import Message
-from spanmq.tasks.task import BatchCall, BatchResult, Call, Task
+from spanmq.tasks.sending import BatchCall, send, send_async, send_batch, send_batch_async
+from spanmq.tasks.task import BatchResult, Call, Task
 from spanmq.worker.failure import Failure, judge
-from spanmq.worker.performing import refuse_coroutine
+from spanmq.worker.performing import Delivery, refuse_coroutine
 from spanmq.worker.threads import Threads
 
 if TYPE_CHECKING:
@@ -22,39 +22,22 @@ CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
 
-class Transactions(Protocol):
-    """What a message is acked in: the worker's Delivery, or what a test has in its place."""
-
-    def transaction(self) -> AbstractAsyncContextManager[AsyncClient]:
-        """Begin a transaction that ends with the ack."""
-
-    def thread_transaction(self) -> AbstractContextManager[Client]:
-        """Begin one from a thread."""
-
-    def within(
-        self, begin: Callable[[], AbstractAsyncContextManager[Any]]
-    ) -> AbstractAsyncContextManager[Any]:
-        """Enter a transaction of other software, and ack in it."""
-
-    def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
-        """Enter one from a thread."""
-
-
 class Handling:
     """The handler of a registry's messages."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, threads: Any = None) -> None:
         self._tasks = tasks
-        self._threads: Threads | None = None
+        # Made when the first plain function beside async ones is called.
+        self._threads: Threads | None = threads
 
-    async def __call__(self, message: Message, delivery: Transactions) -> Any:
+    async def __call__(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""
         call: CallNext = partial(self.call, delivery=delivery)
         for middleware in reversed(self._tasks.handle_middleware):
             call = partial(_surround, middleware, call)
         return await call(message)
 
-    async def call(self, message: Message, delivery: Transactions) -> Any:
+    async def call(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message without middleware."""
         task, arguments = self._read(message)
         if task.is_simple:
@@ -75,7 +58,7 @@ class Handling:
                 await self._follow_async(client, task, message, result)
         return result
 
-    def call_plain(self, message: Message, delivery: Transactions) -> Any:
+    def call_plain(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
         task, arguments = self._read(message)
         result, is_sent = self._run_plain(task, message, arguments, delivery)
@@ -114,10 +97,10 @@ class Handling:
         if task.keep_for is not None and not steps and message.message_id:
             client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
-            self._tasks.send_through(client, calls)
+            send(self._tasks, client, calls)
         for each in steps:
             if isinstance(each, BatchCall):
-                self._tasks.send_batch_through(client, each)
+                send_batch(self._tasks, client, each)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -126,13 +109,13 @@ class Handling:
         if task.keep_for is not None and not steps and message.message_id:
             await client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
-            await self._tasks.send_through_async(client, calls)
+            await send_async(self._tasks, client, calls)
         for each in steps:
             if isinstance(each, BatchCall):
-                await self._tasks.send_batch_through_async(client, each)
+                await send_batch_async(self._tasks, client, each)
 
     async def _call_in_transaction(
-        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
     ) -> Any:
         if "connection" in task.arguments.injected:
             async with delivery.transaction() as client:
@@ -146,7 +129,7 @@ class Handling:
         return result
 
     def _run_plain(
-        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Transactions
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
         with self._tasks.around_plain():

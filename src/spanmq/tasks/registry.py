@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -12,10 +12,9 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
 from spanmq.errors import (
     ExtraNotInstalledError,
@@ -28,8 +27,8 @@ from spanmq.tasks import running
 from spanmq.tasks.handling import Handling, Middleware
 from spanmq.tasks.periodic import Periodic
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.sending import Clients, send, send_async, send_batch, send_batch_async
-from spanmq.tasks.task import BatchCall, Call, P, R, Sent, SentBatch, Task
+from spanmq.tasks.sending import BatchCall, Clients, send, send_async
+from spanmq.tasks.task import Call, P, R, Sent, Task
 from spanmq.worker import Worker, WorkerOptions
 from spanmq.worker.handler import Handler
 
@@ -86,6 +85,8 @@ class Tasks:
             import pydantic  # noqa: F401
         except ImportError as error:
             raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"tasks have a name, got {name!r}")
         self.name = name
         self.retry = retry or Retry()
         self.session = session
@@ -131,6 +132,10 @@ class Tasks:
         """
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
+            if not callable(function):
+                raise InvalidArgumentError(
+                    f"a task is a function, got {function!r}", hint='A name is @tasks.task(name="ship").'
+                )
             rules = retry or self.retry
             task = Task(
                 self,
@@ -220,23 +225,13 @@ class Tasks:
 
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
-        return self.send_through(self.clients.of(connection, session), calls)
+        return send(self, self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
-        return await self.send_through_async(self.clients.of_async(connection, session), calls)
-
-    def send_through(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
-        """Send calls through a client."""
-        sent: list[Sent] = self.around_sends(partial(send, self, client))(calls)
-        return sent
-
-    async def send_through_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
-        """Send calls through a client from async code; the twin of `send_through`."""
-        sending: Awaitable[list[Sent]] = self.around_sends(partial(send_async, self, client))(calls)
-        return await sending
+        return await send_async(self, self.clients.of_async(connection, session), calls)
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
         """Return a batch: when the messages of all calls are settled, `then` is sent, once.
@@ -244,21 +239,11 @@ class Tasks:
         It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
         """
         last = then.call() if isinstance(then, Task) else then
+        if not isinstance(last, Call):
+            raise InvalidArgumentError(f"a batch ends with a call, got {last!r}")
         if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
         return BatchCall(tuple(calls), last, self)
-
-    def send_batch_through(self, client: Client, batch: BatchCall) -> SentBatch:
-        """Send a batch through a client."""
-        sent: SentBatch = self.around_sends(partial(send_batch, self, client))([*batch.calls, batch.then])
-        return sent
-
-    async def send_batch_through_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
-        """Send a batch through a client from async code; the twin of `send_batch_through`."""
-        sent: SentBatch = await self.around_sends(partial(send_batch_async, self, client))(
-            [*batch.calls, batch.then]
-        )
-        return sent
 
     def connect(self, dsn: str) -> None:
         """Use another database from now on."""

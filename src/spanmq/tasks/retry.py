@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.worker.failure import Category, Failure, RetryIn, checked_category, judge
@@ -37,14 +37,16 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for what means nothing."""
-        attempts, backoff = self.max_attempts, self.backoff
-        if attempts is not None and attempts < 1:
-            raise InvalidArgumentError(f"max_attempts must be an integer from 1, or None, got {attempts!r}")
-        if not (backoff is None or callable(backoff) or backoff >= 0):
-            raise InvalidArgumentError(f"backoff must be seconds, a function or None, got {backoff!r}")
-        for kind, category in self.on.items():
-            if not issubclass(kind, BaseException):
-                raise InvalidArgumentError(f"`on` maps classes of exceptions, got {kind!r}")
+        check_number("max_attempts", self.max_attempts, 1)
+        if not callable(self.backoff):
+            check_number("backoff", self.backoff, 0.0)
+        if not isinstance(self.give_up, tuple):
+            raise InvalidArgumentError(f"give_up must be a tuple, got {self.give_up!r}")
+        kinds: tuple[object, ...] = (*self.on, *self.give_up)
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise InvalidArgumentError(f"`on` and `give_up` have classes of exceptions, got {kind!r}")
+        for category in self.on.values():
             checked_category(category)
 
     def judge(self, error: BaseException, attempt: int) -> Failure:
@@ -68,3 +70,12 @@ class Retry:
             return self.backoff(attempt)
         longest = min((self.backoff or 0.0) * 2.0 ** min(attempt - 1, 40), PAUSE_SECONDS_MAX)
         return random.uniform(0.5, 1.0) * longest
+
+
+def check_number(name: str, value: object, least: float) -> None:
+    """Raise InvalidArgumentError unless a value is None or a number from `least`: an int if that is one."""
+    kind: Any = int if isinstance(least, int) else int | float
+    if value is not None and not (isinstance(value, kind) and type(value) is not bool and value >= least):
+        raise InvalidArgumentError(
+            f"{name} must be {'an integer' if kind is int else 'a number'} from {least:g}, or None, got {value!r}"
+        )

@@ -69,7 +69,7 @@ async def _work(
 ) -> None:
     client = AsyncClient(
         settings.get("dsn") or tasks.clients.address(),
-        encryption=tasks.clients.encryption(),
+        encryption=tasks.clients.encryption,
         pool_size=1,
         pooler=settings.get("pooler", False),
         listen=False,

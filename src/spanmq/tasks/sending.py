@@ -7,7 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
@@ -15,7 +17,7 @@ from spanmq.client.dsn import default_dsn
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks.task import Call, Sent, SentBatch
+from spanmq.tasks.task import Call, Place, Sent
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -72,15 +74,52 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
     return [*found.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch that was sent, with its messages."""
+
+    batch_id: int
+    messages: list[Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCall:
+    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+
+    calls: tuple[Call, ...]
+    then: Call
+    tasks: Tasks = field(repr=False)
+
+    def send(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it, all or nothing."""
+        client = self.tasks.clients.of(**place)
+        return send_batch(self.tasks, client, self)
+
+    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
+        """Send it from async code."""
+        client = self.tasks.clients.of_async(**place)
+        return await send_batch_async(self.tasks, client, self)
+
+
 def send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
-    """Send calls, all or none."""
+    """Send calls through a client, all or none, within the middleware."""
+    sent: list[Sent] = tasks.around_sends(partial(_send, tasks, client))(calls)
+    return sent
+
+
+async def send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+    """Send calls from async code; the twin of `send`."""
+    sent: list[Sent] = await tasks.around_sends(partial(_send_async, tasks, client))(calls)
+    return sent
+
+
+def _send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
     divided = batches(calls)
     with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
         return sent_of(tasks, divided, [within.send_batch(**each.arguments()) for each in divided])
 
 
-async def send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
-    """Send calls from async code; the twin of `send`."""
+async def _send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
     divided = batches(calls)
     async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
         return sent_of(tasks, divided, [await within.send_batch(**each.arguments()) for each in divided])
@@ -96,22 +135,33 @@ def sent_of(tasks: Tasks, divided: Sequence[Batch], ids: Sequence[list[int]]) ->
     return [sent[place] for place in range(len(sent))]
 
 
-def send_batch(tasks: Tasks, client: Client, calls: Sequence[Call]) -> SentBatch:
-    """Send all calls but the last, which is sent when they are settled."""
+def send_batch(tasks: Tasks, client: Client, batch: BatchCall) -> SentBatch:
+    """Send a batch through a client, within the middleware."""
+    sent: SentBatch = tasks.around_sends(partial(_send_batch, tasks, client))([*batch.calls, batch.then])
+    return sent
+
+
+async def send_batch_async(tasks: Tasks, client: AsyncClient, batch: BatchCall) -> SentBatch:
+    """Send a batch from async code; the twin of `send_batch`."""
+    sends = tasks.around_sends(partial(_send_batch_async, tasks, client))
+    sent: SentBatch = await sends([*batch.calls, batch.then])
+    return sent
+
+
+def _send_batch(tasks: Tasks, client: Client, calls: Iterable[Call]) -> SentBatch:
     *parts, then = calls
     with client.transaction() as within:
-        sent = send(tasks, within, parts)
+        sent = _send(tasks, within, parts)
         batch_id = within.batches.create(
             then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
     return SentBatch(batch_id, sent)
 
 
-async def send_batch_async(tasks: Tasks, client: AsyncClient, calls: Sequence[Call]) -> SentBatch:
-    """Send a batch from async code; the twin of `send_batch`."""
+async def _send_batch_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> SentBatch:
     *parts, then = calls
     async with client.transaction() as within:
-        sent = await send_async(tasks, within, parts)
+        sent = await _send_async(tasks, within, parts)
         batch_id = await within.batches.create(
             then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
         )
@@ -138,8 +188,6 @@ class Clients:
         self.dsn = dsn
         self._place = place
         self._options = {**options}
-        self._encryption: Encryption | None = None
-        self._is_read = False
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
@@ -149,17 +197,16 @@ class Clients:
         """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
         return (self.dsn() if callable(self.dsn) else self.dsn) or default_dsn()
 
+    @cached_property
     def encryption(self) -> Encryption | None:
         """Return the encryption that the environment asks for, as a worker does."""
-        if not self._is_read:
-            self._encryption, self._is_read = Encryption.from_environment(), True
-        return self._encryption
+        return Encryption.from_environment()
 
     def client(self) -> Client:
         """Return the client of this process."""
         with self._lock:
             if self._client is None or self._process != os.getpid():
-                self._client = Client(self.address(), encryption=self.encryption(), **self._options)
+                self._client = Client(self.address(), encryption=self.encryption, **self._options)
                 self._process = os.getpid()
             return self._client
 
@@ -168,7 +215,7 @@ class Clients:
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
             self._async_clients[loop] = AsyncClient(
-                self.address(), encryption=self.encryption(), **self._options
+                self.address(), encryption=self.encryption, **self._options
             )
         return self._async_clients[loop]
 
@@ -179,14 +226,14 @@ class Clients:
             within = self._place()
         if within is None:
             return self.client()
-        return Client(connection=within, encryption=self.encryption())
+        return Client(connection=within, encryption=self.encryption)
 
     def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
         """Return a client for the caller's transaction, else that of the loop."""
         within = given(connection, session)
         if within is None:
             return self.async_client()
-        return AsyncClient(connection=within, encryption=self.encryption())
+        return AsyncClient(connection=within, encryption=self.encryption)
 
     def close(self) -> None:
         """Close the client of this process."""

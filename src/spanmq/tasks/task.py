@@ -12,11 +12,11 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
-from spanmq.client.call import Delay, Seconds
+from spanmq.client.call import Delay, Seconds, duration
 from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.arguments import Arguments
-from spanmq.tasks.retry import Retry
+from spanmq.tasks.retry import Retry, check_number
 
 if TYPE_CHECKING:
     from spanmq.tasks.registry import Tasks
@@ -25,8 +25,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Options(TypedDict, total=False):
-    """What may be asked for beside the arguments: see docs/guides/tasks.md."""
+class Place(TypedDict, total=False):
+    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
+
+    connection: Any
+    session: Any
+
+
+class Options(Place, total=False):
+    """What `using` takes: see docs/guides/tasks.md."""
 
     delay: Seconds
     at: datetime
@@ -37,17 +44,6 @@ class Options(TypedDict, total=False):
     unique_for: Seconds
     headers: Mapping[str, Any]
     queue: str
-
-
-class Place(TypedDict, total=False):
-    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
-
-    connection: Any
-    session: Any
-
-
-class AllOptions(Options, Place, total=False):
-    """Options and place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,33 +119,6 @@ class BatchResult:
     dead: int
 
 
-@dataclass(frozen=True, slots=True)
-class SentBatch:
-    """A batch that was sent, with its messages."""
-
-    batch_id: int
-    messages: list[Sent]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCall:
-    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
-
-    calls: tuple[Call, ...]
-    then: Call
-    tasks: Tasks = field(repr=False)
-
-    def send(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it, all or nothing."""
-        client = self.tasks.clients.of(**place)
-        return self.tasks.send_batch_through(client, self)
-
-    async def send_async(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it from async code."""
-        client = self.tasks.clients.of_async(**place)
-        return await self.tasks.send_batch_through_async(client, self)
-
-
 class Task(Generic[P, R]):
     """A function that can be called, and sent to be called by a worker."""
 
@@ -173,10 +142,21 @@ class Task(Generic[P, R]):
             raise InvalidArgumentError(
                 f"task {name!r} is a generator: nothing would run it", code="invalid_handler"
             )
-        if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
-            raise InvalidArgumentError(f"timeout must be seconds, more than 0, or None, got {timeout!r}")
-        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
-            raise InvalidArgumentError(f"concurrency must be at least 1, or None, got {concurrency!r}")
+        for option, value, kind in (
+            ("name", name, str),
+            ("queue", queue, str),
+            ("retry", retry, Retry),
+            ("aliases", aliases, list | tuple),
+            ("unique", unique, bool | Callable),
+        ):
+            if not isinstance(value, kind):
+                raise InvalidArgumentError(f"{option}={value!r} is not possible for a task")
+        check_number("timeout", timeout, 0.001)
+        check_number("concurrency", concurrency, 1)
+        keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
+        if keep_for is not None:
+            duration("store_result", keep_for)
+        duration("unique_for", unique_for)
         self.function = function
         self.name = name
         self.queue = queue
@@ -187,8 +167,8 @@ class Task(Generic[P, R]):
         self.unique = unique
         self.options: dict[str, Any] = {"queue": queue, "priority": priority, "unique_for": unique_for}
         self.place: Place = {}
-        # Seconds for which it is kept; None: it is not stored.
-        self.keep_for = (3600.0 if store_result else None) if isinstance(store_result, bool) else store_result
+        # Seconds for which the result is kept; None: it is not stored.
+        self.keep_for = keep_for
         self.arguments = Arguments(function, name)
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.
@@ -203,12 +183,12 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
-    def using(self, **options: Unpack[AllOptions]) -> Task[P, R]:
+    def using(self, **options: Unpack[Options]) -> Task[P, R]:
         """Return the same task with options for what is sent by it, or with a transaction to send in."""
-        if unknown := options.keys() - AllOptions.__annotations__.keys():
+        if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(
                 f"a task has no option {', '.join(sorted(unknown))}",
-                hint=f"It has {', '.join(AllOptions.__annotations__)}.",
+                hint=f"It has {', '.join(Options.__annotations__)}.",
             )
         if "delay" in options and "at" in options:
             raise InvalidArgumentError("a task is sent with a delay or for a moment, not both")

@@ -13,8 +13,8 @@ import pyarrow
 from pyarrow import compute
 from pyspark.errors import PySparkException
 
+from spanmq.codec.exact_json import dumps, loads
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.exact_json import dumps, loads
 from spanmq.spark.jobs import delta, iceberg, parquet
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list or not wanted:
         print("\n".join(wanted) if wanted else f"no case matches {' or '.join(patterns)}; --list shows all")
         return 0 if wanted else 2
-    return _measure(options, plan, wanted_experiments, patterns, _command(given))
+    return _measure(options, plan, wanted_experiments, patterns, printed_command(given))
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -112,7 +112,7 @@ def _contestants(names: str | None) -> tuple[Contestant, ...]:
     return tuple(contestant for contestant in CONTESTANTS if contestant.name in wanted)
 
 
-def _command(arguments: Sequence[str]) -> str:
+def printed_command(arguments: Sequence[str]) -> str:
     """Give the command to repeat elsewhere: without what names this machine, and may hold a password."""
     own = ("--dsn", "--json", "--report-markdown")
     kept: list[str] = []

@@ -41,6 +41,10 @@ COMPARISONS: tuple[Comparison, ...] = (
     ),
     Comparison("wake/somebody-waits", "wake/nobody-waits", 0.95),
     *(
+        Comparison(f"aged/batch-{batch}/clients-16", f"aged/batch-{batch}/clients-16/new", 0.85)
+        for batch in (1, 100)
+    ),
+    *(
         comparison
         for manner in MANNERS
         for comparison in (

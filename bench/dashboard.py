@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from bench import processor
 from bench.server import fresh, serving
-from bench.service import processor
 from bench.service.__main__ import service
 
 PAGE_MS_MAX = 100.0

@@ -94,11 +94,12 @@ class Generator:
         transactions: int = 0,
         window_seconds: int = 0,
         reconnecting: bool = False,
+        runs_per_second: int = 0,
         variables: Mapping[str, str],
     ) -> Load:
         """Run the script for so many seconds, or for so many transactions a client. Raises GeneratorError.
 
-        reconnecting: each run of the script has a connection of its own.
+        reconnecting: each run of the script has a connection of its own. runs_per_second: 0: as many as can be.
         """
         parameters = conninfo_to_dict(dsn)
         password = parameters.pop("password", None)  # not on a command line that others can list
@@ -113,6 +114,7 @@ class Generator:
             command += [f"--define={name}={value}" for name, value in variables.items()]
             command += [f"--transactions={transactions}"] if transactions else [f"--time={seconds}"]
             command += ["--connect"] if reconnecting else []
+            command += [f"--rate={runs_per_second}"] if runs_per_second else []
             command += [f"--progress={window_seconds}"] if window_seconds else []
             command += [make_conninfo("", **parameters)]
             started_at, used_before = time.monotonic(), _processor_seconds_of_children()

@@ -13,9 +13,9 @@ from statistics import median
 
 import psycopg
 
+from bench import processor
 from bench.bodies import generate
 from bench.server import fresh, serving
-from bench.service import processor
 
 BATCH = 1_000
 SHARE_MIN = 0.8

@@ -19,7 +19,17 @@ _TITLES = {contestant.name: contestant.title for contestant in CONTESTANTS}
 # In a run of a second the last batches are still on their way; less than this is worth a word.
 _SETTLED_SHARE_MIN = 0.9
 _COMMON = ("case", "contestant", "median", "spread", "to upstream", "floor", "aim", "")
-_RATE_HEADINGS = (*_COMMON, "WAL B/msg", "to upstream", "dead tuples", "runs", "MB", "generator")
+_RATE_HEADINGS = (
+    *_COMMON,
+    "processor us/msg",
+    "to upstream",
+    "WAL B/msg",
+    "to upstream",
+    "dead tuples",
+    "runs",
+    "MB",
+    "generator",
+)
 _LATENCY_HEADINGS = (*_COMMON, "first call", "slowest")
 
 Table = list[tuple[str, ...]]  # the headings, then the rows
@@ -60,6 +70,8 @@ def _common(plan: Plan, summary: Summary) -> tuple[str, ...]:
 def _costs(summary: Summary) -> tuple[str, ...]:
     details = summary.details
     return (
+        _decimal(details.get(results.PROCESSOR_US, math.nan)),
+        _times(summary.processor_ratio),
         _number(details.get(results.WAL_BYTES)),
         _decimal(summary.wal_ratio),
         _number(details.get(results.DEAD_TUPLES)),
@@ -71,7 +83,7 @@ def _costs(summary: Summary) -> tuple[str, ...]:
 
 def _outliers(summary: Summary) -> tuple[str, ...]:
     return tuple(
-        _value(summary.details[name], LATENCY) for name in (results.FIRST_CALL_MS, results.SLOWEST_MS)
+        _decimal(summary.details.get(name, math.nan)) for name in (results.FIRST_CALL_MS, results.SLOWEST_MS)
     )
 
 
@@ -81,8 +93,8 @@ def remarks(summaries: Sequence[Summary]) -> Iterator[str]:
         who = f"{summary.case}, {_TITLES.get(summary.contestant, summary.contestant)}"
         details = summary.details
         if summary.windows:
-            windows = " ".join(f"{window:,.0f}" for window in summary.windows)
-            yield f"{who}: windows {windows} messages/s; last to first {details[results.LAST_TO_FIRST]:.2f}"
+            windows = " ".join(_value(window, summary.unit) for window in summary.windows)
+            yield f"{who}: windows {windows} {summary.unit}; last to first {details[results.LAST_TO_FIRST]:.2f}"
         if results.MESSAGES_PER_TAKE in details:
             drained = (
                 "; drained before the end: the rate is a lower bound" if details[results.DRAINED] else ""
@@ -213,7 +225,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _value(value: float, unit: str) -> str:
-    return f"{value:,.2f}" if unit == LATENCY else f"{value:,.0f}"
+    return f"{value:,.2f}" if unit != RATE else f"{value:,.0f}"
 
 
 def _number(value: float | None) -> str:

@@ -11,8 +11,10 @@ from bench.contestants import UPSTREAM
 
 RATE = "messages/s"
 LATENCY = "ms"
+STATE = "MB of state"
 
 # The words for what stands beside a value (`details`).
+PROCESSOR_US = "processor_us_per_message"  # of the server
 WAL_BYTES = "wal_bytes_per_message"
 DEAD_TUPLES = "dead_tuples"
 RUNS = "runs"
@@ -53,6 +55,7 @@ class Summary:
     highest: float
     unit: str
     ratio: float  # how many times better than upstream; not a number when upstream was not measured
+    processor_ratio: float  # upstream's processor time as a multiple of this one's
     wal_ratio: float  # WAL bytes a message as a share of upstream's
     details: Mapping[str, float]  # medians
     windows: tuple[float, ...]  # medians
@@ -77,7 +80,8 @@ def _summary(rounds: Sequence[Measurement], upstream: Sequence[Measurement]) -> 
     values = [measurement.value for measurement in rounds]
     value = median(values)
     details = _medians_of_details(rounds)
-    upstream_wal = _medians_of_details(upstream).get(WAL_BYTES, math.nan)
+    beside = _medians_of_details(upstream)
+    upstream_wal = beside.get(WAL_BYTES, math.nan)
     return Summary(
         case=first.case,
         contestant=first.contestant,
@@ -87,6 +91,9 @@ def _summary(rounds: Sequence[Measurement], upstream: Sequence[Measurement]) -> 
         highest=max(values),
         unit=first.unit,
         ratio=times_better(value, median(m.value for m in upstream), first.unit) if upstream else math.nan,
+        processor_ratio=times_better(
+            details.get(PROCESSOR_US, math.nan), beside.get(PROCESSOR_US, math.nan), LATENCY
+        ),
         wal_ratio=details.get(WAL_BYTES, math.nan) / upstream_wal if upstream_wal else math.nan,
         details=details,
         windows=tuple(median(window) for window in zip(*(m.windows for m in rounds), strict=False)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench import results
+from bench import processor, results
 from bench.contestants import Contestant
 from bench.database import Database, Probe
 from bench.load import Generator, Load
@@ -92,6 +93,7 @@ class Stage:
         transactions: int = 0,
         windows: tuple[int, int] = (0, 0),
         reconnecting: bool = False,
+        runs_per_second: int = 0,
     ) -> Load:
         """Run a script against a contestant, and record messages settled a second (or only sent).
 
@@ -101,6 +103,8 @@ class Stage:
         database = self.databases[contestant.database]
         before, waiting_before = database.totals(), database.waiting()
         count, width = windows
+        server = processor.server_of(database.dsn)
+        used_before = processor.seconds_of(server) if server else math.nan
         with database.maintained():
             load = self.generator.run(
                 database.dsn,
@@ -111,14 +115,17 @@ class Stage:
                 transactions=transactions,
                 window_seconds=width,
                 reconnecting=reconnecting,
+                runs_per_second=runs_per_second,
                 variables=VARIABLES,
             )
+        used = (processor.seconds_of(server) if server else math.nan) - used_before
         after, waiting_after = database.totals(), database.waiting()
         sent = load.transactions * messages if sending else 0
         settled = sent + waiting_before - waiting_after if settling else sent
         rates = tuple(window * messages for window in load.windows[:count])
         value = rates[-1] if rates else settled / load.seconds
         details = {
+            results.PROCESSOR_US: used * 1e6 / max(settled, 1),
             results.WAL_BYTES: (after.wal_position - before.wal_position) / max(settled, 1),
             results.DEAD_TUPLES: float(after.dead_tuples),
             results.STORED_BYTES: float(after.bytes),

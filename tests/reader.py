@@ -31,7 +31,7 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
     for name, words in (("spanmq", PROGRAM), ("python", [sys.executable])):
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
-    env = environment(None, {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT / "src"), **(more or {})})
+    env = environment(None, {"PYTHONPATH": str(ROOT / "src"), **(more or {})})
     env["PATH"] = f"{programs}:{env['PATH']}"
     count = 0
     for language, text in BLOCK.findall(page.read_text("utf-8")):

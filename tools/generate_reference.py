@@ -159,9 +159,8 @@ def families() -> Iterator[tuple[str, Any]]:
     settings = Settings(dsn="postgresql:///none")
     for family in measures.Measures(gate.Gate(settings)).registry.collect():
         yield "Service", family
-    for collector in (measures.Queues(()), measures.Receivers(())):
-        for family in collector.collect():
-            yield "Service", family
+    for family in (*measures.of_queues(()), *measures.of_receivers(())):
+        yield "Service", family
     for family in Measures().registry.collect():
         yield "Worker", family
 

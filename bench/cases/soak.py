@@ -1,7 +1,8 @@
-"""A snapshot, or a transaction that has written, held open for long: batches, single messages, and ordered groups."""
+"""What goes on for long: a snapshot, or a transaction that has written, held open; and mixed load."""
 
 from __future__ import annotations
 
+from bench.cases import mixed
 from bench.cases.snapshot import windowed
 from bench.plan import Plan
 from bench.stage import Experiment
@@ -14,4 +15,5 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         windowed("soak/singles", held=True, windows=windows, batch=1),
         windowed("soak/writer", held=True, writing=True, windows=windows, batch=100),
         windowed("soak/groups", held=True, windows=windows, batch=1, groups=plan.groups),
+        mixed.experiment(),
     )

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from statistics import median, quantiles
 from typing import Any
 
+from bench import processor
 from bench.server import add_options, fresh, output_of, serving
-from bench.service import polls, processor, sqs
+from bench.service import polls, sqs
 from bench.service.contestant import QUEUE
 
 MESSAGES = 20_000

@@ -84,6 +84,10 @@ class NotKeptError(SpanmqError):
 class InvalidBodyError(InvalidArgumentError):
     """A body or headers that cannot be stored as JSON (nothing was sent), decoded, or parsed as a class."""
 
+    codes: ClassVar[dict[str, str]] = {
+        "schema_mismatch": "the body does not fit the queue's JSON Schema; the message says where and why"
+    }
+
 
 class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
@@ -302,6 +306,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ062": (QueueFullError, None),
     "MQ063": (DedupIdReusedError, None),
     "MQ064": (NotKeptError, None),
+    "MQ065": (InvalidBodyError, "schema_mismatch"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow
@@ -369,6 +374,8 @@ def from_server(
     for state, pattern, its_kind, its_code in _OF_TEXT:
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
+            if name := match.groupdict().get("queue"):
+                message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
     return kind(
         message,

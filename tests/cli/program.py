@@ -8,8 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -18,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
+from tests.patience import wait_until as wait_until  # noqa: PLC0414, tests of programs take it from here
 
 from spanmq.cli import main
 
@@ -28,7 +28,6 @@ import fcntl, os, sys, termios
 fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-POLL_SECONDS = 0.01
 # Of the tests' own environment, the program sees nothing that would change what it does. Unbuffered, Python's
 # stdout drops what a pipe does not take at once.
 UNSEEN = ("PG", "SPANMQ_", "PYTHONUNBUFFERED")
@@ -168,16 +167,6 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
         process.wait()
         os.close(master)
     return Done(code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()), "")
-
-
-def wait_until(condition: Callable[[], bool], *processes: subprocess.Popen[bytes]) -> None:
-    """Return when the condition holds; fail if it does not in time, or a process ends before."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become so in time"
-        for each in processes:
-            assert each.poll() is None, finish(each)
-        time.sleep(POLL_SECONDS)
 
 
 def ask(dsn: str, statement: str) -> Any:

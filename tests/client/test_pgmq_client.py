@@ -3,9 +3,7 @@
 import asyncio
 import inspect
 import re
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +13,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.client.concurrency import until_async
 from tests.patience import WAIT_SECONDS
 
 pgmq = pytest.importorskip("pgmq")
@@ -23,6 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
 # What opens, closes and wraps a client rather than doing something with a queue.
 LIFECYCLE = {"init", "close", "dispose", "session"}
 VARIANTS = ["psycopg", "asyncpg", "sqlalchemy", "sqlalchemy_async"]
+LISTENED = (
+    "select count(*) > 0 from pg_stat_activity where query ilike 'listen %' and datname = current_database()"
+)
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -289,43 +291,6 @@ def test_without_init_extension_it_tries_to_create_an_extension(database: str) -
         pgmq.PGMQueue(**options, pool_size=1)
 
 
-# Listeners.
-
-
-class HeardError(Exception):
-    """Ends the synchronous listener, which has no other clean end while it waits."""
-
-
-def wait_for_listener(session: psycopg.Connection[Any]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    query = (
-        "select count(*) from pg_stat_activity where query ilike 'listen %%' and datname = current_database()"
-    )
-    while session.execute(query).fetchone() == (0,):
-        assert time.monotonic() < deadline, "nobody listens"
-
-
-def test_the_synchronous_listener_hears_a_send(database: str, opened: ExitStack) -> None:
-    from pgmq.notify_listener import SyncNotificationListener
-
-    call = open_client("psycopg", database, opened)
-    call("create_queue", "orders")
-    call("enable_notify", "orders")
-    heard: list[dict[str, Any]] = []
-
-    def keep(payload: dict[str, Any]) -> None:
-        heard.append(payload)
-        raise HeardError
-
-    listener = SyncNotificationListener(call.client)
-    with ThreadPoolExecutor(1) as threads, psycopg.connect(database, autocommit=True) as session:
-        listening = threads.submit(listener.listen, "orders", keep, WAIT_SECONDS)
-        wait_for_listener(session)
-        call("send", "orders", {"n": 1})
-        assert isinstance(listening.exception(WAIT_SECONDS), HeardError)
-    assert heard == [{"event": "insert", "payload_empty": True}]
-
-
 def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack) -> None:
     from pgmq.notify_listener import AsyncNotificationListener
 
@@ -344,7 +309,7 @@ def test_the_asynchronous_listener_hears_a_send(database: str, opened: ExitStack
         # It awaits the callback, whatever its annotation says.
         listening = asyncio.create_task(listener.listen("orders", keep))  # type: ignore[arg-type]
         with psycopg.connect(database, autocommit=True) as session:
-            await asyncio.to_thread(wait_for_listener, session)
+            await until_async(session, LISTENED)
         await call.client.send("orders", {"n": 1})
         await asyncio.wait_for(listening, WAIT_SECONDS)
 

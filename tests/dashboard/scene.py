@@ -1,6 +1,9 @@
 """A database in which something has happened: what pages show."""
 
+from collections.abc import Sequence
+
 import psycopg
+from psycopg.types.json import Jsonb
 
 from spanmq.client import Client
 
@@ -33,12 +36,24 @@ def work(dsn: str) -> None:
         client.batches.create(HOSTILE_QUEUE, {HOSTILE: HOSTILE}, {})
         client.admin.maintain()
         times = [{"kind": HOSTILE, "failed": True, "bucket": 16, "n": 9}]
-        client.health.report_worker(HOSTILE_QUEUE, HOSTILE, running_for=60, slots=10, held=1, times=times)
+        report_worker(dsn, HOSTILE_QUEUE, HOSTILE, slots=10, held=1, times=times)
         done = client.admin.pipeline_runs.begin("export", "orders", target="/lake")
         client.admin.pipeline_runs.end(done, report={"exported": 1234})
         failed = client.admin.pipeline_runs.begin("backfill", HOSTILE_QUEUE, target=HOSTILE)
         client.admin.pipeline_runs.end(failed, error=HOSTILE)
         client.admin.pipeline_runs.begin("migrate", "mail", target="amqp")
+
+
+def report_worker(
+    dsn: str, queue: str, worker: str, *, slots: int, held: int, times: Sequence[dict[str, object]] = ()
+) -> None:
+    """Report a worker, as it does itself."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "select spanmq.report_worker(queue => %s, worker => %s, running_for => 60, slots => %s, held => %s,"
+            " times => %s)",
+            [queue, worker, slots, held, Jsonb(list(times))],
+        )
 
 
 def history(connection: psycopg.Connection[object], queue: str, backlog: int, rate: int) -> None:
@@ -85,6 +100,7 @@ def _mail(client: Client) -> None:
 
 def _hostile(client: Client) -> None:
     """Put the text everywhere: message 1 waits to be tried again, 2 is dead."""
+    client.queues.set_schema(HOSTILE_QUEUE, {"type": "object", "title": HOSTILE})
     told = {"error_class": HOSTILE, "traceback": HOSTILE, "worker": HOSTILE}
     both = [{HOSTILE: HOSTILE}] * 2
     client.send_batch(HOSTILE_QUEUE, both, headers=both, group=[HOSTILE] * 2)

@@ -5,7 +5,7 @@ from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
 
 from spanmq.client import Client
-from spanmq.dashboard.cause import causes_of, pattern_of
+from spanmq.model.cause import causes_of, pattern_of
 
 WAITING = "select count(*) from spanmq.dead_letters('mail')"
 
@@ -48,6 +48,7 @@ def test_letters_are_paged(keeper: Person, many: str) -> None:
         ({"error": "mailbox 1[0-9] "}, 10),
         ({"error_class": "MailboxError"}, 25),
         ({"payload": '{"to": "person7@example.org"}'}, 1),
+        ({"where": '$.to like_regex "person[78]@"'}, 2),
         ({"since": "2200-01-01 00:00"}, 0),
         ({"until": "2020-01-01"}, 0),
         ({"since": "2020-01-01T00:00:00+02:00", "category": "TRANSIENT"}, 20),
@@ -65,6 +66,7 @@ def test_filters_choose(keeper: Person, many: str, filters: dict[str, str], coun
         {"error": "("},
         {"payload": "{"},
         {"payload": "[1]"},
+        {"where": "$."},
         {"payload": "[" * 5_000},
         {"since": "yesterday"},
         {"until": "0001-01-01T00:00:00+14:00"},
@@ -124,6 +126,46 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
     assert "20 dead letters are messages again" in keeper.get(done.headers["location"]).text
     assert rows(many, WAITING) == [(40,)]
     assert rows(many, "select count(*) from spanmq.receive('mail', 100)") == [(20,)]
+
+
+PATCH = '[{"op": "add", "path": "/repaired", "value": 1.10}]'
+
+
+def test_patch_is_previewed_on_bodies_and_then_changes_all(keeper: Person, many: str) -> None:
+    query = f"/queue/dead-letters/redrive?queue=mail&category=TRANSIENT&patch={PATCH}"
+    preview = keeper.get(query)
+    assert "<strong>20</strong>" in preview.text
+    assert preview.text.count("repaired&#34;: 1.10") == 10
+    assert rows(many, WAITING) == [(60,)]
+    assert keeper.post(query, patch=PATCH).headers["location"].endswith("done=redriven&n=20")
+    taken = rows(many, "select message->>'repaired' from spanmq.receive('mail', 100)")
+    assert taken == [("1.10",)] * 20
+    too_many = keeper.post(
+        f"/queue/dead-letters/redrive?queue=mail&where=$.to&patch={PATCH}", patch=PATCH, limit="9"
+    )
+    assert too_many.status_code == 422
+    assert rows(many, WAITING) == [(40,)]
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        ("[", "the patch is no JSON"),
+        ("{}", "patch must be a JSON array"),
+        ('[{"op": "remove", "path": "/none"}]', "the patch does not fit message"),
+    ],
+)
+def test_patch_that_does_not_fit_is_told(
+    keeper_once: Person, keeper_database: str, patch: str, problem: str
+) -> None:
+    path = "/queue/dead-letters/redrive?queue=orders"
+    for refused in (
+        keeper_once.get(f"{path}&patch={patch}"),
+        keeper_once.post(path, "/queue/send?queue=orders", patch=patch),
+    ):
+        assert refused.status_code == 422
+        assert problem in refused.text
+    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
 
 
 def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str) -> None:

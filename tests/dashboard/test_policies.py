@@ -3,7 +3,7 @@
 import pytest
 from tests.dashboard.conftest import Person, rows
 
-from spanmq.dashboard.policies import WORDS
+from spanmq.model.policy import SETTING_WORDS
 
 POLICY = "select spanmq.get_policy('{}')::text"
 
@@ -17,7 +17,7 @@ def test_list_finds_queues_by_a_part_of_their_names(keeper_once: Person) -> None
 
 def test_every_setting_has_words(keeper_database: str) -> None:
     [(policy,)] = rows(keeper_database, "select spanmq.get_policy('orders')")
-    assert set(policy) == set(WORDS)
+    assert set(policy) == set(SETTING_WORDS)
 
 
 def test_settings_are_changed_and_the_others_stay(keeper: Person, filled: str) -> None:

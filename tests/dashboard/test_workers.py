@@ -2,10 +2,9 @@
 
 import re
 
+from tests.cli.program import do
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person
-
-from spanmq.client import Client
 
 TIMES = [
     {"kind": "ship", "failed": False, "bucket": 16, "n": 99},
@@ -19,10 +18,9 @@ def cells(text: str, *names: str) -> list[str]:
 
 
 def test_workers_are_shown_with_what_they_hold(keeper: Person, filled: str) -> None:
-    with Client(filled) as client:
-        client.health.report_worker("mail", "a", running_for=5, slots=10, held=3)
-        client.health.report_worker("orders", scene.HOSTILE, running_for=5, slots=1, held=0, times=TIMES)
-        client.health.report_breaker("mail", "a", 60)
+    scene.report_worker(filled, "mail", "a", slots=10, held=3)
+    scene.report_worker(filled, "orders", scene.HOSTILE, slots=1, held=0, times=TIMES)
+    do(filled, "select spanmq.report_breaker('mail', 'a', 60)")
     text = keeper.get("/workers").text
     assert "<script>alert" not in text
     assert cells(text, "Slots", "Holds") == ["1", "0", "10", "3"]

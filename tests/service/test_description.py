@@ -1,6 +1,7 @@
 """The description of the routes: every operation has its answers, and gives them."""
 
 import re
+from dataclasses import fields
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from tests.service.route_table import APP, ROUTES
 from tests.service.running import Running
 
 from spanmq.client import Client
+from spanmq.model import Policy
 
 DESCRIPTION: dict[str, Any] = APP.openapi()
 
@@ -55,6 +57,17 @@ def test_body_of_which_everything_has_a_default_may_be_missing() -> None:
     assert {"Wanted", "Popped", "Discard"} <= optional
 
 
+def test_change_of_a_policy_is_described_by_its_settings() -> None:
+    body = DESCRIPTION["paths"]["/v1/queues/{queue}/policy"]["patch"]["requestBody"]
+    schema = body["content"]["application/json"]["schema"]
+    assert schema["properties"].keys() == {each.name for each in fields(Policy)}
+    assert all(each["description"] for each in schema["properties"].values())
+    kinds = {name: each["anyOf"] for name, each in schema["properties"].items()}
+    assert kinds["max_attempts"] == [{"type": "integer"}, {"type": "null"}]
+    assert kinds["keep"] == [{"type": "string"}, {"type": "null"}]
+    assert schema["additionalProperties"] is False
+
+
 def test_names_of_operations_are_unique() -> None:
     names = [route.name for route in ROUTES]
     assert [name for name in names if names.count(name) > 1] == []
@@ -95,6 +108,9 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("PUT", "/v1/queues/other")
         ask("PATCH", "~/policy", {"archive_on_ack": True, "archive_retention": "30 days"})
         ask("GET", "~/policy")
+        ask("PUT", "~/schema?checked=true", {"type": ["object", "integer"]})
+        ask("GET", "~/schema")
+        ask("DELETE", "~/schema")
         ask("POST", "~/messages", {"body": {"number": 1}, "headers": {"a": 1}, "group": "g"})
         ask("POST", "~/messages/batch", {"messages": [{"body": number} for number in range(20)]})
         ask("GET", "~/messages")
@@ -125,6 +141,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("GET", f"~/messages/{dead[0]}/dead-letters")
         ask("POST", "~/dead-letters/search")
         ask("POST", f"~/dead-letters/{dead[0]}/redrive", {"body": "repaired"})
+        patch = [{"op": "replace", "path": "", "value": 1}]
+        ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS", "patch": patch, "dry_run": True})
         ask("POST", "~/dead-letters/redrive", {"category": "BUSINESS"})
         ask("POST", "~/dead-letters/search", {"redriven": True})
         ask("POST", "~/dead-letters/purge")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import patience
 
 from spanmq.errors import ExtraNotInstalledError
 
@@ -112,9 +112,10 @@ def failure(act: Callable[[], object]) -> str:
 
 def wait_until(is_so: Callable[[], object], *queries: Any) -> None:
     """Wait for something that these streams do."""
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
+
+    def is_over() -> bool:
         for query in queries:
-            assert query.isActive, query.exception()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+            assert query.isActive or is_so(), query.exception()
+        return bool(is_so())
+
+    patience.wait_until(is_over, seconds=SECONDS)

@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS
 from tests.spark.conftest import Streams
 from tests.spark.protocol import SEAMS, Stream
 
@@ -344,36 +343,3 @@ def test_what_it_can_not_go_on_with_is_refused(
                 archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
         finally:
             connection.execute("drop owned by reader_of_nothing; drop role reader_of_nothing")
-
-
-def test_subscription_of_a_stream_beside_workers(client: Client, stream: Streams) -> None:
-    client.subscriptions.create("lake", "orders")
-    n = 2000
-    handled: Counter[int] = Counter()
-    is_sent = threading.Event()
-
-    def work() -> None:
-        while True:
-            was_sent = is_sent.is_set()
-            messages = client.receive("orders", 50, lease=3600)
-            if messages:
-                client.ack(messages)
-                handled.update(message.body for message in messages)
-            elif was_sent:
-                return
-
-    def send() -> None:
-        for first in range(0, n, 100):
-            client.send_batch("orders", range(first, first + 100))
-        is_sent.set()
-
-    threads = [threading.Thread(target=work), threading.Thread(target=send)]
-    for thread in threads:
-        thread.start()
-    lake = stream(queue="lake", maxOffsetsPerTrigger=300)
-    lake.run()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-    lake.run()
-    assert handled == lake.bodies == Counter(range(n))
-    assert client.queues.metrics("lake").length == 0

@@ -1,9 +1,7 @@
 """Streams over a queue: every message once, whatever happens between queue, checkpoint and sink."""
 
 import json
-import random
 import shutil
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import psycopg
 import pyarrow
 import pytest
-from tests.patience import WAIT_SECONDS
 from tests.spark.conftest import Load, Streams
 from tests.spark.protocol import SEAMS, Batches, sink_to
 from typer.testing import CliRunner
@@ -385,64 +382,3 @@ def test_released_stream_settles_what_its_checkpoint_proves(
     # Another checkpoint may have the label now, and gets what is left.
     new.run()
     assert lake.bodies + new.bodies == once(range(10, 30))
-
-
-def test_two_streams_and_a_worker_share_what_late_senders_commit(
-    client: Client, stream: Streams, database: str
-) -> None:
-    committed: Counter[Any] = Counter()
-    worked: Counter[Any] = Counter()
-    lock = threading.Lock()
-    is_over = threading.Event()
-
-    def send(number: int) -> None:
-        chance = random.Random(number)
-        # A transaction ends while the next two of this sender are open.
-        opened: list[tuple[Any, list[int]]] = []
-        for step in range(12):
-            connection = psycopg.connect(database)
-            bodies = [number * 10_000 + step * 100 + i for i in range(chance.randint(1, 40))]
-            Client(connection=connection).send_batch("orders", bodies)
-            opened.append((connection, bodies))
-            while len(opened) > (2 if step < 11 else 0):
-                late, sent = opened.pop(chance.randrange(len(opened)))
-                if chance.random() < 0.3:
-                    late.rollback()
-                else:
-                    late.commit()
-                    with lock:
-                        committed.update(sent)
-                late.close()
-
-    def work() -> None:
-        with Client(database) as worker:
-            while not is_over.is_set():
-                messages = worker.receive("orders", 7, lease=3600, wait=0.1)
-                worker.ack(messages)
-                worked.update(message.body for message in messages)
-
-    def drain(driver: Any) -> None:
-        while not is_over.is_set() or client.queues.metrics("orders").length:
-            driver.step()
-
-    lakes = [stream(name, maxOffsetsPerTrigger=200) for name in ("one", "two")]
-    # These the streams have, before there is a worker; of the rest it is chance which is faster.
-    ours = range(900_000, 900_400)
-    client.send_batch("orders", ours)
-    committed.update(ours)
-    for lake in lakes:
-        assert lake.start().step() == 0
-        lake.run(kill="committed")
-    senders = [threading.Thread(target=send, args=(number,)) for number in range(8)]
-    others = [threading.Thread(target=drain, args=(lake.start(),)) for lake in lakes]
-    others.append(threading.Thread(target=work))
-    for thread in [*others, *senders]:
-        thread.start()
-    for thread in senders:
-        thread.join(WAIT_SECONDS)
-    is_over.set()
-    for thread in others:
-        thread.join(WAIT_SECONDS)
-    assert lakes[0].bodies + lakes[1].bodies + worked == committed
-    assert all(lake.bodies & Counter(ours) for lake in lakes)
-    assert len(committed) > 900

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.spark.conftest import Load
 
 from spanmq.client import Client
-from spanmq.errors import InvalidBodyError, NotPossibleError, PipelineError
+from spanmq.errors import InvalidBodyError, PipelineError
 from spanmq.spark.options import Options, read_options
 from spanmq.spark.writer import close, for_queue, publish, write_rows
 
@@ -145,11 +145,3 @@ def test_headers_are_objects_and_keep_their_digits(
     assert '"h": 12345678901234567890.123456789, "z": 1.10' in kept[0]
     if groups:
         assert [each.group for each in client.receive("orders", 3)] == ["a", "a", "a"]
-
-
-def test_write_that_was_given_up_is_never_seen(client: Client, options: Options) -> None:
-    written = write_rows(options, "write:2", 0, batches())
-    close(options, "write:2", 0)
-    with pytest.raises(NotPossibleError):
-        publish(options, "write:2", 0, [written])
-    assert client.queues.metrics("orders").length == 0

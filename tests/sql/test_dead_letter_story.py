@@ -148,6 +148,15 @@ def test_what_is_found_costs_what_is_shown(jobs: Connection) -> None:
         call = f"spanmq.dead_letters(queue => 'jobs', qty => 20{more and ', ' + more})"
         assert one(jobs, f"select count(*) from {call}") == n, more
         assert touched(jobs, f"select * from {call}") <= 700, more
+    ids = one(
+        jobs, "select array_agg(dead_letter_id) from spanmq_core.dead_letter where msg_id in (10001, 29000)"
+    )
+    assert (
+        touched(
+            jobs, f"select * from spanmq.dead_letters('jobs', dead_letter_ids => '{{{ids[0]},{ids[1]}}}')"
+        )
+        <= 20
+    )
     assert touched(jobs, "select * from spanmq.redrive('jobs', qty => 20, dry_run => true)") <= 100
     assert touched(jobs, "select * from spanmq.redrive('jobs', qty => 20)") <= 200
     assert touched(jobs, "select * from spanmq.count_dead_letters('jobs')") == 0

@@ -195,11 +195,11 @@ def test_chosen_ones_of_a_queue_are_put_back_or_discarded_once(race: Race) -> No
     others = race.main.column(numbers_of, "others")
     ids = kill(race, 300)
     numbers = race.main.column(numbers_of, "jobs")
-    redrive_chosen = "select spanmq.redrive_chosen('jobs', %s, delay => 0)"
+    redrive_chosen = "select count(*) from spanmq.redrive('jobs', dead_letter_ids => %s, delay => 0)"
     assert race.main.value(redrive_chosen, [*numbers[10:290:70], *others, 10**9]) == 4
     assert race.main.value(redrive_chosen, numbers[10:12]) == 1
     assert receive(race)[1] == [ids[10], ids[11], *ids[80:290:70]]
-    discard_chosen = "select spanmq.discard_chosen('jobs', %s)"
+    discard_chosen = "select spanmq.purge_dead_letters('jobs', dead_letter_ids => %s)"
     assert (race.main.value(discard_chosen, numbers[11:14]), race.main.value(discard_chosen, [])) == (2, 0)
     left = race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)")
     assert left == [id_ for id_ in ids if id_ not in {*ids[10:290:70], *ids[11:14]}]
@@ -229,22 +229,21 @@ def be_patient(race: Race, timeout: str) -> None:
     race.main.rows(f"alter function spanmq_core.await_maintain() set lock_timeout = '{timeout}'")
 
 
-@pytest.mark.parametrize("call", ["redrive", "redrive_chosen", "purge_dead_letters", "discard_chosen"])
-def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str) -> None:
+@pytest.mark.parametrize("call", ["redrive", "purge_dead_letters"])
+@pytest.mark.parametrize("more", ["", ", dead_letter_ids => %s", ", match => '$ > 0'"])
+def test_what_maintain_writes_meanwhile_is_not_skipped(race: Race, call: str, more: str) -> None:
     ids = kill(race)
     numbers = race.main.column("select dead_letter_id from spanmq.dead_letters('jobs', qty => 1000)")
     be_patient(race, "60s")
     keeper, operator = race.begun(), race.open()
     assert "wrote dead letters" in keeper.column("select action from spanmq.maintain()")
-    if call.endswith("chosen"):
-        acting = operator.later(f"select {qualified(call)}('jobs', %s)", numbers)
-    else:
-        acting = operator.later(f"select {qualified(call)}('jobs', qty => 1000)")
+    given = [numbers] if "%s" in more else []
+    acting = operator.later(f"select {qualified(call)}('jobs', qty => 1000{more})", *given)
     assert acting.waits()
     keeper.commit()
     acting.rows()
     assert race.main.column("select msg_id from spanmq.dead_letters('jobs', redriven => false)") == []
-    assert race.left() == (ids if call.startswith("redrive") else [])
+    assert race.left() == (ids if call == "redrive" else [])
 
 
 def test_who_keeps_house_without_an_end_holds_nobody_up(race: Race) -> None:

@@ -23,18 +23,6 @@ def test_what_left_a_lease_does_not_come_back_when_it_ends(
     assert column(jobs, f"select msg_id from {qualified(take)}") == left
 
 
-@pytest.mark.parametrize("size", [1, 3, 100, 255])
-def test_claims_in_small_bites_give_every_message_once(jobs: Connection, size: int) -> None:
-    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[600]))")
-    # Gaps, so that there are many short runs.
-    jobs.execute("select pgmq.delete('jobs', array(select generate_series(3, 600, 7)))")
-    left = {row[0] for row in jobs.execute("select msg_id from pgmq.q_jobs").fetchall()}
-    got: list[int] = []
-    while rows := jobs.execute("select msg_id from pgmq.pop('jobs', %s)", [size]).fetchall():
-        got += [row[0] for row in rows]
-    assert got == sorted(left)
-
-
 def test_messages_that_came_back_come_in_order(jobs: Connection) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[60]))")
     # Every third message comes back by itself.

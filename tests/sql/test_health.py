@@ -1,12 +1,11 @@
 """health(), statistics() and doctor() tell what is, at a price that does not grow with messages."""
 
 import re
-import time
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS
+from tests.patience import wait_until
 from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
@@ -214,7 +213,10 @@ def test_settings_are_looked_at(connection: Connection) -> None:
         return
     assert finding(connection, "autovacuum")[0] == "ok"
     connection.execute("alter table spanmq_core.held set (autovacuum_enabled = false)")
-    assert finding(connection, "autovacuum") == ("problem", "it is switched off for the state of messages")
+    assert finding(connection, "autovacuum") == (
+        "problem",
+        "autovacuum is off for the tables with the state of messages",
+    )
 
 
 def test_missing_maintenance_is_found(connection: Connection) -> None:
@@ -239,13 +241,13 @@ def test_stuck_and_abandoned_leases_are_found(jobs: Connection) -> None:
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
     jobs.execute("update spanmq_core.held set vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(jobs, "leases")
-    assert "expired, and there is no receiver: jobs (1 messages), others (1 messages)" in found
+    assert "expired, and without a receiver: jobs (1 messages), others (1 messages)" in found
 
 
 def test_leaking_functions_and_missing_rows_are_found(connection: Connection) -> None:
     assert finding(connection, "rights")[0] == "ok"
     connection.execute("grant execute on function spanmq_core.purge(int) to public")
-    assert finding(connection, "rights") == ("problem", "everybody may call spanmq_core.purge(integer)")
+    assert finding(connection, "rights") == ("problem", "every role may call spanmq_core.purge(integer)")
     connection.execute("select pgmq.create_unlogged('fast'), pgmq.create('safe')")
     for queue, level in (("fast", "ok"), ("safe", "problem")):  # a crash empties the log of an unlogged queue
         connection.execute(
@@ -260,19 +262,17 @@ def test_held_snapshot_is_named(race: Race) -> None:
     holder.rows("set application_name = 'report'")
     holder.look()
     ours = f"by process {holder.pid} (report), idle in transaction"
-    deadline = time.monotonic() + WAIT_SECONDS
     # Snapshots of all databases count: another test's may be the oldest, as long as that runs.
-    while ours not in (found := finding(race.main.connection, "snapshots"))[1]:
-        assert time.monotonic() < deadline, found
-    assert found[0] == "ok"
+    wait_until(lambda: ours in finding(race.main.connection, "snapshots")[1])
+    assert finding(race.main.connection, "snapshots")[0] == "ok"
     holder.rollback()
     assert ours not in finding(race.main.connection, "snapshots")[1]
 
 
 def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection) -> None:
     connection.execute("set local jit = on")
-    assert finding(connection, "jit") == ("ok", "no call is compiled")
+    assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
     connection.execute("alter function spanmq_call.metrics(text) reset jit")
     assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
     connection.execute("set local jit = off")
-    assert finding(connection, "jit") == ("ok", "no call is compiled")
+    assert finding(connection, "jit") == ("ok", "no function is compiled at each call")

@@ -159,30 +159,33 @@ def test_nothing_comes_from_a_paused_queue_but_senders_go_on(orders: Connection,
     assert column(orders, claim, 5) == ids
 
 
+@pytest.mark.parametrize("in_batches", [False, True])
 @pytest.mark.parametrize(
     ("groups", "place"), [("a" * 16, 15), ("a" * 16, 7), ("ab" * 8, 15), ("abcdefgh" * 2, 9)]
 )
-def test_message_that_kills_its_worker_is_found_soon(orders: Connection, groups: str, place: int) -> None:
+def test_message_that_kills_its_worker_is_found_soon(
+    orders: Connection, groups: str, place: int, in_batches: bool
+) -> None:
     orders.execute("""select spanmq.set_policy('orders', '{"max_attempts": 3}')""")
     ids = send(orders, groups)
     starts = dict.fromkeys(ids, 0)
     deaths = 0
     for _ in range(100):
-        # Of each batch the messages are started in turn; whoever starts that one dies, with all it has done.
+        # Messages of a batch are started in turn or together. A worker that starts that one dies with all it has.
         got = orders.execute("select lease_id, msg_id from spanmq.receive('orders', 16, -1)").fetchall()
-        for _, each in got:
+        received = [each for _, each in got]
+        is_deadly = ids[place] in received
+        for each in received[: received.index(ids[place]) + 1] if is_deadly and not in_batches else received:
             starts[each] += 1
-            if each == ids[place]:
-                deaths += 1
-                break
-        else:
+        deaths += is_deadly
+        if not is_deadly:
             if not got and one(orders, "select count(*) from pgmq.q_orders") == 0:
                 break
             column(
                 orders,
                 "select msg_id from spanmq.ack('orders', %s, %s)",
                 got[0][0],
-                [each for _, each in got],
+                received,
             )
     assert one(orders, "select array_agg(msg_id) from spanmq_core.dead_letter") == [ids[place]]
     assert deaths <= 4

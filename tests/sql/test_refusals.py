@@ -30,8 +30,15 @@ REFUSED = {
         redrive('orders', rate => ?) <- 0 | -1 | 'NaN'
         redrive_message('orders', 1, headers => ?) <- '[]' | '{"x-pgmq-group": "h"}' | '{}'
         redrive_message('orders', 1, delay => ?) <- -1
-        redrive_chosen('orders', ?) <- array(select generate_series(1::bigint, 10001))
-        discard_chosen('orders', ?) <- array(select generate_series(1::bigint, 10001))
+        redrive('orders', dead_letter_ids => ?) <- array(select generate_series(1::bigint, 10001))
+        redrive('orders', match => ?) <- '$.a >' | '$ ? (@ like_regex "(")'
+        redrive('orders', patch => ?) <- 'null' | '{}' | '[]' | '[1]' | to_jsonb(array_fill(1, '{101}'))
+        redrive('orders', patch => ?) <- '[{"op": "add", "path": "/a"}]' | '[{"op": "add", "path": "a", "value": 1}]'
+        redrive('orders', patch => ?) <- '[{"op": "put", "path": "/a", "value": 1}]' | '[{"path": "/a", "value": 1}]'
+        redrive('orders', patch => ?) <- '[{"op": "move", "path": "/a"}]' | '[{"op": "copy", "path": "", "from": ""}]'
+        redrive('orders', patch => ?) <- '[{"op": "remove", "path": ""}]' | '[{"op": "remove", "path": "/~2"}]'
+        redrive('orders', new_messages => ?) <- '{}' | '{1,2}', dead_letter_ids => '{1}'
+        redrive('orders', patch => '[]', new_messages => ?) <- '{1}', dead_letter_ids => '{1}'
         grant_queue(?, 'orders', 'send') <- 'nobody_there' | null | '' | 'x; drop table spanmq_core.held'
         grant_queue(current_user, 'orders', ?) <- 'read' | 'create' | null
         grant_queue('public', 'orders', ?) <- 'manage'

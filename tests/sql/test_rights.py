@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from psycopg import sql
-from tests.sql.queue import Connection, column
+from tests.sql.queue import Connection, column, rows
 from tests.sql.rights import (
     ALL_VERBS,
     FREE,
@@ -127,3 +127,20 @@ def test_schema_of_the_storage_is_nobody_s(connection: Connection) -> None:
     schemas = "select s from unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) s where"
     assert column(connection, f"{schemas} has_schema_privilege('public', s, 'create')") == []
     assert column(connection, f"{schemas} not has_schema_privilege('public', s, 'usage')") == ["spanmq_core"]
+
+
+# A call of a function of ours, with its arguments.
+CALL = re.compile(r"\b(?:pgmq|spanmq|spanmq_call)\.\w+\(((?:[^()]|\([^()]*\))*)\)")
+UNTYPED = re.compile(r"(?:^|,|=>)\s*null\s*(?:,|$)", re.IGNORECASE)
+
+
+def test_no_null_is_an_argument_of_an_inner_call_without_a_type(connection: Connection) -> None:
+    """An overload would fit it better that takes a text there."""
+    bodies = rows(
+        connection,
+        "select oid::regprocedure::text, regexp_replace(prosrc, '--.*?$', '', 'gn') from pg_proc"
+        " where pronamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')",
+    )
+    calls = [(name, given) for name, text in bodies for given in CALL.findall(text)]
+    assert len(calls) > 100
+    assert [call for call in calls if UNTYPED.search(call[1])] == []

@@ -380,13 +380,6 @@ def test_settles_claims_and_readers_go_on_during_rewrites(race: Race) -> None:
     assert {each for each in race.left() if each in set(ids)} == survivors - set(settled)
 
 
-@pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 400)", "spanmq.receive('jobs', 400)"])
-def test_claim_across_two_segments_that_are_not_the_newest_gives_all(race: Race, call: str) -> None:
-    ids = [id_ for _ in range(3) for id_ in send_past(race)]
-    assert race.main.value("select log_lo from spanmq_core.queue where name = 'jobs'") > ids[400]
-    assert race.main.column(f"select msg_id from {call}") == ids[:400]
-
-
 @pytest.mark.parametrize("call", ["pgmq.read('jobs', 30, 20)", "spanmq.receive('jobs', 20)"])
 def test_claim_across_the_end_of_the_segment_that_the_queue_names_gives_all(race: Race, call: str) -> None:
     send_past(race, 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from bench import bodies, report, results
-from bench.__main__ import _command, main
+from bench.__main__ import main, printed_command
 from bench.cases import experiments, soak_experiments
 from bench.comparisons import COMPARISONS
 from bench.contestants import CALLS, NATIVE, UPSTREAM
@@ -94,7 +94,7 @@ def test_each_target_and_each_comparison_has_its_case() -> None:
     full = {case for each in experiments(FULL) for case in each.cases}
     soak = {case for each in soak_experiments(FULL) for case in each.cases}
     assert {target.case for target in TARGETS} <= full | soak
-    assert {case for each in COMPARISONS for case in (each.case, each.beside)} <= full
+    assert {case for each in COMPARISONS for case in (each.case, each.beside)} <= full | soak
     quick = {case for each in experiments(QUICK) for case in each.cases}
     cycles = (each for each in TARGETS if each.case.startswith("cycle/") and each.measure is Measure.RATIO)
     assert {target.case for target in cycles} <= quick
@@ -123,7 +123,7 @@ def test_bodies_are_json_of_the_size_that_they_claim() -> None:
 
 def test_printed_command_names_no_machine() -> None:
     given = ["--quick", "--dsn", "postgresql://user:secret@host/db", "--json=file", "--only", "a b"]
-    assert _command(given) == "python -m bench --quick --only 'a b'"
+    assert printed_command(given) == "python -m bench --quick --only 'a b'"
 
 
 def test_pattern_without_a_case_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

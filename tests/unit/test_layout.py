@@ -40,7 +40,6 @@ class Rule:
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
     "errors": Rule(ours=()),
-    "request_origin": Rule(ours=()),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "codec": Rule(ours=("codec", "errors", "model")),
@@ -73,6 +72,11 @@ RULES = {
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
+    # The fields of its options are the command's.
+    "cli.simulation": Rule(
+        packages=DRIVER | {"typer"},
+        not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "simulate"),
+    ),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
         packages_lazily=frozenset({"pyspark", "watchfiles"}),
@@ -97,10 +101,8 @@ RULES = {
         packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
         not_ours=upper_without("service"),
     ),
-    # The patterns by which the job groups errors, without Spark.
-    "dashboard.cause": Rule(ours=("model", "spark.jobs.fingerprint")),
     "dashboard": Rule(
-        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard")
+        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
     ),
     # The public names.
     "": Rule(ours=("client", "codec", "errors", "model", "worker")),
@@ -304,6 +306,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client", "def f():\n    from spanmq.cli import main"),
         ("client", "from tests import conftest"),
         ("service.app", "import spanmq.dashboard"),
+        ("dashboard.dead_letters", "from spanmq.spark.rows import read"),
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
     ):

@@ -16,6 +16,7 @@ from spanmq.cli.app import NOUNS, VERBS, app
 from spanmq.client import AsyncClient, Client
 from spanmq.client._sync.admin import Admin
 from spanmq.client._sync.dead_letters import DeadLetters
+from spanmq.model import DeadLetterFilters
 
 SOURCE = Path(str(spanmq.__file__)).parent
 
@@ -227,7 +228,7 @@ def test_options_of_a_command_are_the_parameters_of_its_method() -> None:
     for name, (method, command) in found.items():
         parameters = set(inspect.signature(method).parameters) - {"self", "settings"}
         if "filters" in parameters:
-            parameters |= {"category", "error", "error_class", "since", "until", "payload"}
+            parameters |= DeadLetterFilters.__annotations__.keys()
         options = {each.name for each in command.params}
         if "messages" in parameters:
             parameters |= {"queue", "lease_id", "message_ids"}

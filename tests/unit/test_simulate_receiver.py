@@ -1,4 +1,4 @@
-"""A worker's side of the ordered groups: what it takes, what it waits for, and who is woken."""
+"""A worker's side of the ordered groups: what it takes, when it acks, and what it waits for."""
 
 import contextlib
 import json
@@ -14,17 +14,11 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
 from spanmq.errors import SpanmqError
-from spanmq.simulate import engine_spanmq, settlement
-from spanmq.simulate.engine import Site, Taken
+from spanmq.simulate import engine_spanmq
 from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import Options
+from spanmq.simulate.load import Item, Taken
+from spanmq.simulate.options import Options, Site
 from spanmq.simulate.record import Recorder
-
-BLOCKED = (
-    "select count(*) > 0 from pg_stat_activity where datname = current_database()"
-    " and wait_event_type = 'Lock' and query ~ 'spanmq.ack'"
-)
 
 # Nested too deeply for Python's reader of JSON.
 DEEP = "[" * 5_000 + "]" * 5_000
@@ -72,10 +66,8 @@ class Place:
 
 @pytest.fixture
 def place(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Nobody looks by the clock here, and no ack goes by it: what happens was announced, or asked for."""
-    monkeypatch.setattr(engine_spanmq, "POLL_SECONDS", 3600.0)
-    monkeypatch.setattr(engine_spanmq, "POLL_SECONDS_MAX", 3600.0)
-    monkeypatch.setattr(settlement, "GATHER_SECONDS", 3600.0)
+    """No ack goes by the clock here."""
+    monkeypatch.setattr(engine_spanmq, "GATHER_SECONDS", 3600.0)
     opened = Place(database, tmp_path)
     try:
         yield opened
@@ -97,24 +89,15 @@ class Waiter:
         with contextlib.suppress(psycopg.Error, SpanmqError, OSError):
             while not self.taken:
                 self.taken = self.receiver.take()
-                if not self.taken:
-                    self.receiver.wait()
 
-    def join(self) -> list[int]:
+    def join(self) -> Sequence[Taken]:
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
-        return ids(self.taken)
+        return self.taken
 
 
 def ids(taken: Sequence[Taken]) -> list[int]:
     return [each.id for each in taken]
-
-
-def waiting(receiver: SpanmqReceiver) -> Waiter:
-    """Have a worker find nothing; return after its last look, when it waits for what is announced."""
-    waiter = Waiter(receiver)
-    wait_until(lambda: receiver.idle_polls >= 3)
-    return waiter
 
 
 def test_runs_are_handled_one_after_the_other(place: Place) -> None:
@@ -149,75 +132,41 @@ def test_messages_of_another_sender_become_dead_letters_and_are_written_down(
     assert place.stage.new_dead() == []
 
 
-def test_run_that_is_through_wakes_who_is_idle_while_the_worker_goes_on(place: Place) -> None:
+def test_run_that_is_through_frees_its_key_while_the_worker_goes_on(place: Place) -> None:
     place.send("a", "b", "a", "b")
     busy, idle = place.worker(), place.worker()
     taken = busy.take()
     place.send("a", "b")
-    waiter = waiting(idle)
     first, second = taken[:2], taken[2:]
     busy.done(first[0])
     assert place.settled() == []
+    assert ids(idle.take()) == []
     busy.done(first[1])  # only now its ack goes out, and that of the message before it
-    assert waiter.join() == [5 if first[0].origin.group == "a" else 6]
-    # The other has its message at the commit; the line in the log comes after it.
-    wait_until(lambda: place.settled() != [])
     assert place.settled() == [ids(first)]
+    assert ids(idle.take()) == [5 if first[0].origin.group == "a" else 6]
     assert all(busy.holds(each) for each in second)
 
 
-def test_acks_are_gathered_over_runs_where_nobody_is_idle(place: Place) -> None:
-    place.send("a", "b", "c", "d")
+def test_what_is_handled_is_acked_before_more_is_taken(place: Place) -> None:
+    place.send("a", "a", "a")
     worker = place.worker()
-    for each in worker.take():
+    for each in worker.take()[:2]:
         worker.done(each)
     assert place.settled() == []
-    # Asked again, with nothing to be had, all is acked: what is behind it may be free then.
-    place.send("a")
-    assert ids(worker.take()) == [5]
-    assert [sorted(numbers) for numbers in place.settled()] == [[1, 2, 3, 4]]
+    worker.take()
+    assert place.settled() == [[1, 2]]
 
 
-def test_next_messages_are_taken_before_the_last_acks_are_through(place: Place, database: str) -> None:
-    place.send(*"aabb")
-    worker, other = place.worker(), place.worker()
-    taken = worker.take()
-    place.send(*"cdef")
-    with psycopg.connect(database) as blocker:
-        blocker.execute("select from spanmq_core.held where lease_id > 0 for update")
-        for each in taken:
-            worker.done(each)
-        assert sorted(ids(worker.take())) == [5, 6, 7, 8]  # nobody is idle
-        wait_until(lambda: ask(database, BLOCKED))
-        assert place.settled() == []
-        place.send("a")
-        assert ids(other.take()) == []  # the key is not free before
-        blocker.rollback()
-        wait_until(lambda: place.settled() != [])
-    assert ids(other.take()) == [9]
-
-
-def test_announcement_wakes_one_of_the_idle(place: Place) -> None:
+def test_idle_worker_gets_what_is_sent_and_what_falls_due(place: Place) -> None:
     first, second = place.worker(), place.worker()
-    waiters = [waiting(first)]
-    waiters.append(Waiter(second))
-    wait_until(lambda: second.idle_polls == 1)
+    waiter = Waiter(first)
+    wait_until(lambda: first.idle_polls > 0)
     place.send("a")
-    assert waiters[0].join() == [1]
-    # The next in turn looks soon after, for what was sent at the same time.
-    wait_until(lambda: second.idle_polls >= 3)
-    place.send("b")
-    assert waiters[1].join() == [2]
-
-
-def test_retry_is_taken_when_it_falls_due(database: str, tmp_path: Path, place: Place) -> None:
-    place.send("a")
-    first, second = place.worker(), place.worker()
-    [message] = first.take()
-    waiter = waiting(second)
+    [message] = waiter.join()
+    assert message.id == 1
+    waiter = Waiter(second)
     assert first.fail(message, category="TRANSIENT") == "retrying"
-    # Else it would not be found within the hour.
-    assert waiter.join() == [1]
+    assert ids(waiter.join()) == [1]
 
 
 def test_worker_has_two_connections(place: Place, database: str) -> None:
@@ -227,5 +176,5 @@ def test_worker_has_two_connections(place: Place, database: str) -> None:
     worker = place.worker()
     for each in worker.take():
         worker.done(each)
-    assert worker.take() == []
+    assert [worker.take(), worker.take()] == [[], []]
     assert ask(database, sessions) == before + 2

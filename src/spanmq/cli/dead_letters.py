@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 dead_letter = Commands()
 
 
+def _some(ids: list[int] | None) -> list[int] | None:
+    # Typer makes an empty list of an option that is missing.
+    return ids or None
+
+
 class Filters(TypedDict):
     """Which dead letters."""
 
@@ -36,6 +41,12 @@ class Filters(TypedDict):
     since: Annotated[Any, time_option("Only those that died then or later.")]
     until: Annotated[Any, time_option("Only those that died before.")]
     payload: Annotated[Any, object_option("Only those whose body contains this.")]
+    where: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Only those whose body meets this JSON path.")
+    ]
+    dead_letter_ids: Annotated[
+        list[int] | None, typer.Option("--id", callback=_some, help="Only these dead_letter_ids.")
+    ]
 
 
 Redriven = Annotated[bool, typer.Option("--redriven", help="Those already redriven, not those waiting.")]
@@ -85,10 +96,13 @@ def count(client: "Client", queue: SomeQueue = None) -> Any:
     return client.dead_letters.count(queue)
 
 
-@dead_letter.verb(empty="no dead letters")
+@dead_letter.verb(columns=("message_id", "visible_at", "before", "after"), empty="no dead letters")
 def redrive(
     client: "Client",
     queue: QueueName,
+    patch: Annotated[
+        Any, typer.Option(metavar="JSON", parser=raw_json, help="Change each body by this JSON Patch.")
+    ] = None,
     limit: Limit = 1_000,
     rate: Annotated[float | None, typer.Option(help="How many a second.")] = None,
     delay: Delay = 0.0,
@@ -97,9 +111,14 @@ def redrive(
 ) -> Any:
     """Return dead letters to their queue, lowest ids first; none twice.
 
+    With --patch it is all that match or none, and --dry-run shows the first ten before and after it.
+
     $ spanmq dead-letter redrive orders --category DEPENDENCY --rate 50
+    $ spanmq dead-letter redrive orders --patch '[{"op": "remove", "path": "/discount"}]' --dry-run
     """
-    return client.dead_letters.redrive(queue, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters)
+    return client.dead_letters.redrive(
+        queue, patch=patch, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters
+    )
 
 
 @dead_letter.verb()

@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spanmq.cli.failure import FAILED, say
-from spanmq.cli.json_text import json_of
+from spanmq.codec.exact_json import json_of
 
 if TYPE_CHECKING:
     from spanmq.codec.body import RawJson
@@ -75,6 +76,14 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object")
     return value
+
+
+def json_file(path: str) -> Any:
+    """Read JSON from a file, or from stdin."""
+    try:
+        return _parsed(sys.stdin.read() if path == "-" else Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"can't read {path}: {error}") from error
 
 
 def raw_json(text: str) -> "RawJson":

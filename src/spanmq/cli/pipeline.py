@@ -11,7 +11,7 @@ import typer
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
-from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm
+from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm, time_option
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import awaited, is_shown
 from spanmq.cli.verbs import Commands
@@ -28,7 +28,7 @@ pipeline = Commands()
 
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master, such as local[4]. Without it local[*].", show_default=False),
+    typer.Option(help="Spark's master, such as local[4]. Without it local[*]."),
 ]
 # The columns of the table of causes.
 CAUSE_COLUMNS = (
@@ -50,17 +50,13 @@ CAUSE_COLUMNS = (
 @pipeline.command("export")
 def export(
     queue: QueueName,
-    to: Annotated[
-        str,
-        typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).", show_default=False),
-    ],
+    to: Annotated[str, typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).")],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     compact_every: Annotated[
-        float | None,
-        typer.Option(help="With --follow: seconds between two compactions.", show_default=False),
+        float | None, typer.Option(help="With --follow: seconds between two compactions.")
     ] = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -114,7 +110,7 @@ def export(
 @pipeline.command("compact")
 def compact(
     queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.", show_default=False)],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.")],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     size: Annotated[int, typer.Option(help="Megabytes that a file is to have.")] = 128,
     dsn: Dsn = None,
@@ -142,10 +138,8 @@ def compact(
 @pipeline.command("moved")
 def moved(
     queue: QueueName,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="The checkpoint of a stream over the queue.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="The checkpoint of a stream over the queue.")] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,13 +168,10 @@ def moved(
 @pipeline.command("report")
 def report(
     queue: Annotated[
-        str | None,
-        typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.", show_default=False),
+        str | None, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")
     ] = None,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.", show_default=False)] = None,
-    page: Annotated[
-        str | None, typer.Option(help="Write an HTML page with charts into this file.", show_default=False)
-    ] = None,
+    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    page: Annotated[str | None, typer.Option(help="Write an HTML page with charts into this file.")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -216,57 +207,69 @@ def report(
 @pipeline.command("backfill")
 def backfill(
     queue: QueueName,
-    source: Annotated[str, typer.Argument(metavar="PATH", help="What Spark is to read.", show_default=False)],
-    job_id: Annotated[
-        str, typer.Option(help="A second backfill of this name sends nothing.", show_default=False)
-    ],
+    job_id: Annotated[str, typer.Option(help="A second backfill of this name sends nothing.")],
+    source: Annotated[str | None, typer.Argument(metavar="PATH", help="What Spark is to read.")] = None,
     source_format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "parquet",
     body: Annotated[
-        str | None,
-        typer.Option(help="An SQL expression; all columns as JSON without it.", show_default=False),
+        str | None, typer.Option(help="An SQL expression; all columns as JSON without it.")
     ] = None,
-    headers: Annotated[
-        str | None, typer.Option(help="An SQL expression of a JSON object.", show_default=False)
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="An SQL expression of the group.", show_default=False)
-    ] = None,
+    headers: Annotated[str | None, typer.Option(help="An SQL expression of a JSON object.")] = None,
+    group: Annotated[str | None, typer.Option(help="An SQL expression of the group.")] = None,
     order: Annotated[
         str | None,
-        typer.Option(help="An SQL expression by which a group is put in order.", show_default=False),
+        typer.Option(help="An SQL expression by which a group is put in order."),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Write at most this many a second.", show_default=False)
+    from_lake: Annotated[str | None, typer.Option(help="Send messages of this lake again.")] = None,
+    from_archive: Annotated[
+        bool, typer.Option("--from-archive", help="Send archived messages again.")
+    ] = False,
+    of: Annotated[str | None, typer.Option(help="Archived messages: of this queue; default: QUEUE.")] = None,
+    since: Annotated[Any, time_option("Archived messages: only those sent then or later.")] = None,
+    until: Annotated[Any, time_option("Archived messages: only those sent before.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Archived messages: only those that meet this SQL condition."),
     ] = None,
+    rate: Annotated[float | None, typer.Option(help="Write at most this many a second.")] = None,
     key_file: Annotated[
         str | None,
-        typer.Option(
-            envvar="SPANMQ_ENCRYPTION_KEY_FILE", help="Seal bodies with this file's keys.", show_default=False
-        ),
+        typer.Option(envvar="SPANMQ_ENCRYPTION_KEY_FILE", help="Seal bodies with this file's keys."),
     ] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send every row of a table or of files as a message: all at one instant, and once.
+    """Send every row of a table or of files as a message, or archived messages again: all at one instant, and once.
 
     $ spanmq pipeline backfill orders old.parquet --job-id load-2026-01 --group customer
+
+    $ spanmq pipeline backfill fix --from-lake lake --of orders --since 2026-01-01 --job-id fix-2026
     """
     output = Output(as_json=as_json)
+    is_replay = from_lake is not None or from_archive
+    if (source is not None) + (from_lake is not None) + from_archive != 1:
+        raise typer.BadParameter("give a PATH, --from-lake or --from-archive")
+    named = {"body": body, "headers": headers, "group": group, "order": order}
+    chosen = {"of": of, "since": since, "until": until, "where": where}
+    for name, value in (named if is_replay else chosen).items():
+        if value is not None:
+            belongs = "a PATH" if is_replay else "--from-lake and --from-archive"
+            raise typer.BadParameter(f"--{name} is for {belongs}")
     # Every other command seals with these; sent as they are, bodies would be there for all to read.
-    if key_file is None and os.environ.get(KEYS_VARIABLE):
+    if key_file is None and os.environ.get(KEYS_VARIABLE) and not is_replay:
         raise EncryptionError(
             f"Spark takes keys from a file: name it with --key-file, or unset {KEYS_VARIABLE}"
         )
     with _running(master, f"filling {queue}") as job, address(dsn) as found:
+        from spanmq.spark.jobs.archived import Archived
         from spanmq.spark.jobs.backfill import backfill as run
 
         report = run(
             job.spark,
             found,
             queue,
-            source,
+            source or Archived(of or queue, from_lake, since, until, where),
             job_id=job_id,
             format=source_format,
             body=body,
@@ -274,11 +277,14 @@ def backfill(
             group=group,
             order=order,
             rate=rate,
-            encryption_key_file=key_file,
+            # Archived bodies are as they were sent, sealed or not.
+            encryption_key_file=None if is_replay else key_file,
             dry_run=dry_run,
         )
     if dry_run:
         sentence = f"would send {report.found:,} messages to queue {report.queue}"
+        if report.oldest_at is not None:
+            sentence += f", of those since {report.oldest_at.isoformat()}"
     else:
         sentence = f"sent {report.sent:,} messages to queue {report.queue} in {report.seconds:.1f} s"
     output.done(sentence, **fields(report))
@@ -289,37 +295,27 @@ def migrate(
     queue: QueueName,
     to: Annotated[
         str,
-        typer.Option(
-            help="amqp, kafka or sqs; or format:NAME, any that Spark can write.", show_default=False
-        ),
+        typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write."),
     ],
-    checkpoint: Annotated[
-        str, typer.Option(help="A folder that remembers how far it is.", show_default=False)
-    ],
+    checkpoint: Annotated[str, typer.Option(help="A folder that remembers how far it is.")],
     url: Annotated[
         str,
         typer.Option(
             envvar="SPANMQ_BROKER_URL",
             help="amqp://name:password@host/vhost; host:port,… of Kafka; the url of an SQS queue.",
-            show_default=False,
         ),
     ] = "",
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Queue, routing key or topic there; without it the queue's name.", show_default=False
-        ),
+        typer.Option(help="Queue, routing key or topic there; without it the queue's name."),
     ] = None,
     exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="For Kafka's client; an option of a format.", show_default=False
-        ),
+        typer.Option(metavar="NAME=VALUE", help="For Kafka's client; an option of a format."),
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option(help="Of a format: a column, as an SQL expression.", show_default=False),
+        list[str] | None, typer.Option(help="Of a format: a column, as an SQL expression.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
     batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
@@ -370,14 +366,11 @@ def dead_letters(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")] = "*",
     redrive: Annotated[bool, typer.Option("--redrive", help="Put the chosen ones back.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Delete the chosen ones for good.")] = False,
-    cause: Annotated[
-        list[str] | None, typer.Option(help="Choose those of this cause.", show_default=False)
-    ] = None,
-    category: Annotated[
-        str | None, typer.Option(help="Choose those of this category.", show_default=False)
-    ] = None,
+    cause: Annotated[list[str] | None, typer.Option(help="Choose those of this cause.")] = None,
+    category: Annotated[str | None, typer.Option(help="Choose those of this category.")] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
-    rate: Annotated[float | None, typer.Option(help="So many a second.", show_default=False)] = None,
+    body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
+    rate: Annotated[float | None, typer.Option(help="So many a second.")] = None,
     delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -388,6 +381,7 @@ def dead_letters(
     """Group dead letters by cause and propose categories; put a selection back, or discard it.
 
     $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
+    $ spanmq pipeline dead-letters orders --redrive --all --body "replace(body, '.exmaple', '.example')" --dry-run
     """
     output = Output(as_json=as_json)
     if redrive and discard:
@@ -405,6 +399,7 @@ def dead_letters(
             causes=cause or (),
             category=category,
             all_causes=all_causes,
+            body=body,
             rate=rate,
             delay=delay,
             dry_run=dry_run,
@@ -415,8 +410,9 @@ def dead_letters(
     elif report.act is None:
         output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
     else:
-        what = "redriven" if redrive else "deleted"
-        verb = f"would have {what}" if dry_run else what
+        if report.changes:
+            output.records(report.changes)
+        verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 
@@ -424,9 +420,7 @@ def dead_letters(
 def list_runs(
     client: "Client",
     queue: SomeQueue = None,
-    before: Annotated[
-        int | None, typer.Option(help="Only runs with an id below this one.", show_default=False)
-    ] = None,
+    before: Annotated[int | None, typer.Option(help="Only runs with an id below this one.")] = None,
     limit: Limit = 100,
 ) -> Any:
     """List the runs of jobs, the newest first.
@@ -442,9 +436,7 @@ def list_runs(
 def forget_export(
     client: "Client",
     queue: QueueName,
-    lake: Annotated[
-        str, typer.Argument(metavar="LAKE", help="The whole path of its folder.", show_default=False)
-    ],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The whole path of its folder.")],
 ) -> Done:
     """Make the retention of a queue's archive independent of a lake.
 

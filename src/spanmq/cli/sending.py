@@ -10,13 +10,13 @@ import typer
 from spanmq.cli.connect import client
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import held_back
-from spanmq.cli.json_text import json_of, members_of
 from spanmq.cli.lines import Lines
 from spanmq.cli.option import AsJson, DelayTime, Dsn, GroupName, Headers, QueueName, refuse_terminal
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import counted, size_of
 from spanmq.cli.verbs import Commands
 from spanmq.codec.body import RawJson
+from spanmq.codec.exact_json import dumps, json_of, loads
 from spanmq.errors import InvalidBodyError
 
 if TYPE_CHECKING:
@@ -251,14 +251,13 @@ class Reader:
         if not self.is_message:
             json_of(text)
             return Outgoing(RawJson(text), self.headers)
-        members = members_of(text)
-        if "body" not in members:
+        message = loads(text)
+        if not isinstance(message, dict) or "body" not in message:
             raise ValueError("a message is an object with a body")
-        headers = json_of(members.get("headers", "null"))
+        headers, dedup_id = (json_of(dumps(message.get(name))) for name in ("headers", "dedup_id"))
         if headers is not None and not isinstance(headers, dict):
             raise ValueError("headers must be an object")
-        dedup_id = json_of(members.get("dedup_id", "null"))
         if dedup_id is not None and not isinstance(dedup_id, str):
             raise ValueError("dedup_id must be a string")
         merged = {**(headers or {}), **(self.headers or {})} or headers
-        return Outgoing(RawJson(members["body"]), merged, dedup_id)
+        return Outgoing(RawJson(dumps(message["body"])), merged, dedup_id)

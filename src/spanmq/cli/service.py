@@ -78,7 +78,8 @@ def serve(
         if as_json:
             print(json.dumps({"event": "service_started", "address": found}), flush=True)  # noqa: T201
         else:
-            say(f"spanmq: serving at {found}, its routes are described at {found}/docs")
+            what = "the API" if without_dashboard else "the dashboard and the API"
+            say(f"spanmq: serving {what} at {found}, routes: {found}/docs")
 
     # uvicorn's own messages are for its developers.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))

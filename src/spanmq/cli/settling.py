@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 import typer
 
 from spanmq.cli.connect import client
-from spanmq.cli.json_text import json_of
 from spanmq.cli.option import (
     AsJson,
     Category,
@@ -22,6 +21,7 @@ from spanmq.cli.option import (
 )
 from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
 from spanmq.cli.verbs import Commands
+from spanmq.codec.exact_json import json_of
 from spanmq.errors import NotSupportedByUpstreamError
 from spanmq.model import Leased
 
@@ -76,7 +76,7 @@ def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Mess
     def sentence() -> str:
         is_paused = False
         with suppress(NotSupportedByUpstreamError):
-            is_paused = any(each.is_paused for each in client.queues.count([queue], most=1))
+            is_paused = any(each.is_paused for each in client.inspect.count([queue], most=1))
         return "no messages: the queue is paused" if is_paused else "no messages"
 
     return messages or Nothing(sentence)
@@ -174,7 +174,9 @@ def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | No
     """Return the named messages, or those of stdin, by queue and lease."""
     if queue is not None:
         if lease_id is None or not message_ids:
-            raise typer.BadParameter("name a lease and the ids of messages, too")
+            raise typer.BadParameter(
+                "after the queue, give the lease_id that receive returned, and the ids of the messages"
+            )
         return [Leased(queue, lease_id, message_ids)]
     refuse_terminal("pipe messages into it, as receive --json prints them, or name QUEUE LEASE_ID ID...")
     leases: dict[tuple[str, int], list[int]] = {}

@@ -5,7 +5,11 @@ Typer makes a command of a function only when it is used (spanmq.cli.app): makin
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, get_args
+from dataclasses import fields, is_dataclass
+from operator import getitem
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import typer
 
 from spanmq.cli.connect import client
 from spanmq.cli.option import AsJson, Dsn
@@ -23,18 +27,18 @@ class Commands:
     def command(self, name: str | None = None, *, passes_on: bool = False) -> Callable[[Function], Function]:
         """Register a function whose parameters are the arguments and options of a command.
 
-        `**options: Unpack[Options]` stands for the options of a TypedDict, which several commands share. The
+        `**options: Unpack[Options]` stands for the options of a TypedDict, which several commands share, a
+        parameter `options: Options` for the fields of a dataclass, whose metadata are those of the options. The
         docstring is the help; its lines that begin with `$ ` are the examples. A command that `passes_on`
         finds unknown arguments and options in `ctx.args`.
         """
 
         def register(function: Function) -> Function:
-            if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values()):
-                _set_parameters(function, _parameters(function))
+            command = _with_options(function)
             if passes_on:
                 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-                function.__dict__["context_settings"] = settings
-            self.functions[name or function.__name__.replace("_", "-")] = function
+                command.__dict__["context_settings"] = settings
+            self.functions[name or function.__name__.replace("_", "-")] = command
             return function
 
         return register
@@ -67,19 +71,46 @@ def _with_client(function: Callable[..., Any], columns: Sequence[str], empty: st
     return command
 
 
+def _with_options(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that takes the fields of a dataclass, and the members of a TypedDict, one by one."""
+    given = inspect.signature(function).parameters.values()
+    kinds: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
+    if not kinds and not any(each.kind is each.VAR_KEYWORD for each in given):
+        return function
+
+    def command(**arguments: Any) -> None:
+        for name, kind in kinds.items():
+            arguments[name] = kind(**{each.name: arguments.pop(each.name) for each in fields(kind)})
+        function(**arguments)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    _set_parameters(command, _parameters(function))
+    return command
+
+
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function, with those of a TypedDict one by one."""
+    """Return the parameters of a function, with those of a TypedDict or a dataclass one by one."""
     parameters: list[inspect.Parameter] = []
     for each in inspect.signature(function).parameters.values():
         if each.kind is each.VAR_KEYWORD:
             [options] = get_args(each.annotation)
-            parameters += [
-                inspect.Parameter(name, each.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
-                for name, annotation in options.__annotations__.items()
-            ]
+            parameters += [_option(name, kind) for name, kind in options.__annotations__.items()]
+        elif is_dataclass(each.annotation):
+            hints = get_type_hints(each.annotation)
+            for one in fields(each.annotation):
+                told = dict(one.metadata)
+                # Without its name, a truth value would have an option --no-… too.
+                flags = told.pop("flags") or (f"--{one.name.replace('_', '-')}",)
+                annotation: Any = getitem(Annotated, (hints[one.name], typer.Option(*flags, **told)))
+                parameters.append(_option(one.name, annotation, one.default))
         else:
             parameters.append(each)
     return parameters
+
+
+def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _set_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:

@@ -53,27 +53,19 @@ def worker(
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            help="A queue to receive from; may be given again. Tasks have theirs.",
-            show_default=False,
-        ),
+        typer.Option("--queue", "-q", help="A queue to receive from; may be given again. Tasks have theirs."),
     ] = None,
     shards: Annotated[
         str | None,
         typer.Option(
             metavar="all|NAMES",
             help="The queue is a sharded one: receive from all its shards, or from these (a,b).",
-            show_default=False,
         ),
     ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=DSN",
-            help="A server of the shards, in place of --dsn; may be given again.",
-            show_default=False,
+            metavar="NAME=DSN", help="A server of the shards, in place of --dsn; may be given again."
         ),
     ] = None,
     concurrency: Annotated[int, typer.Option(help="How many handlers run at once.")] = 10,
@@ -86,9 +78,7 @@ def worker(
         typer.Option(help="Seconds of a lease, extended as needed.", show_default="the queue's policy"),
     ] = None,
     lease_max: Annotated[float, typer.Option(help="Seconds after which it is not extended.")] = 3600.0,
-    handler_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that a handler may take.", show_default=False)
-    ] = None,
+    handler_timeout: Annotated[float | None, typer.Option(help="Seconds that a handler may take.")] = None,
     grace: Annotated[float, typer.Option(help="Seconds that handlers have to end after a signal.")] = 25.0,
     pooler: Annotated[
         bool,
@@ -101,10 +91,7 @@ def worker(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            help="Serve /metrics, /healthz and /readyz on 127.0.0.1 at this port.",
-            show_default=False,
-            min=0,
-            max=65_535,
+            help="Serve /metrics, /healthz and /readyz on 127.0.0.1 at this port.", min=0, max=65_535
         ),
     ] = None,
     reload: Annotated[
@@ -131,6 +118,8 @@ def worker(
     if level is None:
         raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
     stopped = StopReason()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
     tasks = _tasks_of(find(handler))

@@ -65,6 +65,7 @@ class Shape(Enum):
 
     ROWS = "rows"
     MESSAGES = "messages"
+    JSON = "json"
     NOTHING = "nothing"
 
 
@@ -163,6 +164,8 @@ def _statement(
         columns = "result.*"
     elif shape is Shape.NOTHING:
         columns = "1 as done"
+    elif shape is Shape.JSON:
+        columns = "cast(result as text) as result"
     elif shape is Shape.MESSAGES:
         # These two apart: the decoder must get what PostgreSQL prints, not what json.loads made of it.
         columns = (

@@ -213,6 +213,8 @@ def rows_of(shape: Shape, values: Sequence[Sequence[Any]]) -> Rows:
     """Return rows from the JSON that a statement for other drivers returns."""
     if shape is Shape.NOTHING or not values:
         return Rows((), ())
+    if shape is Shape.JSON:
+        return Rows(("result",), [(_bytes(row[0]),) for row in values])
     first = json.loads(values[0][0])
     if not isinstance(first, dict):
         return Rows(("result",), [(json.loads(row[0]),) for row in values])

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -28,11 +28,12 @@ from spanmq.dashboard import (
     sign_in,
     workers,
 )
-from spanmq.dashboard.behind import Behind
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import MARK, RefusedError, Visit, cookie_name, visit_of
 from spanmq.errors import SpanmqError
-from spanmq.request_origin import is_named_here
+from spanmq.service.backend import Backend
+from spanmq.service.failure import describe
+from spanmq.service.request_origin import is_named_here
 
 logger = logging.getLogger("spanmq.dashboard")
 
@@ -68,7 +69,7 @@ HEADERS: Final = {
 LIVE: Final = "x-spanmq-live"
 
 
-def pages(behind: Behind) -> list[Route]:
+def pages(behind: Backend) -> list[Route]:
     """Return the routes of all pages."""
     return [
         *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
@@ -92,7 +93,7 @@ async def _unknown(visit: Visit) -> Response:
     raise RefusedError(404, "No such page", f"There is no page {visit.request.url.path}.")
 
 
-def _answering(page: Page, behind: Behind) -> Callable[[Request], Awaitable[Response]]:
+def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visit = Visit(request, behind, None, None, "")
         try:
@@ -105,8 +106,11 @@ def _answering(page: Page, behind: Behind) -> Callable[[Request], Awaitable[Resp
             # The service's: too much at once, too large, too slow.
             response = _refuse(RefusedError(error.status_code, "Not now", str(error.detail)), visit)
         except SpanmqError as error:
-            status, words = behind.explain(error)
+            status, body = describe(error)
+            words = body["error"]["message"]
             response = _refuse(RefusedError(status, "That did not work", words), visit)
+        except ClientDisconnect:
+            return Response(status_code=400)  # which no client reads
         except Exception:
             logger.exception("page_broke path=%r", page.path)
             response = _refuse(RefusedError(500, "A fault of ours", "The service's log tells more."), visit)
@@ -134,7 +138,7 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
     return show(visit, "refusal.html", refusal.status, refusal=refusal)
 
 
-def _check_host(request: Request, behind: Behind) -> None:
+def _check_host(request: Request, behind: Backend) -> None:
     # Without sign-in, a foreign page whose host name resolves to this machine would have all rights.
     if behind.credentials.are_needed or is_named_here(request.headers.get("host")):
         return

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from spanmq.dashboard.cause import causes_of
+from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
-from spanmq.errors import InvalidArgumentError
-from spanmq.model import DeadLetter
+from spanmq.errors import InvalidArgumentError, NotPossibleError
+from spanmq.model import DeadLetter, Redriven
+from spanmq.model.cause import causes_of
+
+if TYPE_CHECKING:
+    from spanmq.client import AsyncClient
 
 SHOWN: Final = 25
 # Causes are determined from this number of dead letters: there may be millions.
@@ -29,7 +34,7 @@ NOTICES: Final = {
     "redriven": "Put back: {n} dead letters are messages again.",
     "discarded": "Discarded: {n} dead letters are gone.",
 }
-FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload")
+FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Choice:
     since: datetime | None
     until: datetime | None
     payload: dict[str, Any] | None
+    where: str | None
 
 
 async def overview(visit: Visit) -> Response:
@@ -66,7 +72,7 @@ async def answer(visit: Visit) -> Response:
     try:
         choice = _choice(given)
         redriven = _which(which)
-        async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+        async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
             letters = sample = await client.dead_letters.list(
                 queue,
                 **asdict(choice),
@@ -112,13 +118,15 @@ async def redrive(visit: Visit) -> Response:
     """Redrive the dead letters of the preview."""
     fields = await visit.form()
     try:
-        limit, rate, delay = _pace(fields)
-        choice = _choice(_given(visit))
-        async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
-            found = await client.dead_letters.redrive(
-                visit.queue, **asdict(choice), limit=limit, rate=rate, delay=delay
-            )
-    except InvalidArgumentError as error:
+        terms, choice = _terms(fields), _choice(_given(visit))
+
+        def redriven(client: AsyncClient, *, dry_run: bool = False) -> Awaitable[list[Redriven]]:
+            return client.dead_letters.redrive(visit.queue, **asdict(choice), **terms, dry_run=dry_run)
+
+        trial = None if choice.where is None else partial(redriven, dry_run=True)
+        async with visit.behind.patterns.acting(visit.caller, choice.error, trial=trial) as client:
+            found = await redriven(client)
+    except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
 
@@ -135,13 +143,16 @@ async def discard(visit: Visit) -> Response:
         return await _preview_discard(visit, "That is not the name of the queue; nothing was deleted.")
     try:
         choice = _choice(_given(visit))
-        async with visit.behind.patterns.acting(visit.caller, choice.error) as client:
-            removed = await client.dead_letters.discard(
-                visit.queue,
-                **asdict(choice),
-                redriven=_which(visit.text("which") or "waiting"),
-                limit=LIMIT_MAX,
+        redriven = _which(visit.text("which") or "waiting")
+
+        def discarded(client: AsyncClient, *, dry_run: bool = False) -> Awaitable[int]:
+            return client.dead_letters.discard(
+                visit.queue, **asdict(choice), redriven=redriven, limit=LIMIT_MAX, dry_run=dry_run
             )
+
+        trial = None if choice.where is None else partial(discarded, dry_run=True)
+        async with visit.behind.patterns.acting(visit.caller, choice.error, trial=trial) as client:
+            removed = await discarded(client)
     except InvalidArgumentError as error:
         return await _preview_discard(visit, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="discarded", n=removed))
@@ -150,21 +161,18 @@ async def discard(visit: Visit) -> Response:
 async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str | None = None) -> Response:
     found = []
     given = _bounded(_given(visit))
-    pace = {name: fields.get(name, "") for name in ("limit", "rate", "delay")}
+    pace = {name: fields.get(name, "") for name in ("limit", "rate", "delay", "patch")}
     if problem is None:
         try:
-            limit, rate, delay = _pace(pace)
-            choice = _choice(given)
-            async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+            terms, choice = _terms(pace), _choice(given)
+            async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
                 found = await client.dead_letters.redrive(
                     visit.queue,
                     **asdict(choice),
-                    limit=limit,
-                    rate=rate,
-                    delay=delay,
+                    **terms,
                     dry_run=True,
                 )
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
     return show(
         visit,
@@ -183,7 +191,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
         choice = _choice(given)
-        async with visit.behind.patterns.searching(visit.caller, choice.error) as client:
+        async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
             count = await client.dead_letters.discard(
                 visit.queue,
                 **asdict(choice),
@@ -224,6 +232,7 @@ def _choice(given: Mapping[str, str]) -> Choice:
         since=_moment("since", given["since"]),
         until=_moment("until", given["until"]),
         payload=_payload(given["payload"]),
+        where=given["where"] or None,
     )
 
 
@@ -256,13 +265,18 @@ def _payload(given: str) -> dict[str, Any] | None:
     return found
 
 
-def _pace(fields: Mapping[str, str]) -> tuple[int, float | None, float]:
-    """Return the limit, the rate per second, and the delay of the first in seconds."""
+def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return how many are redriven, how fast, and with which patch."""
     limit = fields.get("limit", "").strip() or "1000"
     if not re.fullmatch(r"[0-9]{1,5}", limit) or not 1 <= int(limit) <= LIMIT_MAX:
         raise InvalidArgumentError(f"the number must be from 1 to {LIMIT_MAX:,}")
-    rate = _number("rate", fields.get("rate", ""), None)
-    return int(limit), rate, _number("delay", fields.get("delay", ""), 0.0) or 0.0
+    patch = fields.get("patch", "").strip()
+    return {
+        "limit": int(limit),
+        "rate": _number("rate", fields.get("rate", ""), None),
+        "delay": _number("delay", fields.get("delay", ""), 0.0) or 0.0,
+        "patch": typed.body(patch, "patch") if patch else None,
+    }
 
 
 def _number(name: str, given: str, default: float | None) -> float | None:

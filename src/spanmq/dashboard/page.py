@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from spanmq import __version__
 from spanmq.dashboard import wording
 from spanmq.dashboard.asset import address_of
-from spanmq.dashboard.behind import Verb
 from spanmq.dashboard.visit import Visit, forbidden
+from spanmq.service.caller import Verb
 
 _templates: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

@@ -13,31 +13,9 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
+from spanmq.model.policy import SETTING_WORDS
 
 SHOWN_MAX: Final = 1_000
-# The labels of the settings; others are shown by name. docs/reference/policy.md describes all.
-WORDS: Final = {
-    "max_attempts": "After how many attempts a message is a dead letter",
-    "lease": "Seconds of a lease, unless a receiver says",
-    "backoff_base": "Seconds before the second attempt",
-    "backoff_factor": "By how much longer each further pause is",
-    "backoff_max": "Seconds of the longest pause",
-    "jitter": "Pauses are drawn at random, up to their length",
-    "archive_on_ack": "Acked messages go to the archive",
-    "archive_retention": "How long the archive keeps them",
-    "dead_letter_retention": "How long dead letters are kept",
-    "ordered": "One after the other within a group",
-    "dead_letter_blocks_group": "A dead letter stops its group",
-    "drop_expired": "What expired is dropped, not made a dead letter",
-    "priority_aging": "Seconds of waiting that count as one step of priority",
-    "paused": "Receivers get nothing",
-    "max_in_flight": "Messages that may be in flight at once",
-    "max_in_flight_per_group": "Messages of a group in flight at once",
-    "rate_limit": "Messages a second that receivers may get",
-    "rate_burst": "Messages at once, with a rate limit",
-    "max_backlog": "Messages that may wait",
-    "keep": "How long settled messages stay in the log",
-}
 
 
 async def answer(visit: Visit) -> Response:
@@ -93,7 +71,7 @@ def _form(
         queue=visit.queue,
         policy=policy,
         typed=typed,
-        words=WORDS,
+        words=SETTING_WORDS,
         problem=error,
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
         may_change=visit.may("manage", visit.queue),

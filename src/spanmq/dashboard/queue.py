@@ -49,6 +49,7 @@ async def answer(visit: Visit) -> Response:
         dead=await client.dead_letters.count(queue),
         extent=await client.subscriptions.replay_extent(queue),
         segments=await client.inspect.segments(queue, SHOWN),
+        schema=await client.queues.schema(queue),
         policy=asdict(await client.queues.policy(queue)),
         notice=visit.notice(NOTICES),
         span=span_of(visit),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, get_args
 
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show
-from spanmq.dashboard.visit import Visit, forbidden
+from spanmq.dashboard.visit import RefusedError, Visit, forbidden
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
+from spanmq.service.caller import Verb
 
 SHOWN_MAX: Final = 500
 NOTICES: Final = {
@@ -101,15 +102,18 @@ async def _held(
 ) -> AsyncIterator[tuple[AsyncClient, str]]:
     """Yield a transaction's client for a schedule that the caller may change.
 
-    A schedule that the caller may not look at is refused with the same message as one that the caller may not
-    manage; a missing one only if it `is_needed`.
+    As in the service, a schedule of a queue on which the caller has no right does not exist, but its name is
+    taken. A schedule that does not exist is refused only if it `is_needed`.
     """
     async with visit.behind.client.transaction() as client:
         found = _named(await client.schedules.list(), name)
-        if found is None and is_needed:
-            raise NotFoundError(f"there is no schedule {name!r}", code="schedule_not_found")
+        is_seen = found is not None and any(visit.may(verb, found.queue) for verb in get_args(Verb))
+        if is_needed and not is_seen:
+            raise NotFoundError(f"schedule {name!r} does not exist", code="schedule_not_found")
         if found is not None and not visit.may("manage", found.queue):
-            raise forbidden("manage", found.queue if visit.may("look", found.queue) else None)
+            if is_needed:
+                raise forbidden("manage", found.queue)
+            raise RefusedError(403, "Not yours", f"Your token may not change schedule {name!r}.")
         yield client, name
 
 

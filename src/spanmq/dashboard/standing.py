@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from spanmq.dashboard.behind import Behind
 from spanmq.model import LatestStatistics, QueueCount
+from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 GLANCED_MAX: Final = 20_000
@@ -36,14 +36,14 @@ class Standing:
     breaker_open_until: datetime | None
 
 
-async def standing_of(behind: Behind, names: Sequence[str] | None = None) -> list[Standing]:
+async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
     """Return the state of these queues (None: all); queues that do not exist are left out."""
     latest = await behind.client.health.latest()
     if names is not None:
         wanted = {name.lower() for name in names}
         latest = [each for each in latest if each.queue.lower() in wanted]
     small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
-    glances = {each.queue: each for each in await behind.client.queues.count(small)} if small else {}
+    glances = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
     return [_standing(each, glances.get(each.queue)) for each in latest]
 
 

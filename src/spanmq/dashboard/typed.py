@@ -9,9 +9,9 @@ from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidArgumentError
 
 
-def body(given: str) -> RawJson:
+def body(given: str, name: str = "body") -> RawJson:
     """Read a body, which stays as it was typed: to the last digit."""
-    _json("body", given)
+    _json(name, given)
     return RawJson(given)
 
 

@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spanmq.dashboard.behind import Behind, Caller, Verb
-from spanmq.request_origin import is_from_elsewhere
+from spanmq.service.backend import Backend
+from spanmq.service.caller import Caller, Verb
+from spanmq.service.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
 MARK: Final = "spanmq_mark"
@@ -30,7 +31,7 @@ class Visit:
     """A request, its caller, and the two cookies: the session's key and the browser's token."""
 
     request: Request
-    behind: Behind
+    behind: Backend
     caller: Caller | None
     key: str | None
     mark: str
@@ -115,7 +116,7 @@ def cookie_name(name: str, *, is_safe: bool) -> str:
     return f"__Host-{name}" if is_safe else name
 
 
-async def visit_of(request: Request, behind: Behind) -> Visit:
+async def visit_of(request: Request, behind: Backend) -> Visit:
     """Return the visit of a request."""
     is_safe = request.url.scheme == "https"
     key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None

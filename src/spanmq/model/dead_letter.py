@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
@@ -48,17 +48,22 @@ class DeadLetterCount:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """A redriven dead letter, and when it becomes visible."""
+    """A redriven dead letter, and when it becomes visible.
+
+    In a dry run with a patch the first ten have their bodies `before` and `after` it.
+    """
 
     message_id: int
     visible_at: datetime
+    before: Any = None
+    after: Any = None
 
 
 class DeadLetterFilters(TypedDict, total=False):
     """Which dead letters; None, or nothing: any.
 
     `error` is a regular expression, without regard to case; `since` and `until` are times of death;
-    `payload` is contained in the body.
+    `payload` is contained in the body, and `where` is a JSON path that it meets, such as `$.amount > 100`.
     """
 
     category: str | None
@@ -67,3 +72,5 @@ class DeadLetterFilters(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     payload: Mapping[str, Any] | None
+    where: str | None
+    dead_letter_ids: Iterable[int] | None

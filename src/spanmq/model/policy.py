@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Final, TypedDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,31 @@ class PolicyChange(TypedDict, total=False):
     keep: str | None
     archive_on_ack: bool | None
     archive_retention: str | None
+
+
+# The settings in a few words, for forms and the description of the routes. docs/reference/policy.md has their ranges.
+SETTING_WORDS: Final = {
+    "max_attempts": "After how many attempts a message is a dead letter",
+    "lease": "Seconds of a lease, unless a receiver says",
+    "backoff_base": "Seconds before the second attempt",
+    "backoff_factor": "By how much longer each further pause is",
+    "backoff_max": "Seconds of the longest pause",
+    "jitter": "Pauses are drawn at random, up to their length",
+    "archive_on_ack": "Acked messages go to the archive",
+    "archive_retention": "How long the archive keeps them",
+    "dead_letter_retention": "How long dead letters are kept",
+    "ordered": "One after the other within a group",
+    "dead_letter_blocks_group": "A dead letter stops its group",
+    "drop_expired": "What expired is dropped, not made a dead letter",
+    "priority_aging": "Seconds of waiting that count as one step of priority",
+    "paused": "Receivers get nothing",
+    "max_in_flight": "Messages that may be in flight at once",
+    "max_in_flight_per_group": "Messages of a group in flight at once",
+    "rate_limit": "Messages a second that receivers may get",
+    "rate_burst": "Messages at once, with a rate limit",
+    "max_backlog": "Messages that may wait",
+    "keep": "How long settled messages stay in the log",
+}
 
 
 @dataclass(frozen=True, slots=True)

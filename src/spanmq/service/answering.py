@@ -6,11 +6,11 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from spanmq.request_origin import is_named_here
 from spanmq.service.admission import Admission
 from spanmq.service.failure import answer, body_of
 from spanmq.service.refusal import Refusal
 from spanmq.service.request_body import RequestBody
+from spanmq.service.request_origin import is_named_here
 
 HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 # Makes browsers use HTTPS only, for a year. Not sent for localhost, which browsers treat as one host for all

@@ -13,10 +13,9 @@ from spanmq.client import AsyncClient
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
-from spanmq.errors import ConnectionFailedError, SpanmqError
+from spanmq.errors import ConnectionFailedError
 from spanmq.service.access_changes import heed_access
 from spanmq.service.credentials import Credentials
-from spanmq.service.failure import describe
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
@@ -72,11 +71,6 @@ class Backend:
             await self.client.open()
         except ConnectionFailedError as error:
             logger.warning("database_away error=%r", error.message)
-
-    def explain(self, error: SpanmqError) -> tuple[int, str]:
-        """Return the status and the message for an error, as pages show it."""
-        status, body = describe(error)
-        return status, body["error"]["message"]
 
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""

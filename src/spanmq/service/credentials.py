@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from spanmq.client._async.admin import PREFIX, hash_of
+from spanmq.client import call as argument
+from spanmq.client._async.admin import PREFIX, hash_of, new_secret
+from spanmq.client.call import Argument, Call, Rows, first, flag
 from spanmq.model import AccessKey, Token
 from spanmq.service.caller import EVERYBODY, Caller
 from spanmq.service.guesses import Guesses
@@ -43,7 +44,7 @@ class Credentials:
         """Return the caller with that secret, or None if it is not valid; raises 429 after many wrong
         secrets.
         """
-        return await self._caller_of(self._tokens, secret, scope, self._client.admin.tokens.check)
+        return await self._caller_of(self._tokens, secret, scope, "check_token", "secret_hash")
 
     async def caller_of_session(self, key: str | None, scope: Scope) -> Caller | None:
         """Return the caller of a session of the pages, which has the rights of its token; None if it is not
@@ -51,43 +52,51 @@ class Credentials:
         """
         if not self.are_needed:
             return EVERYBODY
-        check = self._client.admin.tokens.check_session
-        caller = None if key is None else await self._caller_of(self._sessions, key, scope, check)
+        asked = "check_session", "key_hash"
+        caller = None if key is None else await self._caller_of(self._sessions, key, scope, *asked)
         if caller is not None:
             self._gate.count(scope, caller)
         return caller
 
     async def open_session(self, secret: str, seconds: float, scope: Scope) -> str | None:
         """Return the key of a new session of the token with that secret, or None if it is not valid; raises
-        429 after many wrong secrets.
+        429 after many wrong secrets. The session ends after `seconds`, or with its token or that secret.
         """
         if not secret.startswith(PREFIX):
             return None
-        ask = partial(self._client.admin.tokens.open_session, secret, seconds=seconds)
-        return await self._guesses.look_up(scope, hash_of(secret), ask)
+        key, secret_hash = new_secret(), hash_of(secret)
+        arguments = (
+            argument.text("secret_hash", secret_hash),
+            argument.text("key_hash", hash_of(key)),
+            argument.seconds("seconds", seconds),
+        )
+        ask = partial(self._ask, "open_session", *arguments)
+        return None if await self._guesses.look_up(scope, secret_hash, ask) is None else key
 
     async def close_session(self, key: str) -> None:
         """End a session; takes effect in this process at once."""
-        await self._client.admin.tokens.close_session(key)
+        key_hash = argument.text("key_hash", hash_of(key))
+        await self._client.admin.run(Call("close_session", (key_hash,), flag, native=True))
         self._sessions.forget()
 
     async def find_key(self, access_key_id: str, scope: Scope) -> AccessKey | None:
         """Return the access key with that id, or None if it is not valid; raises 429 after many wrong ids."""
-        ask = partial(self._client.admin.keys.find, access_key_id)
+        ask = partial(self._find_key, access_key_id)
         return await self._keys.get(
             access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
         )
 
     async def own_key(self, access_key_id: str) -> AccessKey | None:
         """Return the key with an id that the service itself has stored, or None if it is not valid."""
-        return await self._keys.get(access_key_id, lambda: self._client.admin.keys.find(access_key_id))
+        return await self._keys.get(access_key_id, partial(self._find_key, access_key_id))
 
     async def _caller_of(
         self,
         known: Remembered[Caller | None],
         secret: str,
         scope: Scope,
-        check: Callable[[str], Awaitable[Token | None]],
+        function: str,
+        name: str,
     ) -> Caller | None:
         if not secret.startswith(PREFIX):
             return None
@@ -95,12 +104,23 @@ class Credentials:
         key = hash_of(secret)
 
         async def ask() -> Caller | None:
-            token = await check(secret)
+            token = await self._ask(function, argument.text(name, key))
             if token is None:
                 return None
             return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
 
         return await known.get(key, lambda: self._guesses.look_up(scope, key, ask))
+
+    async def _ask(self, function: str, *arguments: Argument) -> Token | None:
+        return await self._client.admin.run(Call(function, arguments, first(Token), native=True))
+
+    async def _find_key(self, access_key_id: str) -> AccessKey | None:
+        def read(rows: Rows) -> AccessKey | None:
+            named = Rows(("access_key_id", *rows.columns), [(access_key_id, *row) for row in rows.values])
+            return first(AccessKey)(named)
+
+        arguments = (argument.text("access_key_id", access_key_id),)
+        return await self._client.admin.run(Call("find_access_key", arguments, read, native=True))
 
 
 def _expiry_of(known: Caller | AccessKey | None) -> datetime | None:

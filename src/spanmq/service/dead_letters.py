@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
+from spanmq.client import AsyncClient
 from spanmq.client.calls import UNCHANGED
 from spanmq.model import DeadLetter, DeadLetterCount, Redriven
 from spanmq.service.access import Guarded
@@ -33,7 +36,10 @@ Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
 class Filters(Given):
-    """Selects dead letters; a filter that is missing matches any. `error` is a regular expression."""
+    """Selects dead letters; a filter that is missing matches any.
+
+    `error` is a regular expression, `where` a JSON path that the body meets.
+    """
 
     category: Annotated[str, Field(max_length=20)] | None = None
     error: Annotated[str, Field(max_length=500)] | None = None
@@ -41,6 +47,10 @@ class Filters(Given):
     since: Moment | None = None
     until: Moment | None = None
     payload: dict[str, Any] | None = None
+    where: Annotated[str, Field(max_length=2_000)] | None = None
+    dead_letter_ids: (
+        Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=10_000)] | None
+    ) = None
 
 
 class Sought(Filters):
@@ -53,8 +63,13 @@ class Sought(Filters):
 
 
 class Redrive(Filters):
-    """Selects the dead letters to redrive, and how fast they become visible."""
+    """Selects the dead letters to redrive, how their bodies change, and how fast they become visible.
 
+    `patch` is a JSON Patch (RFC 6902, without `copy`): it is for all that match or none, at most `limit`. With
+    `dry_run` the first ten have their bodies `before` and `after` it.
+    """
+
+    patch: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100)] | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     rate: Rate | None = None
     delay: Seconds = 0.0
@@ -113,21 +128,33 @@ async def dead_letters(
 ) -> Response:
     """List dead letters, in the order in which they were added; the next page begins after the last id."""
     sought = sought or Sought()
-    async with backend.patterns.searching(caller, sought.error) as client:
+    async with backend.patterns.searching(caller, sought.error or sought.where) as client:
         found = await client.dead_letters.list(queue, **sought.model_dump())
     return reply(dead_letters=found)
 
 
 @routes.post(
-    "/queues/{queue}/dead-letters/redrive", response_model=answer("RedrivenMessages", results=list[Redriven])
+    "/queues/{queue}/dead-letters/redrive",
+    response_model=answer("RedrivenMessages", results=list[Redriven]),
+    responses=described(409),
 )
 async def redrive(
     queue: QueueName, backend: Behind, caller: MayManage, which: Redrive | None = None
 ) -> Response:
-    """Redrive dead letters to their queue, each at most once."""
+    """Redrive dead letters to their queue, each at most once; with a patch all that match or none.
+
+    A dry run with a patch shows bodies: it wants `look`, too.
+    """
     which = which or Redrive()
-    async with backend.patterns.acting(caller, which.error) as client:
-        return reply(results=await client.dead_letters.redrive(queue, **which.model_dump()))
+    if which.patch is not None and which.dry_run:
+        caller.check("look", queue)
+
+    def redriven(client: AsyncClient, **more: bool) -> Awaitable[list[Redriven]]:
+        return client.dead_letters.redrive(queue, **which.model_dump() | more)
+
+    trial = None if which.where is None else partial(redriven, dry_run=True)
+    async with backend.patterns.acting(caller, which.error, trial=trial) as client:
+        return reply(results=await redriven(client))
 
 
 @routes.post(
@@ -159,5 +186,10 @@ async def purge_dead_letters(
 ) -> Response:
     """Delete dead letters; with `dry_run` only count them."""
     which = which or Discard()
-    async with backend.patterns.acting(caller, which.error) as client:
-        return reply(removed=await client.dead_letters.discard(queue, **which.model_dump()))
+
+    def discarded(client: AsyncClient, **more: bool) -> Awaitable[int]:
+        return client.dead_letters.discard(queue, **which.model_dump() | more)
+
+    trial = None if which.where is None else partial(discarded, dry_run=True)
+    async with backend.patterns.acting(caller, which.error, trial=trial) as client:
+        return reply(removed=await discarded(client))

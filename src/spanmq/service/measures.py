@@ -6,13 +6,13 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 
 from spanmq.model import LatestStatistics, Receiver
 
@@ -20,18 +20,36 @@ if TYPE_CHECKING:
     from spanmq.service.gate import Gate
 
 SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
-# The gauges of each queue: the field of its statistics, and its meaning.
-GAUGES: Final = {
-    "backlog": "Messages that are not settled, at the last sample.",
-    "visible": "Messages that a receive may get, at the last sample.",
-    "in_flight": "Messages under a running lease, at the last sample.",
-    "dead_letters": "Dead letters that wait.",
-}
-RATES: Final = {
-    "received": "Deliveries a second, before the last sample.",
-    "settled": "Messages settled a second, before the last sample.",
-    "failed": "Failures a second, before the last sample.",
-    "dead": "New dead letters a second, before the last sample.",
+Value = Callable[[LatestStatistics], float | None]
+
+
+def _rate(field: str) -> Value:
+    return lambda each: getattr(each, field) / each.duration_seconds if each.duration_seconds else None
+
+
+# The gauges of each queue: what it means, and its value.
+QUEUE_GAUGES: Final[dict[str, tuple[str, Value]]] = {
+    "backlog": ("Messages that are not settled, at the last sample.", attrgetter("backlog")),
+    "visible": ("Messages that a receive may get, at the last sample.", attrgetter("visible")),
+    "in_flight": ("Messages under a running lease, at the last sample.", attrgetter("in_flight")),
+    "dead_letters": ("Dead letters that wait.", attrgetter("dead_letters")),
+    "received_per_second": ("Deliveries a second, before the last sample.", _rate("received")),
+    "settled_per_second": ("Messages settled a second, before the last sample.", _rate("settled")),
+    "failed_per_second": ("Failures a second, before the last sample.", _rate("failed")),
+    "dead_per_second": ("New dead letters a second, before the last sample.", _rate("dead")),
+    "paused": ("1: the queue is paused.", attrgetter("is_paused")),
+    "breaker_open": (
+        "1: the circuit breaker of a worker is open, and it receives nothing.",
+        lambda each: each.breaker_open_until is not None,
+    ),
+    "oldest_ready_seconds": (
+        "Since when the first visible message waited at the last sample.",
+        attrgetter("oldest_ready_seconds"),
+    ),
+    "sampled_timestamp_seconds": (
+        "When the last sample was taken.",
+        lambda each: None if each.sampled_at is None else each.sampled_at.timestamp(),
+    ),
 }
 
 
@@ -69,79 +87,51 @@ class Measures:
         known[1].observe(seconds)
 
 
-class Queues(Collector):
-    """The metrics of queues, collected once."""
+class Families:
+    """Metrics that were collected already."""
 
-    def __init__(self, queues: Iterable[LatestStatistics]) -> None:
-        self._queues = list(queues)
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield a metric family for each value of a queue."""
-        sent = CounterMetricFamily("spanmq_messages_sent", "Messages sent, by drawn ids.", labels=["queue"])
-        for each in self._queues:
-            sent.add_metric([each.queue], each.sent_total)
-        yield sent
-        for field, text in GAUGES.items():
-            gauge = GaugeMetricFamily(f"spanmq_queue_{field}", text, labels=["queue"])
-            for each in self._queues:
-                gauge.add_metric([each.queue], getattr(each, field))
-            yield gauge
-        for field, text in RATES.items():
-            gauge = GaugeMetricFamily(f"spanmq_queue_{field}_per_second", text, labels=["queue"])
-            for each in self._queues:
-                if each.duration_seconds:
-                    gauge.add_metric([each.queue], getattr(each, field) / each.duration_seconds)
-            yield gauge
-        paused = GaugeMetricFamily("spanmq_queue_paused", "1: the queue is paused.", labels=["queue"])
-        breaker = GaugeMetricFamily(
-            "spanmq_queue_breaker_open",
-            "1: the circuit breaker of a worker is open, and it receives nothing.",
-            labels=["queue"],
-        )
-        ready = GaugeMetricFamily(
-            "spanmq_queue_oldest_ready_seconds",
-            "Since when the first visible message waited at the last sample.",
-            labels=["queue"],
-        )
-        sampled = GaugeMetricFamily(
-            "spanmq_queue_sampled_timestamp_seconds", "When the last sample was taken.", labels=["queue"]
-        )
-        for each in self._queues:
-            paused.add_metric([each.queue], each.is_paused)
-            breaker.add_metric([each.queue], each.breaker_open_until is not None)
-            if each.oldest_ready_seconds is not None:
-                ready.add_metric([each.queue], each.oldest_ready_seconds)
-            if each.sampled_at is not None:
-                sampled.add_metric([each.queue], each.sampled_at.timestamp())
-        yield from (paused, breaker, ready, sampled)
+    def collect(self) -> Iterable[Metric]:
+        """Return them."""
+        return self._families
 
 
-class Receivers(Collector):
-    """The Spark streams that consume queues."""
+def of_queues(queues: Sequence[LatestStatistics]) -> Iterator[Metric]:
+    """Yield a metric family for each value of a queue."""
+    sent = CounterMetricFamily("spanmq_messages_sent", "Messages sent, by drawn ids.", labels=["queue"])
+    for each in queues:
+        sent.add_metric([each.queue], each.sent_total)
+    yield sent
+    for name, (text, value) in QUEUE_GAUGES.items():
+        gauge = GaugeMetricFamily(f"spanmq_queue_{name}", text, labels=["queue"])
+        for each in queues:
+            if (found := value(each)) is not None:
+                gauge.add_metric([each.queue], found)
+        yield gauge
 
-    def __init__(self, receivers: Iterable[Receiver]) -> None:
-        self._receivers = [each for each in receivers if each.state != "released"]
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the number of messages that each stream holds, and when it last called."""
-        labels = ("queue", "receiver")
-        held = GaugeMetricFamily("spanmq_receiver_held", "Messages that a Spark stream holds.", labels=labels)
-        seen = GaugeMetricFamily(
-            "spanmq_receiver_seen_timestamp_seconds",
-            "When a Spark stream last called, to the minute.",
-            labels=labels,
-        )
-        for each in self._receivers:
-            held.add_metric([each.queue, each.label or each.receiver_id], each.held)
-            seen.add_metric([each.queue, each.label or each.receiver_id], each.seen_at.timestamp())
-        yield from (held, seen)
+def of_receivers(receivers: Iterable[Receiver]) -> Iterator[Metric]:
+    """Yield the number of messages that each Spark stream holds, and when it last called."""
+    labels = ("queue", "receiver")
+    held = GaugeMetricFamily("spanmq_receiver_held", "Messages that a Spark stream holds.", labels=labels)
+    seen = GaugeMetricFamily(
+        "spanmq_receiver_seen_timestamp_seconds",
+        "When a Spark stream last called, to the minute.",
+        labels=labels,
+    )
+    for each in receivers:
+        if each.state != "released":
+            named = [each.queue, each.label or each.receiver_id]
+            held.add_metric(named, each.held)
+            seen.add_metric(named, each.seen_at.timestamp())
+    yield from (held, seen)
 
 
 def exposition(
-    measures: Measures, found: Iterable[LatestStatistics], receivers: Iterable[Receiver]
+    measures: Measures, queues: Sequence[LatestStatistics], receivers: Iterable[Receiver]
 ) -> tuple[bytes, str]:
     """Return the metrics in Prometheus's text format, and its content type."""
-    queues = CollectorRegistry()
-    queues.register(Queues(found))
-    queues.register(Receivers(receivers))
-    return generate_latest(measures.registry) + generate_latest(queues), CONTENT_TYPE_LATEST
+    collected: Any = Families([*of_queues(queues), *of_receivers(receivers)])
+    return generate_latest(measures.registry) + generate_latest(collected), CONTENT_TYPE_LATEST

@@ -1,11 +1,11 @@
-"""Regular expressions of requests: each may run for a second, and all together use half of the pool."""
+"""Regular expressions and JSON paths of requests: each may run for a second, and all together use half of the pool."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from spanmq.client._async.connection import limit_statements
@@ -13,18 +13,10 @@ from spanmq.errors import InvalidArgumentError, StatementCancelledError
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
+    from spanmq.service.caller import Caller
 
 SECONDS: Final = 1.0
-
-
-class Caller(Protocol):
-    """The owner of a token, for a route or for a page."""
-
-    @property
-    def name(self) -> str:
-        """Return the token's name."""
-
-
+Trial = Callable[["AsyncClient"], Awaitable[object]]
 _CANCELLED: Final = "57014"
 
 
@@ -50,16 +42,24 @@ class Patterns:
             yield client
 
     @asynccontextmanager
-    async def acting(self, caller: Caller | None, *patterns: str | None) -> AsyncIterator[AsyncClient]:
-        """Try patterns for a second each, then lend the client; raises InvalidArgumentError."""
+    async def acting(
+        self, caller: Caller | None, *patterns: str | None, trial: Trial | None = None
+    ) -> AsyncIterator[AsyncClient]:
+        """Try patterns, and the act without its effect, for a second each, then lend the client.
+
+        Raises InvalidArgumentError.
+        """
         tried = [pattern for pattern in patterns if pattern is not None]
-        if not tried:
+        if not tried and trial is None:
             yield self._client
             return
         async with self._turn(caller):
             for pattern in tried:
                 async with self._limited("the pattern") as client:
                     await client.dead_letters.list(error=pattern, limit=0)
+            if trial is not None:
+                async with self._limited("the search") as client:
+                    await trial(client)
             yield self._client
 
     @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
-from pydantic import Field
+from pydantic import Field, TypeAdapter, WithJsonSchema
 from starlette.responses import Response
 
 from spanmq.model import (
@@ -15,9 +15,11 @@ from spanmq.model import (
     Queue,
     QueueHealth,
     QueueMetrics,
+    QueueSchema,
     QueueStorage,
     Sample,
 )
+from spanmq.model.policy import SETTING_WORDS
 from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
@@ -46,6 +48,15 @@ class NewQueue(Given):
     unlogged: bool = False
     partition_interval: Interval | None = None
     retention_interval: Interval | None = None
+
+
+def _schema_of_change() -> dict[str, Any]:
+    """Return the schema of a policy's change. Its values are checked by the database, which names their ranges."""
+    settings = TypeAdapter(Policy).json_schema()["properties"]
+    for name, each in settings.items():
+        each["anyOf"] = each.pop("anyOf", [{"type": each.pop("type", None)}, {"type": "null"}])
+        each["description"] = SETTING_WORDS[name]
+    return {"type": "object", "properties": settings, "additionalProperties": False}
 
 
 PolicyAnswer = answer("PolicyAnswer", policy=Policy)
@@ -104,12 +115,44 @@ async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 @routes.patch("/queues/{queue}/policy", response_model=PolicyAnswer, responses=described(409))
 async def set_policy(
     queue: QueueName,
-    settings: Annotated[dict[str, Any], Body(examples=[{"max_attempts": 5}])],
+    settings: Annotated[
+        dict[str, Any], WithJsonSchema(_schema_of_change()), Body(examples=[{"max_attempts": 5}])
+    ],
     backend: Behind,
     _: MayManage,
 ) -> Response:
     """Change the named settings; null resets one to its default."""
     return reply(policy=await backend.client.queues.set_policy(queue, **settings))
+
+
+@routes.get("/queues/{queue}/schema", response_model=QueueSchema)
+async def get_schema(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """Return the JSON Schema of a queue's bodies, null if it has none."""
+    return _schema_reply(await backend.client.queues.schema(queue))
+
+
+@routes.put("/queues/{queue}/schema", response_model=QueueSchema, responses=described(409))
+async def set_schema(
+    queue: QueueName,
+    schema: Annotated[dict[str, Any] | bool, Body(examples=[{"type": "object"}])],
+    backend: Behind,
+    _: MayManage,
+    checked: bool = False,
+) -> Response:
+    """Set the JSON Schema of a queue's bodies; if `checked`, a body that does not fit is not sent."""
+    await backend.client.queues.set_schema(queue, schema, checked=checked)
+    return _schema_reply(QueueSchema(schema, checked))
+
+
+@routes.delete("/queues/{queue}/schema", response_model=QueueSchema, responses=described(409))
+async def drop_schema(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+    """Remove the JSON Schema of a queue's bodies."""
+    await backend.client.queues.set_schema(queue, None)
+    return _schema_reply(QueueSchema(None, is_checked=False))
+
+
+def _schema_reply(found: QueueSchema) -> Response:
+    return reply(schema=found.schema, is_checked=found.is_checked)
 
 
 @routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
@@ -128,7 +171,7 @@ async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
 async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Return the disk space that a queue uses."""
-    return reply(storage=await backend.client.queues.storage(queue))
+    return reply(storage=await backend.client.inspect.storage(queue))
 
 
 @routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))

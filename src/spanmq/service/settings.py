@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.request_origin import is_loopback
+from spanmq.service.request_origin import is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import time
 from multiprocessing.context import ForkServerProcess
 from typing import Final
 
-from spanmq.simulate.engine import Site
+from spanmq.simulate.options import Site
 from spanmq.simulate.producer_process import produce
 from spanmq.simulate.record import Recorder
 from spanmq.simulate.worker_process import work

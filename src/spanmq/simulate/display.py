@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from spanmq.simulate.audit import Audit
 from spanmq.simulate.options import Options
@@ -20,20 +20,7 @@ BARS: Final = " ▁▂▃▄▅▆▇█"
 BAR_WIDTH: Final = 48
 
 
-class Display(Protocol):
-    """Shows the progress of a run."""
-
-    def show(self, what: str, audit: Audit, now: float) -> None:
-        """Show the progress at `now` seconds since the start."""
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-
-    def close(self) -> None:
-        """Close the display."""
-
-
-def display_of(options: Options) -> Display:
+def display_of(options: Options) -> TerminalDisplay | LineDisplay:
     """Return the display that suits standard error."""
     return TerminalDisplay(options) if sys.stderr.isatty() else LineDisplay(options)
 
@@ -165,3 +152,6 @@ class TerminalDisplay:
         workers = range(self._options.workers)
         drawn = "".join("●" if worker in audit.in_work else "[dim]○[/dim]" for worker in workers[:BAR_WIDTH])
         return f"{drawn} {len(audit.in_work)} of {len(workers)} busy"
+
+
+Display = TerminalDisplay | LineDisplay

@@ -13,9 +13,8 @@ import psycopg
 from psycopg import Connection, RawCursor, sql
 
 from spanmq.errors import ConnectionFailedError, InvalidArgumentError
-from spanmq.simulate.engine import Site, Taken
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import Options, type_name
+from spanmq.simulate.load import Item, Taken
+from spanmq.simulate.options import Options, Site, type_name
 from spanmq.simulate.server import read
 
 COLUMNS: Final = {"msg_id", "queue_type", "status", "order_id", "time_added", "time_processed"}

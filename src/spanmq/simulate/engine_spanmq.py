@@ -1,4 +1,4 @@
-"""Ordered groups: a queue for each type, a group for each key, leases, acks in the background."""
+"""Ordered groups: a queue for each type, a group for each key, leases."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ from contextlib import contextmanager
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.client._sync.listener import Due
 from spanmq.errors import DecryptionError, InvalidBodyError
-from spanmq.model import DeadLetter, Message, PolicyChange
-from spanmq.simulate.announcements import Announcements
-from spanmq.simulate.baton import Baton
-from spanmq.simulate.engine import Site, Taken
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import type_name
+from spanmq.model import DeadLetter, Leased, Message, PolicyChange
+from spanmq.simulate.load import Item, Taken
+from spanmq.simulate.options import Site, type_name
 from spanmq.simulate.record import Recorder
-from spanmq.simulate.settlement import Settlement
 
 ID_HEADER: Final = "x-simulate-id"
-# The longest delay until a worker finds messages that are not announced, and messages that became visible
-# without being foreseen: this time for each queue that the worker serves, but at most the time after which it
-# must announce again that it waits.
-POLL_SECONDS: Final = 3.0
-POLL_SECONDS_MAX: Final = 9.0
-# A queue is announced at most once in 10 ms: a worker that was woken polls again after that time.
-SOON_SECONDS: Final = 0.012
+# How long an idle worker waits in one receive; of several queues it waits for one after the other.
+WAIT_SECONDS: Final = 1.0
+SLICE_SECONDS: Final = 0.1
+# Handled messages are gathered for this time: with one call for each message, acks would take most of the
+# CPU. Messages that a killed worker had not acked are delivered again.
+GATHER_SECONDS: Final = 0.1
 DEAD_PAGE: Final = 1_000
 
 
@@ -127,7 +121,7 @@ class SpanmqSender:
 
 
 class SpanmqReceiver:
-    """Receives runs of keys, handles one run after the other, and settles messages as it handles them."""
+    """Receives runs of keys, handles one run after the other, and acks messages as it handles them."""
 
     def __init__(self, site: Site, types: Sequence[int], recorder: Recorder) -> None:
         self.polls = 0
@@ -135,17 +129,12 @@ class SpanmqReceiver:
         self._options = site.options
         self._recorder = recorder
         self._queues = [queue_of(site, number) for number in types]
-        self._client = Client(site.dsn, pool_size=1, listen=False)
-        self._announcements = Announcements(site, self._queues)
-        # It listens only while there is nothing to settle, so two connections for each worker are enough.
-        self._settlement = Settlement(Client(connection=self._announcements.connection), self._note)
-        self._baton = Baton(site.folder / f"waits.{'.'.join(map(str, types))}")
-        # Another worker was just woken: messages that came at the same time were not announced.
-        self._is_soon = False
-        # The result of look_ahead() before the last poll.
-        self._due = Due()
-        # The last poll returned all visible messages.
-        self._had_all = False
+        # One connection for its calls, one that listens while it waits.
+        self._client = Client(site.dsn, pool_size=1)
+        self._is_idle = False
+        # The run's numbers of handled messages by queue and lease, and when they are to be acked.
+        self._handled: dict[tuple[str, int], dict[int, int]] = {}
+        self._ack_at = 0.0
         # The ends of the leases of held messages, by this worker's clock.
         self._deadlines: dict[int, float] = {}
         self._lost: set[tuple[int, str | None]] = set()
@@ -154,20 +143,9 @@ class SpanmqReceiver:
 
     def take(self) -> Sequence[Taken]:
         """Receive the first messages of one or several groups, one group after the other."""
-        # If another worker is idle, only the key of the last run may have messages, once it is acked; and if
-        # the last poll returned all messages, new ones are for the idle worker. Otherwise the acks are sent
-        # concurrently with the poll.
-        if not self._baton.is_wanted():
-            self._settlement.hurry()
-        elif self._had_all:
-            self._had_all = False
-            self._settlement.hurry()
-            return []
-        else:
-            self._settlement.finish()
+        self._ack()
         messages = self._receive()
-        if not messages and self._settlement.finish():
-            messages = self._receive()
+        self._is_idle = not messages
         return messages
 
     def holds(self, taken: Taken) -> bool:
@@ -187,14 +165,17 @@ class SpanmqReceiver:
         return rest > 0
 
     def done(self, taken: Taken) -> None:
-        """Ack a message in the background; at once if that releases its key and another worker waits."""
-        self._settlement.add(taken.origin, taken.id)
-        if taken.id in self._last and self._baton.is_wanted():
-            self._settlement.hurry()
+        """Ack a message soon, with those that are handled next; at once if that releases its key."""
+        if not self._handled:
+            self._ack_at = time.monotonic() + GATHER_SECONDS
+        message: Message = taken.origin
+        self._handled.setdefault((message.queue, message.lease_id or 0), {})[message.message_id] = taken.id
+        if taken.id in self._last or time.monotonic() >= self._ack_at:
+            self._ack()
 
     def fail(self, taken: Taken, *, category: str) -> str:
         """Fail a message, after the earlier ones are acked; the rest of its group is no longer held."""
-        self._settlement.finish()
+        self._ack()
         message: Message = taken.origin
         self._lost.add((message.lease_id or 0, message.group))
         [settled] = self._client.nack([message], "it fails in a simulation", category=category)
@@ -202,34 +183,33 @@ class SpanmqReceiver:
 
     def give_back(self, rest: Sequence[Taken]) -> None:
         """Release messages."""
-        self._settlement.finish()
+        self._ack()
         if messages := [taken.origin for taken in rest]:
             self._client.release(messages)
 
     def wait(self) -> None:
-        """Wait for an announcement, or for the turn to wait for one."""
-        self._settlement.finish()
-        if not self._baton.is_held:
-            self._baton.take()
-            self._baton.hear(self._announcements.hear(0))
-            self._is_soon = True
-            if self._announcements.expect() or self._baton.is_news():
-                return
-        elif self._announcements.expect():
-            return
-        pause = min(POLL_SECONDS * len(self._queues), POLL_SECONDS_MAX)
-        heard = self._announcements.hear(SOON_SECONDS if self._is_soon else self._due.within(pause))
-        self._is_soon = heard > 0
-        self._baton.hear(heard)
-        # Asked before the poll that follows, so that no message becomes visible unnoticed between the two.
-        self._due = Due() if heard else self._announcements.look_ahead()
+        """Do nothing: the next call of `take` waits for messages."""
 
     def close(self) -> None:
         """Disconnect."""
-        self._settlement.close()
-        self._announcements.close()
+        self._ack()
         self._client.close()
-        self._baton.close()
+
+    def _ack(self) -> None:
+        handled, self._handled = self._handled, {}
+        for (queue, lease), numbers in handled.items():
+            outcomes: dict[str, list[int]] = {}
+            for settled in self._client.ack(Leased(queue, lease, list(numbers))):
+                outcomes.setdefault(settled.outcome, []).append(numbers[settled.message_id])
+            for outcome, ids in outcomes.items():
+                self._recorder.write("settled", outcome=outcome, ids=ids)
+
+    @property
+    def _wait(self) -> float | None:
+        if not self._is_idle:
+            return None
+        # Most of the lease must be left after it: its end is counted from the call.
+        return min(WAIT_SECONDS if len(self._queues) == 1 else SLICE_SECONDS, self._options.lease / 4)
 
     def _receive(self) -> Sequence[Taken]:
         self._queues.append(self._queues.pop(0))
@@ -237,7 +217,9 @@ class SpanmqReceiver:
             self.polls += 1
             asked = time.monotonic()
             try:
-                messages = self._client.receive(queue, self._options.batch, lease=self._options.lease)
+                messages = self._client.receive(
+                    queue, self._options.batch, lease=self._options.lease, wait=self._wait
+                )
             except (DecryptionError, InvalidBodyError):
                 # The client has failed it: it becomes a dead letter when its attempts are used up.
                 self._recorder.write("foreign", queue=queue, message_id=None)
@@ -246,8 +228,6 @@ class SpanmqReceiver:
                 self._refuse(foreign, [message for message in messages if message not in foreign])
                 return self._receive()
             if messages:
-                self._had_all = len(messages) < self._options.batch
-                self._baton.pass_on(is_all=self._had_all)
                 deadline = asked + self._options.lease
                 self._deadlines = {message.lease_id or 0: deadline for message in messages}
                 self._lost.clear()
@@ -264,9 +244,6 @@ class SpanmqReceiver:
         # Released first: a rejected message removes the later ones of its group from the lease.
         self._client.release(rest)
         self._client.reject(foreign, "this simulation did not send it", category="PERMANENT")
-
-    def _note(self, outcome: str, ids: Sequence[int]) -> None:
-        self._recorder.write("settled", outcome=outcome, ids=ids)
 
 
 def by_group(messages: Sequence[Message]) -> list[list[Message]]:

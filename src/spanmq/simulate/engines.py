@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-from spanmq.simulate.engine import Receiver, Sender, Site, Stage
 from spanmq.simulate.engine_polling import PollingReceiver, PollingSender, PollingStage
 from spanmq.simulate.engine_spanmq import ID_HEADER, SpanmqReceiver, SpanmqSender, SpanmqStage, queue_of
 from spanmq.simulate.load import Item
+from spanmq.simulate.options import Site
 from spanmq.simulate.record import Recorder
 
 
@@ -39,6 +39,12 @@ class SparkSender:
     def close(self) -> None:
         """Stop the Spark session, if this object started it."""
         self._stack.close()
+
+
+# A stage creates and drops the database objects of an engine; each producer has a sender, each worker a receiver.
+Stage = SpanmqStage | PollingStage
+Sender = SpanmqSender | PollingSender | SparkSender
+Receiver = SpanmqReceiver | PollingReceiver
 
 
 def stage_of(site: Site) -> Stage:

@@ -33,6 +33,21 @@ class Item:
     body: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that a worker holds; `until` and `taken_at` are times of the server's clock, if there is a
+    lease.
+
+    `origin` is for the engine.
+    """
+
+    id: int
+    attempt: int
+    taken_at: float | None = None
+    until: float | None = None
+    origin: Any = None
+
+
 class Load:
     """The messages of a run."""
 

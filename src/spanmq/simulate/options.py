@@ -1,7 +1,8 @@
 """The options of a run and their validation."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,51 +23,120 @@ _NOT_NEGATIVE: Final = ("skew", "backoff", "transaction")
 _SHARES: Final = ("failure_rate", "poison")
 
 
+def option(
+    default: Any,
+    words: str,
+    metavar: str | None = None,
+    *,
+    shown: str | None = None,
+    flags: Sequence[str] = (),
+) -> Any:
+    """Return a field with what the command says of its option."""
+    more = {"metavar": metavar} | ({} if shown is None else {"show_default": shown})
+    return field(default=default, metadata={"flags": flags, "help": words, **more})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a run; times are in seconds, shares between 0 and 1.
+    """The options of a run; times are in seconds, shares between 0 and 1."""
 
-    `fill_db` is the number of messages (None: as many as fit in `duration`, or as `source` has), `rate` the
-    maximum per second while they are handled (None: all are written before). `source` is "flights" or a
-    file of JSON lines, whose field `key` is the key within which order is kept.
-    """
-
-    engine: str = "spanmq"
-    fill_db: int | None = DEFAULT_COUNT
-    rate: float | None = None
-    workers: int = 5
-    delmsg: bool = False
-    types: int = 3
-    keys: int = 2
-    skew: float = 0.0
-    work: str = "uniform:1:10"
-    batch: int = 32
-    send_batch: int | None = None
-    producer: str = "client"
-    producers: int = 1
-    transaction: float = 0.0
-    same_time: bool = False
-    failure_rate: float = 0.0
-    failure_category: str = "TRANSIENT"
-    poison: float = 0.0
-    poison_kills: bool = False
-    max_attempts: int = 5
-    backoff: float = 0.1
-    lease: float = 5.0
-    kill_every: float | None = None
-    hold_snapshot: bool = False
-    duration: float | None = None
-    idle_sleep: float = 1.0
-    patience: float = 30.0
-    seed: int = 1
-    source: str | None = None
-    key: str | None = None
-    schema_file: Path | None = None
-    next_msg_file: Path | None = None
-    keep: bool = False
+    schema_file: Path | None = option(
+        None,
+        "Makes the table of the polling engines.",
+        "FILE",
+        shown="schema.sql here, else our own",
+        flags=("--schema", "-schema"),
+    )
+    fill_db: int | None = option(
+        None,
+        "How many messages; it ends when they are handled.",
+        "N",
+        shown="1000, or all rows of --from",
+        flags=("--fill-db", "-fill-db"),
+    )
+    rate: float | None = option(
+        None,
+        "Send while they are handled, at most this many a second.",
+        "R",
+        shown="none: all are written before",
+        flags=("--rate", "-rate"),
+    )
+    workers: int = option(
+        5, "Worker processes, shared among the types.", "W", flags=("--workers", "-workers")
+    )
+    delmsg: bool = option(
+        False,
+        "Delete what is handled, instead of marking (spanmq: archiving) it.",
+        flags=("--delmsg", "-delmsg"),
+    )
+    engine: str = option(
+        "spanmq", "spanmq (ordered groups), polling (the classic statement) or polling-indexed."
+    )
+    next_msg_file: Path | None = option(
+        None,
+        "The statement with which the polling engines claim.",
+        "FILE",
+        shown="next_msg.sql here, else our own",
+        flags=("--next-msg",),
+    )
+    types: int = option(3, "Types of queue: type1, type2, …")
+    keys: int = option(2, "Different order_ids in each type.")
+    skew: float = option(0.0, "Zipf's exponent over the keys; 0: all are alike.")
+    work: str = option(
+        "uniform:1:10", "Milliseconds to handle one: uniform:1:10, fixed:5, exponential:5, lognormal:5:1."
+    )
+    batch: int = option(32, "How many messages a worker receives at once (spanmq).")
+    send_batch: int | None = option(
+        None,
+        "How many messages a producer sends at once.",
+        shown="1 at a rate, 100000 with --producer spark, else 1000",
+    )
+    producer: str = option(
+        "client",
+        "What sends: processes with a client, or, before the workers begin, Spark's sink.",
+        "client|spark",
+    )
+    producers: int = option(1, "Producer processes.")
+    transaction: float = option(0.0, "Keep transactions of producers open for this time.", "SECONDS")
+    same_time: bool = option(False, "Give all rows of a send the same time_added, as now() does (polling).")
+    failure_rate: float = option(0.0, "This share of all attempts fails.")
+    failure_category: str = option(
+        "TRANSIENT", "As what: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN."
+    )
+    poison: float = option(0.0, "This share of the messages fails whenever it is handled.")
+    poison_kills: bool = option(False, "Poison does not fail, but kills its worker.")
+    max_attempts: int = option(5, "Attempts after which a message is a dead letter (spanmq).")
+    backoff: float = option(0.1, "Before the second attempt, doubled for each further (spanmq).", "SECONDS")
+    lease: float = option(5.0, "How long a worker that died keeps what it held (spanmq).", "SECONDS")
+    kill_every: float | None = option(
+        None, "Kill a random worker with SIGKILL about so often, and start another.", "SECONDS", shown="never"
+    )
+    hold_snapshot: bool = option(False, "Keep a transaction open beside it, so that nothing is vacuumed.")
+    duration: float | None = option(
+        None,
+        "Seconds until the run ends. With --rate and without --fill-db nothing else ends it.",
+        "SECONDS",
+        shown="none, 60 with --compare",
+    )
+    idle_sleep: float = option(1.0, "How long an idle worker sleeps (polling).", "SECONDS")
+    patience: float = option(30.0, "Stop when no message was handled for this time.", "SECONDS")
+    seed: int = option(1, "The same number gives the same load again.")
+    source: str | None = option(
+        None,
+        "Send real data: the flights of the demo, or a file with an object a line.",
+        "flights|FILE.jsonl",
+        shown="generated messages",
+        flags=("--from",),
+    )
+    key: str | None = option(
+        None, "The field of that file whose values keep their order.", "FIELD", shown="none: a file needs it"
+    )
+    keep: bool = option(False, "Keep the queues, or the table.")
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for invalid options."""
+        if self.fill_db is None and self.source is None and (self.duration is None or self.rate is None):
+            object.__setattr__(self, "fill_db", DEFAULT_COUNT)
         self._check_numbers()
         if self.engine not in ENGINES:
             raise InvalidArgumentError(
@@ -79,8 +149,6 @@ class Options:
             )
         if self.fill_db is not None and not 1 <= self.fill_db <= COUNT_MAX:
             raise InvalidArgumentError(f"fill-db must be between 1 and {COUNT_MAX}, got {self.fill_db}")
-        if self.fill_db is None and self.source is None and (self.duration is None or self.rate is None):
-            raise InvalidArgumentError("without a number of messages a run needs a duration and a rate")
         if (self.source not in (None, "flights")) != (self.key is not None):
             raise InvalidArgumentError("a key field is required for a file of JSON lines, and only for that")
         Work.parse(self.work)
@@ -98,18 +166,18 @@ class Options:
             )
 
     def _check_numbers(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            name = field.name.replace("_", "-")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            name = each.name.replace("_", "-")
             if isinstance(value, float) and not math.isfinite(value):
                 raise InvalidArgumentError(f"{name} must be a number, got {value}")
             if value is None:
                 continue
-            if field.name in (*_ABOVE_ZERO, *_SECONDS_ABOVE_ZERO) and value <= 0:
+            if each.name in (*_ABOVE_ZERO, *_SECONDS_ABOVE_ZERO) and value <= 0:
                 raise InvalidArgumentError(f"{name} must be above 0, got {value}")
-            if field.name in _NOT_NEGATIVE and value < 0:
+            if each.name in _NOT_NEGATIVE and value < 0:
                 raise InvalidArgumentError(f"{name} must not be negative, got {value}")
-            if field.name in _SHARES and not 0 <= value <= 1:
+            if each.name in _SHARES and not 0 <= value <= 1:
                 raise InvalidArgumentError(f"{name} must be between 0 and 1, got {value}")
 
     @property
@@ -151,7 +219,7 @@ class Options:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
         """Return the options of a result of `as_record`."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         values = {name: value for name, value in record.items() if name in known}
         for name in ("schema_file", "next_msg_file"):
             values[name] = None if values.get(name) is None else Path(values[name])
@@ -160,11 +228,26 @@ class Options:
     def as_record(self) -> dict[str, Any]:
         """Return the fields as values for JSON."""
         return {
-            field.name: str(value) if isinstance(value := getattr(self, field.name), Path) else value
-            for field in fields(self)
+            each.name: str(value) if isinstance(value := getattr(self, each.name), Path) else value
+            for each in fields(self)
         }
 
 
 def type_name(number: int) -> str:
     """Return the name of a type: type1 is the first."""
     return f"type{number + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The place of a run: a database, and the prefix of the names of the run's objects.
+
+    `folder` is for files of the run's processes, `began` is the time of the shared clock at the start.
+    """
+
+    dsn: str
+    name: str
+    folder: Path
+    log: Path
+    began: float
+    options: Options

@@ -14,10 +14,9 @@ from types import FrameType
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engine import Sender, Site
-from spanmq.simulate.engines import sender_of
+from spanmq.simulate.engines import Sender, sender_of
 from spanmq.simulate.load import Item, Load
-from spanmq.simulate.options import type_name
+from spanmq.simulate.options import Site, type_name
 from spanmq.simulate.record import Recorder
 from spanmq.simulate.worker_process import Stopped
 

@@ -15,10 +15,9 @@ from spanmq.errors import InvalidArgumentError, SpanmqError
 from spanmq.simulate.audit import Audit
 from spanmq.simulate.crew import Crew, CrewError
 from spanmq.simulate.display import Display
-from spanmq.simulate.engine import Site, Stage
-from spanmq.simulate.engines import stage_of
+from spanmq.simulate.engines import Stage, stage_of
 from spanmq.simulate.load import read_source
-from spanmq.simulate.options import Options
+from spanmq.simulate.options import Options, Site
 from spanmq.simulate.record import Reader, Recorder, begin_log
 from spanmq.simulate.report import Report, make_report
 from spanmq.simulate.server import Server

@@ -16,9 +16,9 @@ from typing import Final
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engine import Receiver, Site, Taken
-from spanmq.simulate.engines import receiver_of
-from spanmq.simulate.load import Load
+from spanmq.simulate.engines import Receiver, receiver_of
+from spanmq.simulate.load import Load, Taken
+from spanmq.simulate.options import Site
 from spanmq.simulate.record import Recorder
 
 TELL_SECONDS: Final = 1.0

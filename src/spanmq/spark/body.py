@@ -18,8 +18,8 @@ from typing import Any, Final
 import pyarrow
 import pyarrow.json
 
+from spanmq.codec.exact_json import Number, dumps, loads
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
-from spanmq.spark.exact_json import Number, dumps, loads
 
 CORRUPT: Final = "_corrupt_record"
 # Deeper than this no body fits. Python's parser would fail at a depth that depends on its caller.

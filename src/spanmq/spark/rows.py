@@ -177,9 +177,10 @@ def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, 
 
 def first_archived(connection: psycopg.Connection[Any], queue: str, since: datetime) -> int | None:
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
+    archive = view(connection, queue, "a").replace("%", "%%")
     [found] = one(
         connection,
-        f"select min(t.msg_id) from {view(connection, queue, 'a')} t where t.archived_at >= %s".encode(),
+        f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(),
         [since],
     )
     return None if found is None else int(found)
@@ -203,24 +204,30 @@ def classify(
     return str(row[0])
 
 
-def redrive_chosen(
-    connection: psycopg.Connection[Any], queue: str, ids: Sequence[int], rate: float | None, delay: float
+def redrive(
+    connection: psycopg.Connection[Any],
+    queue: str,
+    letters: Sequence[tuple[int, str | None]],
+    rate: float | None,
+    delay: float,
 ) -> int:
-    """Put dead letters back by their ids; return how many."""
+    """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
+    bodies = [body for _, body in letters]
     [n] = one(
         connection,
-        "select n from spanmq.redrive_chosen(queue => %s, dead_letter_ids => %s, rate => %s, delay => %s) as n",
-        [queue, list(ids), rate, delay],
+        "select count(*) from spanmq.redrive(queue => %s, dead_letter_ids => %s,"
+        " new_messages => %s::jsonb[], qty => %s, rate => %s, delay => %s)",
+        [queue, [id_ for id_, _ in letters], bodies if any(bodies) else None, len(letters), rate, delay],
     )
     return int(n)
 
 
-def discard_chosen(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
+def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
     """Delete dead letters by their ids; return how many."""
     [n] = one(
         connection,
-        "select n from spanmq.discard_chosen(queue => %s, dead_letter_ids => %s) as n",
-        [queue, list(ids)],
+        "select n from spanmq.purge_dead_letters(queue => %s, dead_letter_ids => %s, qty => %s) as n",
+        [queue, list(ids), len(ids)],
     )
     return int(n)
 
@@ -237,11 +244,12 @@ def identity(connection: psycopg.Connection[Any]) -> str:
 def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
+    source = extent.source(ids[0][0], ids[-1][1]).replace("%", "%%")
     with connected(dsn) as connection:
         n, checksum = one(
             connection,
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
-            f" from {extent.source(ids[0][0], ids[-1][1])} t where {extent.key} between %s and %s"
+            f" from {source} t where {extent.key} between %s and %s"
             f" and %s::int8multirange @> {extent.key} and {extent.where or 'true'}".encode(),
             [ids[0][0], ids[-1][1], pieces],
         )

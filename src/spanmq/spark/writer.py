@@ -25,9 +25,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
+from spanmq.codec.exact_json import loads
 from spanmq.model import GROUP_HEADER
 from spanmq.spark import rows
-from spanmq.spark.exact_json import loads
 from spanmq.spark.options import Options
 from spanmq.spark.reader import queue_named
 from spanmq.spark.sealed import sealed

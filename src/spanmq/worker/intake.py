@@ -10,7 +10,9 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
+from spanmq.client import call as argument
 from spanmq.client._async.listener import AHEAD_SECONDS, AsyncAnnouncement, Due
+from spanmq.client.call import given, nothing
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import (
     ConnectionFailedError,
@@ -267,10 +269,15 @@ class Intake:
             return
         self._reported = (breaker.times_opened, is_open)
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
+        arguments = (
+            argument.queue_name("queue", self.queue),
+            argument.text("worker", self._worker),
+            *given(argument.seconds, "seconds", seconds),
+        )
         # For display only: errors do not affect receiving.
         with suppress(SpanmqError):
             await self._session.run(
-                lambda client: client.health.report_breaker(self.queue, self._worker, seconds)
+                lambda client: client.admin.run(nothing("report_breaker", self.queue, *arguments))
             )
 
     def _longest_wait(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -11,6 +12,8 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
+from spanmq.client import call as argument
+from spanmq.client.call import given, nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -84,14 +87,15 @@ class Reporter:
             {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
             for (kind, failed, bucket), n in times.items()
         ]
-        return lambda client: client.health.report_worker(
-            intake.queue,
-            self._worker,
-            running_for=None if is_last else monotonic() - self._started_at,
-            slots=self._slots,
-            held=intake.held,
-            times=rows,
+        arguments = (
+            argument.queue_name("queue", intake.queue),
+            argument.text("worker", self._worker),
+            argument.integer("slots", self._slots),
+            argument.integer("held", intake.held),
+            argument.json("times", json.dumps(rows)),
+            *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
+        return lambda client: client.admin.run(nothing("report_worker", intake.queue, *arguments))
 
 
 def bucket_of(seconds: float) -> int:

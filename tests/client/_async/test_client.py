@@ -98,13 +98,6 @@ async def test_delayed_message_is_hidden(common: AsyncClient, delay: Any, visibl
     assert (await common.queues.metrics("orders")).length == 2
 
 
-async def test_delay_counts_from_the_clock_of_the_server(client: AsyncClient) -> None:
-    await client.send("orders", 1, delay=timedelta(days=3, milliseconds=1))
-    [message] = await client.peek("orders")
-    delay = message.leased_until - message.enqueued_at
-    assert abs(delay - timedelta(days=3)) < timedelta(seconds=5)
-
-
 @pytest.mark.parametrize("count", [1, 999, 1_000, 1_001, 2_500])
 async def test_batch_of_any_size_keeps_its_order(common: AsyncClient, count: int) -> None:
     message_ids = await common.send_batch("orders", ({"number": number} for number in range(count)))

@@ -129,15 +129,6 @@ async def test_pool_of_one_can_wait(database: str, client: AsyncClient) -> None:
 # Transactions.
 
 
-async def test_transaction_takes_effect_at_its_end(client: AsyncClient) -> None:
-    async with client.transaction() as transaction:
-        await transaction.send("orders", 1)
-        await transaction.send_batch("orders", range(2_500))
-        assert (await client.queues.metrics("orders")).length == 0
-        assert (await transaction.queues.metrics("orders")).length == 2_501
-    assert (await client.queues.metrics("orders")).length == 2_501
-
-
 async def test_transaction_that_raises_changes_nothing_also_of_ones_own(
     client: AsyncClient, observer: Connection
 ) -> None:

@@ -56,7 +56,10 @@ async def test_filters_arrive(client: AsyncClient) -> None:
     )
     assert await found(since=now - timedelta(hours=1), until=now + timedelta(hours=1)) == [one, two]
     assert await found(since=now + timedelta(hours=1)) == await found(until=now - timedelta(hours=1)) == []
-    assert await found(payload={"n": 1}) == [two]
+    assert await found(payload={"n": 1}) == await found(where="$.n > 0") == [two]
+    numbers = [letter.dead_letter_id for letter in await client.dead_letters.list()]
+    assert await found(dead_letter_ids=numbers[1:]) == [two]
+    assert await found(dead_letter_ids=[]) == []
     assert await found(limit=1) == [one]
     assert await found(after=(await client.dead_letters.list())[0].dead_letter_id) == [two]
     assert await client.dead_letters.count() == [DeadLetterCount("orders", "TRANSIENT", 2)]
@@ -93,6 +96,34 @@ async def test_one_is_put_back_repaired(client: AsyncClient) -> None:
         await client.dead_letters.edit("orders", one)
 
 
+RENAME = [{"op": "move", "from": "/n", "path": "/number"}]
+
+
+async def test_all_are_put_back_patched_after_a_look_at_ten(client: AsyncClient) -> None:
+    ids = await kill(client, 12)
+    planned = await client.dead_letters.redrive("orders", patch=RENAME, dry_run=True)
+    assert [each.message_id for each in planned] == ids
+    assert [(each.before, each.after) for each in planned] == [
+        *(({"n": n}, {"number": n}) for n in range(10)),
+        (None, None),
+        (None, None),
+    ]
+    with pytest.raises(InvalidArgumentError, match="more than 11 dead letters fit: none is redriven"):
+        await client.dead_letters.redrive("orders", patch=RENAME, limit=11)
+    done = await client.dead_letters.redrive("orders", patch=RENAME, where="$.n < 6")
+    assert [each.message_id for each in done] == ids[:6]
+    assert {(each.before, each.after) for each in done} == {(None, None)}
+    with pytest.raises(InvalidArgumentError, match=f"the patch does not fit message {ids[6]}"):
+        await client.dead_letters.redrive("orders", patch=[{"op": "remove", "path": "/m"}])
+    with pytest.raises(InvalidArgumentError, match="not an operation of JSON Patch"):
+        await client.dead_letters.redrive("orders", patch=[{"op": "rename", "path": "/m"}])
+    assert [message.body for message in await client.receive("orders", 12)] == [
+        {"number": n} for n in range(6)
+    ]
+    history = await client.dead_letters.list("orders", redriven=True)
+    assert [letter.body for letter in history] == [{"n": n} for n in range(6)]
+
+
 async def test_what_no_server_could_understand_is_refused_here(client: AsyncClient) -> None:
     naive: Any = datetime(2030, 1, 1)
     for call in (
@@ -107,6 +138,8 @@ async def test_what_no_server_could_understand_is_refused_here(client: AsyncClie
             await call()
     with pytest.raises(InvalidArgumentError):
         await client.dead_letters.list("orders", error="(")
+    with pytest.raises(InvalidArgumentError, match="is not a JSON path"):
+        await client.dead_letters.list("orders", where="$.")
 
 
 async def test_categories_and_their_rules(client: AsyncClient) -> None:
@@ -142,6 +175,8 @@ async def test_dead_letters_come_back_over_a_session_of_ones_own(client: AsyncCl
         inside = AsyncClient(connection=connection)
         [letter] = await inside.dead_letters.list()
         assert letter.history == []
+        [planned] = await inside.dead_letters.redrive("orders", patch=RENAME, dry_run=True)
+        assert (planned.before, planned.after) == ({"n": 0}, {"number": 0})
         await inside.dead_letters.redrive("orders")
         await connection.rollback()
     assert len(await client.dead_letters.list()) == 1

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from spanmq.client import AsyncClient
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.model import Leased, Settled
 
 pytestmark = pytest.mark.reused
@@ -55,34 +54,3 @@ async def test_lease_is_that_of_the_policy_unless_named(client: AsyncClient) -> 
     assert await client.extend("orders", message.lease_id, 60) == 1
     assert (await client.ack(Leased("orders", message.lease_id, message.message_id)))[0].outcome == "acked"
     assert await client.extend("orders", message.lease_id, 60) == 0
-
-
-async def test_by_ids_and_lease(client: AsyncClient) -> None:
-    ids = await client.send_batch("orders", range(3))
-    lease_id = (await client.receive("orders", 3))[0].lease_id
-    assert lease_id is not None
-    assert (await client.nack(Leased("orders", lease_id, ids[0]), "x"))[0].outcome == "retrying"
-    assert (await client.reject(Leased("orders", lease_id, ids[1:2]), "x"))[0].outcome == "dead"
-    assert (await client.release(Leased("orders", lease_id, ids)))[2].outcome == "released"
-
-
-async def test_paused_queue_gives_nothing(client: AsyncClient) -> None:
-    await client.send("orders", 1)
-    await client.queues.pause("orders")
-    assert await client.receive("orders") == []
-    await client.queues.resume("orders")
-    assert len(await client.receive("orders")) == 1
-
-
-async def test_bad_arguments(client: AsyncClient) -> None:
-    await client.send("orders", 1)
-    (message,) = await client.read("orders")
-    with pytest.raises(InvalidArgumentError, match="not received under a lease"):
-        await client.nack(message)
-    for bad in ({"category": "nothing"}, {"error": "\0"}, {"retry_in": -1}, {"worker": 7}):
-        with pytest.raises(InvalidArgumentError):
-            await client.nack(Leased("orders", 5, 1), **bad)
-    with pytest.raises(InvalidArgumentError):
-        await client.extend("orders", 5, 0)
-    with pytest.raises(QueueNotFoundError):
-        await client.inspect.state("nothing", 1)

@@ -1,7 +1,6 @@
 """Misuse and trouble: each gives its own error, and changes nothing."""
 
 import pickle
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from math import inf, nan
@@ -9,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.client.concurrency import AsyncTasks
 from tests.patience import WAIT_SECONDS
@@ -166,36 +164,6 @@ async def test_group_of_any_length_is_accepted(common: AsyncClient) -> None:
 # The role and the server.
 
 
-async def test_role_without_rights_is_told_which(client: AsyncClient, database: str) -> None:
-    role = f"spanmq_test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
-        try:
-            async with AsyncClient(with_settings(database, role=role)) as stranger:
-                for call in (lambda: stranger.send("orders", 1), lambda: stranger.receive("orders")):
-                    with pytest.raises(errors.QueueNotFoundError, match="no right on it"):
-                        await call()
-                await client.admin.grants.create(role, "orders", "send")
-                with pytest.raises(errors.MissingPrivilegeError, match="receive"):
-                    await stranger.receive("orders")
-                with pytest.raises(errors.MissingPrivilegeError, match="create_queue"):
-                    await stranger.queues.create("mine")
-        finally:
-            owner.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
-    assert (await client.queues.metrics("orders")).length == 0
-
-
-async def test_read_only_server_is_named(client: AsyncClient, database: str) -> None:
-    await client.send("orders", 1)
-    async with AsyncClient(with_settings(database, default_transaction_read_only="on")) as reader:
-        with pytest.raises(errors.ServerReadOnlyError, match="primary"):
-            await reader.send("orders", 2)
-        with pytest.raises(errors.ServerReadOnlyError):
-            await reader.receive("orders")
-        assert (await reader.queues.metrics("orders")).length == 1
-        assert len(await reader.peek("orders")) == 1
-
-
 @pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
 async def test_timeout_of_the_server_is_a_cancelled_statement(
     client: AsyncClient, database: str, setting: str
@@ -284,6 +252,15 @@ def test_sqlstates_that_stand_for_several_things_are_told_apart(
     sqlstate: str, message: str, kind: type[errors.SpanmqError]
 ) -> None:
     assert type(errors.from_server(sqlstate, message)) is kind
+
+
+async def test_missing_queue_is_named_without_its_relations(client: AsyncClient) -> None:
+    """Also where the call was about another queue than the one that is missing."""
+    with pytest.raises(errors.QueueNotFoundError) as caught:
+        await client.send("nothing", 1)
+    assert caught.value.message == "queue 'nothing' does not exist"
+    of_other = errors.from_server("42P01", 'relation "pgmq.a_parent" does not exist', queue="orders")
+    assert (of_other.message, of_other.queue) == ("queue 'parent' does not exist", "orders")
 
 
 async def test_errors_survive_pickling(client: AsyncClient) -> None:

@@ -39,6 +39,12 @@ async def test_every_kind_of_call_works_on_a_session(
         assert await length(outbox) == 0
         assert await outbox.receive("orders") == []
         assert await outbox.receive("orders", wait=0.02) == []
+        assert (await outbox.queues.set_policy("orders", max_attempts=3, keep="1 day")).keep == "1 day"
+        assert (await outbox.queues.policy("orders")).max_attempts == 3
+        category = await outbox.dead_letters.categories.set_policy(
+            "TRANSIENT", {"max_attempts": 9}, queue="orders"
+        )
+        assert category["max_attempts"] == 9
         assert await outbox.admin.flavour() == "spanmq"
         assert outbox.connection is session
 

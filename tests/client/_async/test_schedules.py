@@ -68,22 +68,6 @@ async def test_background_sends_at_the_time(database: str, client: AsyncClient) 
     assert timedelta() <= late < timedelta(seconds=20)
 
 
-@pytest.mark.parametrize(
-    "options", [{"cron": "* * *"}, {"time_zone": "Nowhere"}, {"name": ""}, {"catch_up": 1}, {"name": "a\0"}]
-)
-async def test_what_means_nothing_is_refused(client: AsyncClient, options: dict[str, object]) -> None:
-    given: dict[str, object] = {"name": "a", "cron": "* * * * *"} | options
-    with pytest.raises(errors.InvalidArgumentError):
-        await client.schedules.create(given.pop("name"), "orders", given.pop("cron"), 1, **given)  # type: ignore[arg-type]
-    assert await client.schedules.list() == []
-
-
-async def test_unknown_schedule_is_said(client: AsyncClient) -> None:
-    with pytest.raises(errors.NotFoundError):
-        await client.schedules.pause("nothing")
-    assert await client.schedules.delete("nothing") is False
-
-
 async def test_schedule_belongs_to_the_transaction(database: str, client: AsyncClient) -> None:
     async with await psycopg.AsyncConnection.connect(database) as connection:
         await AsyncClient(connection=connection).schedules.create("a", "orders", "* * * * *", 1)

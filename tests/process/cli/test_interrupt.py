@@ -114,15 +114,6 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
     assert ask(orders, COUNT) == 0
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_interrupted_purge_changes_nothing(orders: str, number: signal.Signals) -> None:
-    ask(orders, "select count(*) from pgmq.send_batch('orders', array['1', '2']::jsonb[])")
-    with psycopg.connect(orders) as connection:
-        connection.execute("select from spanmq_core.fresh for update")
-        interrupt_where_it_waits("queue purge", "orders", "--yes", dsn=orders, number=number)
-    assert ask(orders, COUNT) == 2
-
-
 @pytest.mark.parametrize("command", [["schema", "upgrade"], ["schema", "uninstall", "--yes"]])
 def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: list[str]) -> None:
     looks = "select string_agg(version || applied_at, ' ' order by id) from spanmq_core.release"
@@ -133,13 +124,6 @@ def test_interrupted_change_of_the_schema_changes_nothing(orders: str, command: 
         interrupt_where_it_waits(*command, dsn=orders)
     assert ask(orders, looks) == before
     assert spanmq("schema verify", dsn=orders).code == 0
-
-
-def test_interrupted_installation_installs_nothing(empty_database: str) -> None:
-    with psycopg.connect(empty_database) as other:
-        other.execute("select pg_advisory_lock(%s)", [LOCK_KEY])
-        interrupt_where_it_waits("schema install", dsn=empty_database)
-    assert ask(empty_database, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
 
 
 def test_interrupted_adoption_leaves_pgmq_as_it_was(upstream_database: str) -> None:
@@ -157,15 +141,6 @@ def test_interrupted_wait_takes_nothing(orders: str) -> None:
         wait_until(lambda: ask(orders, LISTENING) == 1, process)
         done = end(process, signal.SIGINT)
     assert (done.code, done.out, done.err) == (130, "", "spanmq: interrupted\n")
-
-
-def test_wait_ends_as_soon_as_a_message_comes(orders: str) -> None:
-    ask(orders, "select pgmq.enable_notify_insert('orders', 0)::text")
-    with started("receive", "orders", "--wait", 600, "--json", dsn=orders) as process:
-        wait_until(lambda: ask(orders, LISTENING) == 1, process)
-        ask(orders, "select pgmq.send('orders', '7'::jsonb)")
-        done = finish(process)
-    assert (done.code, [each["body"] for each in done.records]) == (0, [7])
 
 
 def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:

@@ -43,14 +43,6 @@ def test_lost_server_stops_with_its_killed_user(folder: Path, lose: Callable[[Pa
 
 
 @needs_proc
-def test_deleted_server_stops_with_its_last_user(folder: Path) -> None:
-    tag = ServerFolder(folder).tag
-    with embedded.start(folder):
-        shutil.rmtree(folder)
-    assert keeper.processes_of(tag) == []
-
-
-@needs_proc
 def test_server_that_stands_where_another_was_is_left_alone(folder: Path) -> None:
     first = embedded.start(folder)
     place = moved(folder)

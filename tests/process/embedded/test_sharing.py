@@ -40,17 +40,6 @@ def test_closing_twice_lets_go_once(folder: Path) -> None:
         assert ask(first.dsn, "select 1") == 1
 
 
-def test_two_that_leave_together_stop_the_server(folder: Path) -> None:
-    holders = [Holder(folder) for _ in range(3)]
-    for holder in holders:
-        assert holder.process.stdin is not None
-        holder.process.stdin.write("\n")
-        holder.process.stdin.flush()
-    for holder in holders:
-        holder.process.communicate()
-    assert is_stopped(folder)
-
-
 def test_eight_that_start_together_make_one_server(folder: Path) -> None:
     started = [start_python(HOLDER, str(folder)) for _ in range(8)]
     said = [json.loads(process.stdout.readline()) for process in started if process.stdout]

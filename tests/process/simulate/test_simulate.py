@@ -213,13 +213,6 @@ def test_comparison_runs_all_engines_twice(database: str, tmp_path: Path) -> Non
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_picture_of_a_log_is_drawn_later(database: str, tmp_path: Path) -> None:
-    simulate("-fill-db", 30, dsn=database, folder=tmp_path)
-    done = simulate("--audit", "msg_queue.log", "--plot", "a.svg", dsn=None, folder=tmp_path)
-    assert done.code == 0, done.err
-    assert "<svg" in (tmp_path / "a.svg").read_text()
-
-
 def test_database_without_the_schema_is_refused(empty_database: str, tmp_path: Path) -> None:
     done = simulate(dsn=empty_database, folder=tmp_path)
     assert (done.code, done.err.splitlines()[0].split(":")[1]) == (1, " schema missing")

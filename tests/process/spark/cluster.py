@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyspark
-from tests.patience import WAIT_SECONDS
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.process.spark.rabbit import free_ports
 
 from spanmq.spark.programs import java_home
@@ -90,15 +89,11 @@ class Cluster:
         return process
 
     def _await_master(self) -> None:
-        deadline = time.monotonic() + SECONDS
-        while True:
+        def is_there() -> bool:
             with socket.socket() as tried:
-                if tried.connect_ex((HOSTS[0], self._port)) == 0:
-                    return
-            log = self._folder / "master.log"
-            assert self._processes[0].poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
+                return tried.connect_ex((HOSTS[0], self._port)) == 0
+
+        wait_until(is_there, self._processes[0], seconds=SECONDS)
 
     def _stop(self) -> None:
         """Stop the workers, which stop their executors, then the master."""
@@ -114,10 +109,4 @@ class Cluster:
 
 def await_file(path: Path, maker: subprocess.Popen[Any] | None = None) -> None:
     """Wait until another process has made a file; one that is given must not end before."""
-    deadline = time.monotonic() + SECONDS
-    while not path.exists():
-        if maker is not None and maker.poll() is not None:
-            raise ChildProcessError(f"{path} never was: its maker has ended with {maker.returncode}")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{path} never was: {sorted(map(str, path.parent.iterdir()))}")
-        time.sleep(0.02)
+    wait_until(path.exists, *([maker] if maker is not None else []), seconds=SECONDS)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
 from spanmq.spark.jobs import dead_letters, delta, manifest
 from spanmq.spark.jobs import export as export_module
+from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.backfill import BackfillReport
 from spanmq.spark.jobs.backfill import backfill as run_backfill
 from spanmq.spark.jobs.migrate import MigrateReport
@@ -44,6 +46,8 @@ EXPORT_SEAMS: Final = ("written", "verified", "committing", "committed", "named"
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
+# More than a redriven body was before: more than any other body.
+REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
@@ -231,15 +235,22 @@ def relay(spark: SparkSession, act: Act) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def backfill(spark: SparkSession, act: Act) -> BackfillReport:
-    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
+@contextmanager
+def seamed(act: Act) -> Iterator[None]:
+    """Write with seams, whatever writes."""
     of = DataFrameWriter.format
 
     def format_of(writer: DataFrameWriter, name: str) -> DataFrameWriter:
         return of(writer, name) if act.seam == NO_SEAM else with_seam(of(writer, "stopping"), act)
 
-    order = "cast(get_json_object(body, '$.order') as long)"
     with patch.object(DataFrameWriter, "format", format_of):
+        yield
+
+
+def backfill(spark: SparkSession, act: Act) -> BackfillReport:
+    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
+    order = "cast(get_json_object(body, '$.order') as long)"
+    with seamed(act):
         return run_backfill(
             spark,
             act.dsn,
@@ -250,6 +261,13 @@ def backfill(spark: SparkSession, act: Act) -> BackfillReport:
             group=f"{order} % {GROUPS}",
             order=order,
         )
+
+
+def replay(spark: SparkSession, act: Act) -> BackfillReport:
+    """Send the archive of the queue `past` again, out of a lake. With a seam it is the only act of its driver."""
+    export_module.export(spark, act.dsn, "past", lake_of(act))
+    with seamed(act):
+        return run_backfill(spark, act.dsn, "orders", Archived("past", lake_of(act)), job_id="load")
 
 
 def lake_of(act: Act) -> str:
@@ -335,8 +353,8 @@ def migrate(spark: SparkSession, act: Act) -> MigrateReport:
 def redrive(
     spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
 ) -> dead_letters.DeadLettersReport:
-    """Put all dead letters back, `batch` in a transaction."""
-    stop, name = Stop(act.seam, act.folder), f"{do}_chosen"
+    """Put all dead letters back, each with another body, `batch` in a transaction."""
+    stop, name = Stop(act.seam, act.folder), do
     call, sizes = getattr(rows, name), [0]
 
     def calling(*given: Any) -> int:
@@ -348,7 +366,8 @@ def redrive(
         return sizes[-1]
 
     with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
-        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, delay=0)
+        repair = f"cast(body as bigint) + {REPAIRED}" if do == "redrive" else None
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, body=repair)
 
 
 def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
@@ -359,7 +378,7 @@ def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:
 ACTS: Final[dict[str, Callable[[SparkSession, Act], object]]] = {
     each.__name__: each
     for each in (
-        *(stream, send, relay, backfill, migrate, redrive, discard),
+        *(stream, send, relay, backfill, replay, migrate, redrive, discard),
         *(export, export_parquet, export_store, export_store_parquet),
     )
 }

@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
+from tests.patience import wait_until
 from tests.process.spark.driver import HIT, Act
 
 
@@ -24,11 +24,10 @@ def kill(acts: Sequence[Act], *, seconds: float = 300) -> None:
             stderr=said,
         )
     try:
-        deadline = time.monotonic() + seconds
-        while missed := [act.seam for act in acts if not (act.folder / HIT).exists()]:
-            assert process.poll() is None, f"{missed} was not hit: {log.read_text()}"
-            assert time.monotonic() < deadline, f"{missed}: {log.read_text()}"
-            time.sleep(0.02)
+        wait_until(lambda: all((act.folder / HIT).exists() for act in acts), process, seconds=seconds)
+    except AssertionError as error:
+        missed = [act.seam for act in acts if not (act.folder / HIT).exists()]
+        raise AssertionError(f"{missed} was not hit: {log.read_text()}") from error
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

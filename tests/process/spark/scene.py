@@ -23,6 +23,7 @@ from tests.process.spark.object_store import BUCKET
 from tests.process.spark.rabbit import Rabbit, consumed, declare
 
 from spanmq.client import Client
+from spanmq.spark.jobs.backfill import BackfillReport
 from spanmq.spark.jobs.dead_letters import DeadLettersReport
 from spanmq.spark.jobs.export import ExportReport
 from spanmq.spark.jobs.lake import Lake, lake_at
@@ -133,6 +134,16 @@ def prepare_send(scene: Scene) -> Scene:
     return scene
 
 
+def prepare_replay(scene: Scene) -> Scene:
+    """Archive the same, in groups, in another queue."""
+    scene.client.queues.create("past")
+    for first, last in calls(MESSAGES):
+        groups = [str(i % GROUPS) for i in range(first - 1, last)]
+        ids = scene.client.send_batch("past", [{"order": i} for i in range(first - 1, last)], group=groups)
+        scene.client.archive("past", ids)
+    return scene
+
+
 def orders() -> list[str]:
     return [f'{{"order": {i}}}' for i in range(MESSAGES)]
 
@@ -157,7 +168,8 @@ def audit_backfill(spark: SparkSession, scene: Scene) -> None:
     is_done = scene.act.seam == "published"
     assert scene.client.queues.metrics("orders").length == (MESSAGES if is_done else 0)
     for sent in (0 if is_done else MESSAGES, 0):
-        report = driver.backfill(spark, replace(scene.act, seam=NO_SEAM))
+        report = driver.ACTS[scene.act.what](spark, replace(scene.act, seam=NO_SEAM))
+        assert isinstance(report, BackfillReport)
         assert (report.found, report.sent) == (MESSAGES, sent)
     assert_sent(scene)
     placed = "select (message->>'order')::int n, row_number() over (order by msg_id) i from pgmq.q_orders"
@@ -293,7 +305,9 @@ def audit_letters(spark: SparkSession, scene: Scene) -> None:
     assert (done.chosen, done.done) == (left, left)
     assert_acted(replace(scene, done=deaths()))
     # A message lies in the queue once, or not at all any more.
-    bodies = range(OF_JOBS) if is_redrive else range(deaths(), OF_JOBS)
+    others = range(deaths(), OF_JOBS)
+    repaired = [n + driver.REPAIRED for n in range(deaths())] if is_redrive else []
+    bodies = [*others, *repaired]
     found = "(count(*), count(distinct message), sum((message)::bigint))::text"
     assert scene.ask(found) == f"({len(bodies)},{len(bodies)},{sum(bodies)})"
 
@@ -313,6 +327,7 @@ PREPARATIONS: Final[dict[str, Callable[[Scene], Scene]]] = {
     "send": prepare_send,
     "relay": prepare_send,
     "backfill": prepare_send,
+    "replay": prepare_replay,
     "export": prepare_export,
     "export_parquet": prepare_export,
     "export_store": prepare_export_store,
@@ -326,6 +341,7 @@ AUDITS: Final[dict[str, Callable[[SparkSession, Scene], None]]] = {
     "send": audit_send,
     "relay": audit_relay,
     "backfill": audit_backfill,
+    "replay": audit_backfill,
     "export": audit_export,
     "export_parquet": audit_export,
     "export_store": audit_export,

@@ -110,7 +110,7 @@ def test_stream_killed_at_all_its_seams_delivers_each_message_once(
 
 @pytest.mark.soak
 @limit(KILLS * len(SEND_SEAMS))
-@pytest.mark.parametrize("what", ["send", "backfill"])
+@pytest.mark.parametrize("what", ["send", "backfill", "replay"])
 def test_send_killed_at_all_its_seams_is_seen_as_a_whole_and_once(
     prepare: Prepare, spark: SparkSession, what: str
 ) -> None:

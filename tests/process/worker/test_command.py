@@ -95,14 +95,6 @@ def test_second_signal_ends_it_at_once(
     assert client.queues.metrics("orders").visible_length == 0  # its lease runs out by itself
 
 
-def test_worker_gives_back_after_the_grace(client: Client, database: str, folder: Path) -> None:
-    client.send("orders", 1)
-    with worker(folder, database, "jobs:slow", "-q", "orders", "--grace", "0.1") as process:
-        wait_until((folder / "begun").exists, process)
-        assert end(process).code == 0
-    assert [message.attempt for message in client.receive("orders")] == [1]
-
-
 def test_command_serves_metrics_on_this_machine(client: Client, database: str, folder: Path) -> None:
     with worker(folder, database, "jobs:ship", "-q", "orders", "--metrics-port", "0", "--json") as process:
         # Before that nobody listens to signals.

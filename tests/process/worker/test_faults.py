@@ -148,19 +148,6 @@ def terminate_all(dsn: str) -> None:
     wait_until(lambda: ask(dsn, TERMINATED) > 0)
 
 
-def test_every_session_is_terminated_at_once_again_and_again(client: Client, database: str) -> None:
-    client.queues.set_policy("orders", ordered=True)
-    sent = send_in_order(client, 600)
-    handled = Handled()
-    with working(database, handled, lease=1.0) as record:
-        for number in range(1, 6):
-            record.wait(MessageHandled, 100 * number)
-            terminate_all(database)
-        wait_until(lambda: not client.queues.metrics("orders").length)
-        wait_until_settled(record, sent)
-    assert faults(record, handled, sent) == []
-
-
 def test_worker_survives_restarts_of_the_database() -> None:
     with embedded.temporary() as server:
         with Client(server.dsn) as client:

@@ -5,7 +5,6 @@ import signal
 import threading
 from pathlib import Path
 
-import psycopg
 import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
@@ -73,42 +72,3 @@ def test_nothing_is_lost_when_a_worker_is_killed_as_it_extends_or_ends(
     assert all(
         sum(outcome == "acked" for _, outcome in story.outcomes) <= 1 for story in found.stories.values()
     )
-
-
-def test_ten_who_keep_house_at_once_disturb_nobody(client: Client, database: str, tmp_path: Path) -> None:
-    """Small segments, so that there is something to keep: they are made, truncated and dropped under load."""
-    client.queues.drop("orders")
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("select pgmq.create('orders')")
-        connection.execute("update spanmq_core.queue set segment_size = 1024 where name = 'orders'")
-    log, stop = tmp_path / "log", threading.Event()
-    problems: list[BaseException] = []
-    kept: list[str] = []
-
-    def keep_house() -> None:
-        try:
-            with Client(database, pool_size=1) as keeper:
-                while not stop.is_set():
-                    kept.extend(step.action for step in keeper.admin.maintain())
-        except BaseException as error:  # noqa: BLE001, raised in the test's own thread
-            problems.append(error)
-
-    keepers = [threading.Thread(target=keep_house) for _ in range(10)]
-    sent: list[int] = []
-    with process(database, log, "--lease", LEASE_SECONDS) as worker:
-        for keeper in keepers:
-            keeper.start()
-        try:
-            for _ in range(20):
-                sent += client.send_batch("orders", range(250))
-            wait_until(lambda: not client.queues.metrics("orders").length, worker)
-        finally:
-            stop.set()
-            for keeper in keepers:
-                keeper.join(WAIT_SECONDS)
-        end_well(worker)
-    assert problems == []
-    assert kept
-    found = audit.read(log)
-    assert found.acked == set(sent)
-    assert audit.faults(found, sent, lease=LEASE_SECONDS) == []

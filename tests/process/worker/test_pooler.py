@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from tests.patience import WAIT_SECONDS
+from tests.patience import is_answered, wait_until
 from tests.worker.running import working
 
 from spanmq import Client, Message
@@ -45,16 +44,7 @@ def pooled(database: str) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     dsn = make_conninfo(**{**parts, "host": str(folder), "port": 6432})
     try:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                psycopg.connect(dsn, prepare_threshold=None).close()
-                break
-            except psycopg.OperationalError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    process.kill()
-                    pytest.fail(f"PgBouncer does not answer: {process.communicate()[0].decode()}")
-                time.sleep(0.02)
+        wait_until(lambda: is_answered(dsn), process)
         # All three sessions at once, or the pooler would make do with one.
         with ExitStack() as stack:
             for _ in range(3):

@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.patience import WAIT_SECONDS
+from tests.patience import is_answered, wait_until
 
 from spanmq import schema
 
@@ -65,15 +64,7 @@ def default_server() -> Iterator[str]:
     )
     try:
         dsn = make_conninfo(host=str(folder), user="postgres", dbname="postgres")
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                psycopg.connect(dsn).close()
-                break
-            except psycopg.OperationalError:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    pytest.fail(f"PostgreSQL does not answer: {(folder / 'log').read_text()}")
-                time.sleep(0.02)
+        wait_until(lambda: is_answered(dsn), server)
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("create extension pg_stat_statements")
             schema.install(connection)

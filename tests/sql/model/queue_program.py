@@ -277,7 +277,7 @@ class QueueProgram(Program):
     @step(quantity=quantities, hidden=st.booleans())
     def redrives(self, quantity: int, hidden: bool) -> None:
         rows = self.call("redrive(%s, qty => %s, delay => %s)", quantity, HOUR if hidden else 0)
-        assert [message_id for message_id, _ in rows] == self.model.redrive(quantity, visible=not hidden)
+        assert [message_id for message_id, *_ in rows] == self.model.redrive(quantity, visible=not hidden)
 
     @step(quantity=st.sampled_from((1, 2)))
     def purges_dead_letters(self, quantity: int) -> None:

@@ -92,6 +92,15 @@ class Session:
         assert started.waits(), "it waits for nobody"
         return started
 
+    def waits_for(self, holder: "Session") -> None:
+        """Return when the statement under way here waits for that session."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        asked = "select %s = any (pg_blocking_pids(%s))"
+        while self._server.execute(asked, [holder.pid, self.pid]).fetchone() != (True,):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"session {self.pid} does not wait for {holder.pid}")
+            time.sleep(POLL_SECONDS)
+
     def begin(self, isolation: str = "read committed") -> None:
         self.rows(f"begin isolation level {isolation}")
 

@@ -125,29 +125,6 @@ def test_who_finds_every_place_taken_waits_for_one(race: Race) -> None:
     assert len(other.column(RECEIVE, race.queue, 1)) == 1
 
 
-def test_never_more_of_a_group_than_its_limit(race: Race) -> None:
-    ids = send_groups(race, 3)
-    group_of = {each: place % 3 for place, each in enumerate(ids)}
-    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
-    mutex = threading.Lock()
-    held: Counter[int] = Counter()
-    delivered: Counter[int] = Counter()
-
-    def work(session: Session, chance: random.Random) -> None:
-        while delivered.total() < len(ids):
-            got = session.column(RECEIVE, race.queue, chance.randint(1, 9))
-            with mutex:
-                held.update(group_of[each] for each in got)
-                assert max(held.values(), default=0) <= 4, held
-                delivered.update(got)
-            with mutex:
-                held.subtract(group_of[each] for each in got)
-            session.rows("select pgmq.delete(%s, %s::bigint[])", race.queue, got)
-
-    together(race, work)
-    assert delivered == Counter(ids)
-
-
 def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
     race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight_per_group\": 4}')", race.queue)
     for _ in range(10):
@@ -157,23 +134,6 @@ def test_a_group_that_another_is_taking_from_is_left_alone(race: Race) -> None:
     assert other.column(RECEIVE, race.queue, 9) == []
     holder.commit()
     assert len(other.column(RECEIVE, race.queue, 9)) == 1
-
-
-def test_never_more_than_the_rate_allows(race: Race) -> None:
-    race.send(MESSAGES)
-    race.main.value('select spanmq.set_policy(%s, \'{"rate_limit": 0.001, "rate_burst": 50}\')', race.queue)
-    delivered: Counter[int] = Counter()
-
-    def work(session: Session, chance: random.Random) -> None:
-        # Who finds every message in another's hands gets none, and gives its tokens back.
-        while delivered.total() < 50:
-            delivered.update(session.column(RECEIVE, race.queue, chance.randint(1, 3)))
-        for _ in range(5):
-            delivered.update(session.column(RECEIVE, race.queue, chance.randint(1, 3)))
-
-    together(race, work)
-    assert delivered.total() == 50
-    assert set(delivered.values()) == {1}
 
 
 @pytest.mark.parametrize(

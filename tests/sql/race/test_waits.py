@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tests.schemas import qualified
-from tests.sql.race.sessions import Race, Session, side_by_side
+from tests.sql.race.sessions import Race, side_by_side
 
 
 def notes_of(race: Race) -> int:
@@ -23,19 +23,6 @@ def test_deletes_of_different_messages_of_a_lease_do_not_wait(race: Race) -> Non
     for session in sessions:
         session.commit()
     assert race.left() == []
-
-
-@pytest.mark.parametrize("fate", ["commit", "rollback"])
-def test_delete_of_a_whole_run_waits_for_an_open_delete_of_one(race: Race, fate: str) -> None:
-    ids = race.send(6)
-    race.lease(6)
-    one, two = race.begun(), race.open()
-    one.rows("select pgmq.delete(%s, %s::bigint)", race.queue, ids[2])
-    later = two.waiting("select pgmq.delete(%s, %s::bigint[])", race.queue, ids)
-    one.end(fate)
-    deleted = sorted(row[0] for row in later.rows())
-    assert deleted == [each for each in ids if fate == "rollback" or each != ids[2]]
-    assert (race.left(), race.runs(), notes_of(race)) == ([], [], 0)
 
 
 @pytest.mark.parametrize("n", [2, 6, 40])
@@ -103,17 +90,6 @@ def test_open_claim_holds_back_what_it_took_and_at_most_nine_more(race: Race) ->
     one.rollback()
 
 
-def test_lost_connection_gives_everything_back(race: Race) -> None:
-    ids = race.send(6)
-    lost = race.begun()
-    assert len(lost.rows("select * from pgmq.read(%s, 30, 4)", race.queue)) == 4
-    lost.rows("select pgmq.archive(%s, %s::bigint[])", race.queue, ids[:2])
-    lost.rows("select pgmq.send(%s, '1')", race.queue)
-    lost.drop()
-    assert race.left() == ids
-    assert race.main.column("select msg_id from pgmq.read(%s, 30, 10)", race.queue) == ids
-
-
 # Somebody holds the first row. Of the two who come to it, none may hold already what the other wants next.
 @pytest.mark.parametrize(
     ("held", "first", "second"),
@@ -144,11 +120,6 @@ def test_overlapping_settles_do_not_deadlock(race: Race, held: str, first: str, 
         each.rows()
 
 
-def blocked_by(race: Race, waiting: Session, blocker: Session) -> None:
-    while not race.main.value("select pg_blocking_pids(%s) = array[%s::int]", waiting.pid, blocker.pid):
-        pass
-
-
 @pytest.mark.parametrize(
     "mine",
     [[5, 25], [*range(1, 31)], [*range(1, 11), *range(21, 31)]],
@@ -168,7 +139,7 @@ def test_settles_of_a_run_that_moved_do_not_deadlock(race: Race, mine: list[int]
     assert waiting[0].waits()
     mover.commit()
     # It comes to the first run again, in its new place, before it goes on to the last.
-    blocked_by(race, one, guard)
+    one.waits_for(guard)
     waiting.append(two.later(hide, [6, 26]))
     assert waiting[1].waits()
     guard.commit()
@@ -190,7 +161,7 @@ def test_settles_of_a_run_that_was_cut_do_not_deadlock(race: Race, table: str) -
     # The second run still begins where it did when the call looked, and has lost 17 to another.
     race.main.rows("select pgmq.delete('jobs', 15)")
     first.commit()
-    blocked_by(race, one, last)
+    one.waits_for(last)
     waiting.append(two.later("select pgmq.delete('jobs', '{18, 26}'::bigint[])"))
     assert waiting[1].waits()
     last.commit()

@@ -39,3 +39,16 @@ def test_segments_go_when_others_have_ended_of_whom_the_owner_may_see_nothing(
         session.execute("commit")
         # What is open in other databases holds numbers back.
         wait_until(lambda: truncated(owner))
+
+
+def test_ordinary_owner_verifies_maintains_and_asks_the_doctor(
+    session: Connection, empty_database: str, role: str
+) -> None:
+    session.execute(f"grant create on database {session.info.dbname} to {role}".encode())
+    with psycopg.connect(empty_database, user=role, autocommit=True) as owner:
+        schema.install(owner)
+        owner.execute("select pgmq.create('jobs')")
+        assert schema.verify(owner) == []
+        owner.execute("select from spanmq.maintain()")
+        levels = dict(rows(owner, "select check_name, level from spanmq.doctor()"))
+        assert {levels[each] for each in ("maintenance", "rights", "segments", "snapshots")} == {"ok"}

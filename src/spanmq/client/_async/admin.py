@@ -24,7 +24,6 @@ from spanmq.client.call import (
     Result,
     Rows,
     Seconds,
-    first,
     flag,
     given,
     listed,
@@ -137,7 +136,7 @@ class AsyncTokens:
         `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive,
         look and manage. `expires` is seconds, a timedelta or the moment itself; None: never.
         """
-        secret = _new_secret()
+        secret = new_secret()
         arguments = (
             argument.text("name", name),
             argument.text("secret_hash", hash_of(secret)),
@@ -151,7 +150,7 @@ class AsyncTokens:
 
         Raises NotFoundError if there is no token of this name.
         """
-        secret = _new_secret()
+        secret = new_secret()
         arguments = (
             argument.text("name", name),
             argument.text("secret_hash", hash_of(secret)),
@@ -164,35 +163,6 @@ class AsyncTokens:
     async def revoke(self, name: str) -> bool:
         """Revoke a token; return whether it existed. Services are notified at once."""
         return await self._link.run(Call("revoke_token", (argument.text("name", name),), flag, native=True))
-
-    async def check(self, secret: str) -> Token | None:
-        """Return the token of a secret if it is valid now."""
-        arguments = (argument.text("secret_hash", hash_of(secret)),)
-        return await self._link.run(Call("check_token", arguments, first(Token), native=True))
-
-    async def open_session(self, secret: str, *, seconds: Seconds = 43_200.0) -> str | None:
-        """Return the key of a new session for the token of a secret, None if that is not valid now.
-
-        The session ends after `seconds`, or with its token or that secret.
-        """
-        key = _new_secret()
-        arguments = (
-            argument.text("secret_hash", hash_of(secret)),
-            argument.text("key_hash", hash_of(key)),
-            argument.seconds("seconds", seconds),
-        )
-        token = await self._link.run(Call("open_session", arguments, first(Token), native=True))
-        return None if token is None else key
-
-    async def check_session(self, key: str) -> Token | None:
-        """Return the token of a session as it is now, None if the session has ended."""
-        arguments = (argument.text("key_hash", hash_of(key)),)
-        return await self._link.run(Call("check_session", arguments, first(Token), native=True))
-
-    async def close_session(self, key: str) -> bool:
-        """End a session; return whether it existed. Services notice within seconds."""
-        arguments = (argument.text("key_hash", hash_of(key)),)
-        return await self._link.run(Call("close_session", arguments, flag, native=True))
 
     async def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
@@ -232,16 +202,6 @@ class AsyncKeys:
         """Revoke a key; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
         return await self._link.run(Call("revoke_access_key", arguments, flag, native=True))
-
-    async def find(self, access_key_id: str) -> AccessKey | None:
-        """Return a key with its secret if it is valid now."""
-
-        def read(rows: Rows) -> AccessKey | None:
-            named = Rows(("access_key_id", *rows.columns), [(access_key_id, *row) for row in rows.values])
-            return first(AccessKey)(named)
-
-        arguments = (argument.text("access_key_id", access_key_id),)
-        return await self._link.run(Call("find_access_key", arguments, read, native=True))
 
     async def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
@@ -408,7 +368,7 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _new_secret() -> str:
+def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.queues import settings_text
-from spanmq.client.call import Argument, Call, Rows, flag, listed, nothing, string
+from spanmq.client.call import Argument, Call, Rows, Shape, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
 
@@ -80,7 +80,9 @@ class AsyncCategories:
         """
         text = None if settings is None else settings_text("category", dict(settings), queue)
         arguments = (_queue(queue), argument.text("category", category), argument.json("settings", text))
-        return await self._link.run(Call("set_category_policy", arguments, _settings, queue, native=True))
+        return await self._link.run(
+            Call("set_category_policy", arguments, _settings, queue, Shape.JSON, native=True)
+        )
 
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
@@ -55,6 +57,7 @@ class AsyncDeadLetters:
         self,
         queue: str,
         *,
+        patch: Sequence[Mapping[str, Any]] | None = None,
         limit: int = 1_000,
         rate: float | None = None,
         delay: Seconds = 0.0,
@@ -66,16 +69,21 @@ class AsyncDeadLetters:
         They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
         ids and their history; their attempts start again. With `dry_run` nothing is done; the list has those
         that would be redriven.
+
+        A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
+        InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
+        for an encrypted body and for a message that a subscription has too. The dead letter keeps its body.
         """
         arguments = (
             argument.queue_name("queue", queue),
             *_filters(self._codec, filters),
+            *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("qty", limit),
             *given(argument.real, "rate", rate),
             argument.seconds("delay", delay),
             argument.boolean("dry_run", dry_run),
         )
-        read = listed(Redriven, message_id="msg_id")
+        read = partial(_redriven, self._codec.of(queue))
         return await self._link.run(Call("redrive", arguments, read, queue, native=True))
 
     async def edit(
@@ -159,7 +167,21 @@ def _filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
         *given(argument.instant, "since", filters.get("since")),
         *given(argument.instant, "until", filters.get("until")),
         *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
+        *given(argument.text, "match", filters.get("where")),
+        *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
     )
+
+
+def _redriven(codec: Codec, rows: Rows) -> list[Redriven]:
+    return [
+        replace(each, before=codec.decode(_json(each.before)), after=codec.decode(_json(each.after)))
+        for each in listed(Redriven, message_id="msg_id")(rows)
+    ]
+
+
+def _json(value: Any) -> bytes | None:
+    # A driver of other software has read it already, with the rest of the row.
+    return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
 
 
 def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.queues import names
-from spanmq.client.call import Call, Seconds, given, listed, nothing
+from spanmq.client.call import Call, Seconds, given, listed
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -57,43 +55,6 @@ class AsyncHealth:
             argument.seconds("step", step),
         )
         return await self._link.run(Call("sum_statistics", arguments, listed(StatisticsStep), native=True))
-
-    async def report_breaker(self, queue: str, worker: str, seconds: Seconds | None = None) -> None:
-        """Report that a worker's circuit breaker is open for `seconds` more, or closed (None).
-
-        Workers call it; `now`, `latest` and `queues.count` show it until that time has passed.
-        """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.text("worker", worker),
-            *given(argument.seconds, "seconds", seconds),
-        )
-        await self._link.run(nothing("report_breaker", queue, *arguments))
-
-    async def report_worker(
-        self,
-        queue: str,
-        worker: str,
-        *,
-        running_for: Seconds | None = None,
-        slots: int = 0,
-        held: int = 0,
-        times: Iterable[Mapping[str, Any]] = (),
-    ) -> None:
-        """Report that a worker runs, since `running_for` seconds, or has stopped (None).
-
-        Workers call it. `times` says what its handlers did since the last report: `kind`, `failed`, `bucket` and
-        `n` of each, where `n` took up to 2^(bucket/2) ms.
-        """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.text("worker", worker),
-            argument.integer("slots", slots),
-            argument.integer("held", held),
-            argument.json("times", json.dumps([dict(each) for each in times])),
-            *given(argument.seconds, "running_for", running_for),
-        )
-        await self._link.run(nothing("report_worker", queue, *arguments))
 
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues."""

@@ -11,7 +11,7 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.queues import settings_text
-from spanmq.client.call import Argument, Call, Rows, flag, listed, nothing, string
+from spanmq.client.call import Argument, Call, Rows, Shape, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
 
@@ -82,7 +82,9 @@ class Categories:
         """
         text = None if settings is None else settings_text("category", dict(settings), queue)
         arguments = (_queue(queue), argument.text("category", category), argument.json("settings", text))
-        return self._link.run(Call("set_category_policy", arguments, _settings, queue, native=True))
+        return self._link.run(
+            Call("set_category_policy", arguments, _settings, queue, Shape.JSON, native=True)
+        )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""

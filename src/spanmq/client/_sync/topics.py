@@ -129,9 +129,9 @@ class Subscriptions:
 
         Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose
         body meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above
-        `after`. Their header `x-spanmq-replay-of` has the queue and the id that they had. One transaction:
-        all or none. With `dry_run` they are only counted. Raises NotKeptError if the log no longer has all
-        messages since `since`.
+        `after`. Their header `x-spanmq-replay-of` has the queue, the id and the `enqueued_at` that they had.
+        One transaction: all or none. With `dry_run` they are only counted. Raises NotKeptError if the log no
+        longer has all messages since `since`.
         """
         arguments = (
             argument.queue_name("queue", queue),

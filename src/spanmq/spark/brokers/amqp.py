@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spanmq.codec.exact_json import Number
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.outgoing import ATTEMPT_HEADER, ID_HEADER, QUEUE_HEADER, Outgoing
-from spanmq.spark.exact_json import Number
 
 if TYPE_CHECKING:
     import pika

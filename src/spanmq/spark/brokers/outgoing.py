@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from spanmq.codec.exact_json import dumps, loads
 from spanmq.errors import PipelineError
-from spanmq.spark.exact_json import dumps, loads
 
 # The name of the header with the queue, which every broker carries.
 QUEUE_HEADER: Final = "x-spanmq-queue"

@@ -1,15 +1,17 @@
-"""backfill: any table or files that Spark reads, sent into a queue as a whole, once."""
+"""backfill: any table or files that Spark reads, or archived messages, sent into a queue as a whole, once."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.fill import PLACE
+from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 from spanmq.spark.session import adopt
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackfillReport:
-    """What a backfill did. `sent` is 0 where a job of this id was sent before; `found` counts the rows."""
+    """What a backfill did. `sent` is 0 where a job of this id was sent before; `found` counts the rows.
+
+    For a dry run with archived messages, the first of all that there are was sent at `oldest_at`.
+    """
 
     queue: str
     job_id: str
@@ -28,14 +33,18 @@ class BackfillReport:
     sent: int
     seconds: float
     is_dry_run: bool
+    oldest_at: datetime | None = None
 
 
-@recorded("backfill", lambda given: given["source"] if isinstance(given["source"], str) else "a frame")
+@recorded(
+    "backfill",
+    lambda given: str(given["source"]) if isinstance(given["source"], str | Archived) else "a frame",
+)
 def backfill(
     spark: SparkSession,
     dsn: str,
     queue: str,
-    source: DataFrame | str,
+    source: DataFrame | str | Archived,
     *,
     job_id: str,
     format: str = "parquet",  # noqa: A002 - Spark's word
@@ -55,6 +64,9 @@ def backfill(
     them in no particular order). With a `rate` all tasks together write at most about this number of rows a
     second, to limit the load on the database; the rows become visible at the end in any case. With
     `encryption_key_file` (a path that executors can read) bodies are encrypted.
+
+    Messages that are `Archived` are sent as they were, those of a group in the order of their ids, with the
+    header `x-spanmq-replay-of`, as `replay()` sends those of a log.
     """
     began = time.monotonic()
     if not job_id:
@@ -65,12 +77,19 @@ def backfill(
         raise InvalidArgumentError(
             "messages have an order within a group only", hint="Name the group by an expression, too."
         )
+    if isinstance(source, Archived) and {body, headers, group, order, encryption_key_file} != {None}:
+        raise InvalidArgumentError("archived messages are sent as they were: choose them only")
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         sent_before = rows.published(server, queue, f"job:{job_id}")
     with clear_errors():
         adopt(spark)
-        messages = _messages(spark, source, format, body, headers, group, order)
+        if isinstance(source, Archived):
+            columns = ("body", "headers", "`group`", "message_id")
+            # The group is among the headers, as it was written there.
+            messages = _messages(spark, source.messages(spark, dsn), format, *columns).drop("group")
+        else:
+            messages = _messages(spark, source, format, body, headers, group, order)
         found = sent_before if sent_before is not None else messages.count()
         if not dry_run and sent_before is None:
             writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
@@ -79,6 +98,7 @@ def backfill(
             if encryption_key_file is not None:
                 writer = writer.option("encryptionKeyFile", encryption_key_file)
             writer.option("writerId", job_id).mode("append").save()
+        oldest_at = source.oldest_at(spark, dsn) if isinstance(source, Archived) and dry_run else None
     return BackfillReport(
         queue=queue,
         job_id=job_id,
@@ -86,6 +106,7 @@ def backfill(
         sent=0 if dry_run or sent_before is not None else found,
         seconds=time.monotonic() - began,
         is_dry_run=dry_run,
+        oldest_at=oldest_at,
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow
+
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
@@ -25,11 +27,14 @@ def committed(lake: Lake, name: str, application: str) -> int:
     return 0 if table is None else int(table.transaction_version(application) or 0)
 
 
-def files(lake: Lake, name: str) -> list[str]:
-    """Return the names in the lake of the files of a table as it is now."""
+def files(lake: Lake, name: str, queue: str | None) -> list[str]:
+    """Return the names in the lake of the files of a table as it is now, of a queue or of all."""
     table = _table(lake, name)
-    paths = [] if table is None else [unquote(uri.removeprefix("file://")) for uri in table.file_uris()]
-    return [path.removeprefix(lake.uri + "/") for path in paths]
+    if table is None:
+        return []
+    actions = pyarrow.table(table.get_add_actions(flatten=True))
+    pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
+    return [f"{name}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
 
 
 def compact(lake: Lake, name: str, queue: str, size: int) -> tuple[int, int]:
@@ -40,7 +45,7 @@ def compact(lake: Lake, name: str, queue: str, size: int) -> tuple[int, int]:
     table = _table(lake, name)
     if table is None:
         return 0, 0
-    done = table.optimize.compact(partition_filters=[("queue", "=", queue)], target_size=size)
+    done = table.optimize.compact(partition_filters=[(PARTITIONS[0], "=", queue)], target_size=size)
     table.vacuum(dry_run=False)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 

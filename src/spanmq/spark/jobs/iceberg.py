@@ -21,6 +21,7 @@ from spanmq.spark.jobs.parquet import Written
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
 CATALOG: Final = "spanmq"
 
@@ -34,6 +35,28 @@ def committed(dsn: str, lake: Lake, table: str, application: str) -> int:
         return int(catalog.load_table(name).properties.get(application, 0))
 
 
+def files(dsn: str, lake: Lake, table: str, queue: str) -> list[str]:
+    """Return the names in the lake of the files that a table has now of a queue."""
+    name = (lake.folder, table)
+    with _catalog(dsn) as catalog:
+        if not catalog.table_exists(name):
+            raise PipelineError(
+                f"the catalogue has no table {'.'.join(name)}",
+                hint="It is in the database of the queues, or what PyIceberg's configuration has as spanmq.",
+            )
+        from pyiceberg import expressions
+
+        equal_to: Any = expressions.EqualTo
+        found = _at(catalog, name, lake)
+        tasks = list(found.scan(row_filter=equal_to(PARTITIONS[0], queue)).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise PipelineError(
+            f"rows of the table {'.'.join(name)} were deleted by files of their own",
+            hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
+        )
+    return [f"{table}/{task.file.file_path.removeprefix(found.location() + '/')}" for task in tasks]
+
+
 def commit(
     dsn: str, lake: Lake, table: str, application: str, version: int, files: Sequence[Written]
 ) -> None:
@@ -42,15 +65,10 @@ def commit(
     Raises FileExistsError where a commit has that number.
     """
     name = (lake.folder, table)
-    location = f"{lake.uri if '://' in lake.uri else Path(lake.uri).as_uri()}/{table}"
+    location = _location(lake, table)
     with _catalog(dsn) as catalog:
         if catalog.table_exists(name):
-            found = catalog.load_table(name)
-            if found.location() != location:
-                raise PipelineError(
-                    f"the catalogue has the table {'.'.join(name)} at {found.location()}, not at {location}",
-                    hint="Name the folder otherwise: its name is the table's namespace.",
-                )
+            found = _at(catalog, name, lake)
             if is_taken(int(found.properties.get(application, 0)), version):
                 raise FileExistsError(f"{application} {version}")
             transaction: Any = found.transaction()
@@ -65,6 +83,21 @@ def commit(
             transaction.add_files([f"{location}/{each.name.removeprefix(f'{table}/')}" for each in files])
         transaction.set_properties({application: str(version)})
         transaction.commit_transaction()
+
+
+def _location(lake: Lake, table: str) -> str:
+    return f"{lake.uri if '://' in lake.uri else Path(lake.uri).as_uri()}/{table}"
+
+
+def _at(catalog: Catalog, name: tuple[str, str], lake: Lake) -> Table:
+    """Return a table; raises PipelineError for one that is elsewhere."""
+    found, location = catalog.load_table(name), _location(lake, name[1])
+    if found.location() != location:
+        raise PipelineError(
+            f"the catalogue has the table {'.'.join(name)} at {found.location()}, not at {location}",
+            hint="Name the folder otherwise: its name is the table's namespace.",
+        )
+    return found
 
 
 def _catalog(dsn: str) -> Catalog:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
-import pyarrow
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta, parquet
+from spanmq.spark.jobs.archived import files, lake_frame
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import files_of, format_of
 from spanmq.spark.jobs.page import write_page
 
 if TYPE_CHECKING:
@@ -25,7 +20,6 @@ if TYPE_CHECKING:
 
 WINDOWS: Final = 60
 GROUPS: Final = 10
-TASKS_MAX: Final = 1000
 # The columns that a report reads: without the bodies, which are most of a lake.
 _NEEDED: Final = (
     *("queue", "message_id", "attempt", "enqueued_at", "last_read_at", "archived_at", "group"),
@@ -191,22 +185,8 @@ def _from_lake(spark: SparkSession, lake: Lake) -> tuple[DataFrame, DataFrame]:
 
 
 def _table(spark: SparkSession, lake: Lake, name: str) -> DataFrame | None:
-    names = delta.files(lake, name) if format_of(lake, name) == "delta" else files_of(lake, None, name)
-    if not names:
-        return None
-    columns = {each.name: each.kind.simpleString() for each in TABLES[name].columns if each.name in _NEEDED}
-
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("number").to_pylist():
-                # A file does not have the queue, which is the name of its folder.
-                queue = unquote(names[number].split("/")[1].partition("=")[2])
-                for rows in parquet.read(lake, [names[number]], list(columns)[1:]):
-                    queues = pyarrow.repeat(queue, rows.num_rows)
-                    yield pyarrow.record_batch([queues, *rows.columns], names=list(columns))
-
-    numbers = spark.range(0, len(names), 1, min(len(names), TASKS_MAX)).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, ", ".join(f"`{each}` {kind}" for each, kind in columns.items()))
+    names = files(lake, name, None)
+    return lake_frame(spark, lake, name, names, _NEEDED) if names else None
 
 
 def _from_archive(spark: SparkSession, dsn: str, queue: str) -> DataFrame:

@@ -1,65 +1,84 @@
 -- Listing and deleting dead letters. They are created in bury.sql and redriven in redrive.sql.
 
--- The dead letters of one queue that fit all filters that are given (null: any), at most qty, by dead_letter_id over
--- `after` (`by` is that), or, to act on them, by msg_id: those beyond the limit are then also later in their group.
--- `locking` is put behind the statement; then dead_run rows are left out. Planned for what is given: each filter but
--- that on the text of the error has an index, and those not given cost nothing.
+-- Filters as they were given to a call. Raises MQ002 and MQ020 for what no filter can be.
+create or replace function spanmq_core.letter_filter(
+    category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean
+) returns spanmq_core.letter_filter
+language plpgsql volatile as $$
+begin
+    perform spanmq_core.check_pattern(error, 'error');
+    if cardinality(dead_letter_ids) > 10000 then
+        raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
+            using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
+    end if;
+    return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
+end $$;
+
+-- Conditions for EXECUTE with the id of a queue and a filter: on a dead letter d, and on a row r of those that died together. Planned
+-- for what is given: a filter that is null costs nothing.
+create or replace function spanmq_core.letter_fits() returns text
+language sql immutable as $$
+    select '(($2).payload is null or d.message @> ($2).payload) and (($2).path is null or spanmq_core.meets(d.message, ($2).path))'
+           ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
+$$;
+
+create or replace function spanmq_core.run_fits() returns text
+language sql immutable as $$
+    select 'r.queue_id = $1 and (($2).category is null or r.category = ($2).category) and (($2).error_class is null or r.error_class = ($2).error_class)'
+           ' and r.dead_at >= coalesce(($2).since, ''-infinity'') and r.dead_at < coalesce(($2).until, ''infinity'')'
+           ' and (($2).error is null or left(r.error, 2000) ~* ($2).error)'
+           -- Such a row has the first of their consecutive ids.
+           ' and (($2).dead_letter_ids is null or r.dead_letter_id = any (array(select id - id % 256 from unnest(($2).dead_letter_ids) id)))'
+$$;
+
+-- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or, to act on them, by
+-- msg_id: those beyond the limit are then also later in their group. `locking` is put behind the statement; then dead_run rows are left
+-- out. Each filter but those on the text of the error and on the body has an index.
 create or replace function spanmq_core.find_dead_letters(
-    this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean,
-    after bigint, qty int, by text, locking text default ''
+    this_queue int, given spanmq_core.letter_filter, after bigint, qty int, by text, locking text default ''
 ) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 declare
     -- Those of their own rows.
     found_rows text := format(
         'select d.* from spanmq_core.dead_letter d where d.queue_id = $1 and (%s)'
-        ' and ($2 is null or d.category = $2) and ($4 is null or d.error_class = $4)'
-        ' and (%s) and ($7 is null or d.message @> $7) and ($3 is null or left(d.error, 2000) ~* $3)'
-        ' and ($8 is null or d.dead_letter_id > $8) order by d.%I %s limit $9 %s',
-        case redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
+        ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class = ($2).error_class)'
+        ' and (%s) and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
+        ' and ($3 is null or d.dead_letter_id > $3) order by d.%I %s limit $4 %s',
+        case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
-        case when since is null and until is null then 'true' else
+        case when given.since is null and given.until is null then 'true' else
             'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
-            ' and w.dead_at >= coalesce($5, ''-infinity'') and w.dead_at < coalesce($6, ''infinity'')))' end,
-        by,
+            ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until, ''infinity'')))' end,
+        spanmq_core.letter_fits(), by,
         -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
-        case when not redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
+        case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
 begin
-    if locking = '' and redriven is not true and exists (select from spanmq_core.dead_run r where r.queue_id = this_queue) then
+    if locking = '' and given.redriven is not true and exists (select from spanmq_core.dead_run r where r.queue_id = this_queue) then
         -- With those that died together, of which the first qty rows have enough (and one that `after` may empty).
         found_rows := format(
-            'select d.* from ((%s) union all (select l.* from ('
-            ' select r as run from spanmq_core.dead_run r where r.queue_id = $1 and ($2 is null or r.category = $2) and ($4 is null or r.error_class = $4)'
-            '  and r.dead_at >= coalesce($5, ''-infinity'') and r.dead_at < coalesce($6, ''infinity'')'
-            '  and ($3 is null or left(r.error, 2000) ~* $3) and ($8 is null or r.dead_letter_id > $8 - 256)'
-            '  order by r.%I limit case when $7 is null then $9::bigint + 1 end) r'
-            ' cross join lateral spanmq_core.letters_of(r.run) l where ($7 is null or l.message @> $7) and ($8 is null or l.dead_letter_id > $8)'
-            ' order by l.%I limit $9)) d order by d.%I limit $9',
-            found_rows, case by when 'msg_id' then 'lo' else by end, by, by);
+            'select d.* from ((%s) union all (select d.* from ('
+            ' select r as run from spanmq_core.dead_run r where %s and ($3 is null or r.dead_letter_id > $3 - 256)'
+            '  order by r.%I limit case when num_nonnulls(($2).payload, ($2).path, ($2).dead_letter_ids) = 0 then $4::bigint + 1 end) r'
+            ' cross join lateral spanmq_core.letters_of(r.run) d where %s and ($3 is null or d.dead_letter_id > $3)'
+            ' order by d.%I limit $4)) d order by d.%I limit $4',
+            found_rows, spanmq_core.run_fits(), case by when 'msg_id' then 'lo' else by end, spanmq_core.letter_fits(), by, by);
     end if;
-    return query execute found_rows using this_queue, category, error, error_class, since, until, payload, after, qty;
+    return query execute found_rows using this_queue, given, after, qty;
 end $$;
 
 -- The same, locked to the end of the transaction, each with a row of its own. Dead letters that another transaction has
--- locked are skipped.
+-- locked are skipped, or (waits) waited for.
 create or replace function spanmq_core.lock_dead_letters(
-    this spanmq_core.queue, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, redriven boolean, qty int
+    this spanmq_core.queue, given spanmq_core.letter_filter, qty int, waits boolean default false
 ) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 begin
-    if redriven is not true then
-        perform spanmq_core.write_dead_letters(this, spanmq_core.lock_dead_runs(this.queue_id, category, error, error_class, since, until, payload, qty));
+    if given.redriven is not true then
+        perform spanmq_core.write_dead_letters(this, spanmq_core.lock_dead_runs(this.queue_id, given, qty, waits));
     end if;
-    return query select * from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven, null, qty,
-                                                        'msg_id', 'for update skip locked');
-end $$;
-
--- Raises MQ002 or MQ020 for what no filter can be.
-create or replace function spanmq_core.check_filters(error text, qty int) returns void
-language plpgsql volatile as $$
-begin
-    perform spanmq_core.check_quantity(qty);
-    perform spanmq_core.check_pattern(error, 'error');
+    return query select * from spanmq_core.find_dead_letters(
+        this.queue_id, given, null, qty, 'msg_id', case when waits then 'for update' else 'for update skip locked' end);
 end $$;
 
 create or replace function spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer) returns spanmq.dead_letter
@@ -69,38 +88,40 @@ language sql stable as $$
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
--- The dead letters of a queue, or of all queues that the caller may look into (queue null), that match all filters
+-- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
 -- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
--- since and until, times at which they died; payload, JSON that the message contains. redriven false: those that were
+-- since and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first
+-- result in the message is neither false nor null; dead_letter_ids. redriven false: those that were
 -- not redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which
 -- they died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only, unless `error`
--- is the only filter: then all others are read. Raises 42P01 for an unknown queue, 42501 without the right to select
--- from it, MQ020 for a bad pattern.
+-- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`, payload
+-- or match all that fit the other filters are read. Raises 42P01 for an unknown queue, 42501 without the right to select
+-- from it, MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
-    since timestamptz default null, until timestamptz default null, payload jsonb default null, redriven boolean default false,
+    since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
+    dead_letter_ids bigint[] default null, redriven boolean default false,
     after bigint default 0, qty integer default 100, body_bytes_max integer default null
 ) returns setof spanmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
 begin
     if queue is not null then
         this := spanmq_core.find_queue(queue);
     end if;
-    perform spanmq_core.check_filters(error, qty);
+    perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
     return query
         select (spanmq_core.as_dead_letter(d, q.name, body_bytes_max)).*
         from spanmq_core.queue q
-        cross join lateral spanmq_core.find_dead_letters(q.queue_id, dead_letters.category, dead_letters.error, dead_letters.error_class, since, until,
-                                                    payload, redriven, after, qty, 'dead_letter_id') d
+        cross join lateral spanmq_core.find_dead_letters(q.queue_id, given, after, qty, 'dead_letter_id') d
         where q.queue_id = this.queue_id or queue is null
         order by d.dead_letter_id limit qty;
 end $$;
 
--- How many dead letters of each category wait in a queue, or in each that the caller may look into (queue null). From counters: costs
+-- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
 -- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -158,24 +179,22 @@ end $$;
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
 -- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
 -- of those that were redriven. Groups that waited for one continue. Raises 42P01 for an unknown queue, 42501 without
--- the right to delete from it, MQ020 for a bad pattern.
+-- the right to delete from it, MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
-    until timestamptz default null, payload jsonb default null, redriven boolean default false, qty integer default 1000,
-    dry_run boolean default false
+    until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
+    redriven boolean default false, qty integer default 1000, dry_run boolean default false
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
 begin
-    perform spanmq_core.check_filters(error, qty);
+    perform spanmq_core.check_quantity(qty);
     if dry_run then
-        return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, redriven,
-                                                                null, qty, 'msg_id'));
+        return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id'));
     end if;
-    return spanmq_core.discard(this, array(
-        select d.dead_letter_id
-        from spanmq_core.lock_dead_letters(this, category, error, error_class, since, until, payload, redriven, qty) d));
+    return spanmq_core.discard(this, array(select d.dead_letter_id from spanmq_core.lock_dead_letters(this, given, qty) d));
 end $$;
 
 -- Deletes dead letters that are past the retention of the queue's policy, at most 1,000, redriven ones included. Those

@@ -30,42 +30,37 @@ begin
 end $$;
 
 -- Locks the rows in which are the first qty messages by msg_id that fit all filters (as find_dead_letters), and returns their ids. Skips
--- what another is acting on.
-create or replace function spanmq_core.lock_dead_runs(
-    this_queue int, category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, qty int
-) returns bigint[]
+-- what another is acting on, or (waits) waits for it.
+create or replace function spanmq_core.lock_dead_runs(this_queue int, given spanmq_core.letter_filter, qty int, waits boolean) returns bigint[]
 language plpgsql volatile as $$
-#variable_conflict use_column
 declare
-    fitting cursor for
-        select r.* from spanmq_core.dead_run r
-        where r.queue_id = this_queue and (lock_dead_runs.category is null or r.category = lock_dead_runs.category)
-          and (lock_dead_runs.error_class is null or r.error_class = lock_dead_runs.error_class)
-          and (lock_dead_runs.error is null or left(r.error, 2000) ~* lock_dead_runs.error)
-          and r.dead_at >= coalesce(since, '-infinity') and r.dead_at < coalesce(until, 'infinity')
-          and (payload is null or exists (select from spanmq_core.letters_of(r) l where l.message @> payload))
-        order by r.lo;
+    fitting refcursor;
+    lock_row text := format('select true from spanmq_core.dead_run r where r.dead_letter_id = $1 for update %s', case when not waits then 'skip locked' end);
+    by_body boolean := num_nonnulls(given.payload, given.path, given.dead_letter_ids) > 0;
     together spanmq_core.dead_run;
     found_ids bigint[] := '{}';
     n bigint := 0;
     last_id bigint := 0;
-    has_waited boolean := false;
+    is_locked boolean;
+    has_waited boolean := waits;
 begin
-    open fitting;
+    open fitting no scroll for execute format(
+        'select r.* from spanmq_core.dead_run r where %s and (not $3 or exists (select from spanmq_core.letters_of(r) d where %s)) order by r.lo',
+        spanmq_core.run_fits(), spanmq_core.letter_fits()) using this_queue, given, by_body;
     loop
         fetch fitting into together;
         -- Rows of one block lie between each other.
         exit when together.lo is null or n >= qty and together.lo > last_id;
-        perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
-        if not found and not has_waited then
+        execute lock_row into is_locked using together.dead_letter_id;
+        if is_locked is null and not has_waited then
             -- Rows that maintain() is writing are not visible yet.
             perform spanmq_core.await_maintain();
             has_waited := true;
-            perform from spanmq_core.dead_run r where r.dead_letter_id = together.dead_letter_id for update skip locked;
+            execute lock_row into is_locked using together.dead_letter_id;
         end if;
-        continue when not found;
+        continue when is_locked is null;
         found_ids := found_ids || together.dead_letter_id;
-        n := n + case when payload is null then together.n else 1 end;
+        n := n + case when by_body then 1 else together.n end;
         last_id := together.lo | 255;
     end loop;
     close fitting;

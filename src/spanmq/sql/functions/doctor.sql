@@ -42,16 +42,16 @@ begin
     check_name := 'deadlock_timeout';
     level := case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end;
     finding := current_setting('deadlock_timeout');
-    advice := case when level <> 'ok' then 'between 100 ms and 10 s: shorter costs a look at all locks at every short wait, longer lets a deadlock stand' end;
+    advice := case when level <> 'ok' then 'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last' end;
     return next;
 
     check_name := 'durability';
     select string_agg(format('%s = off', name), ', ') into settings
         from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name where current_setting(name) = 'off';
     level := case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end;
-    finding := coalesce(settings, 'what is committed survives a crash');
+    finding := coalesce(settings, 'committed transactions survive a crash');
     advice := case when level = 'problem' then 'set it on: a crash of the machine may destroy everything'
-                   when level = 'warning' then 'a crash forgets the last sends and settlements; set it on unless that may be' end;
+                   when level = 'warning' then 'a crash loses the last sends and settlements; set it on unless that is acceptable' end;
     return next;
 
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
@@ -60,13 +60,13 @@ begin
         where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
     level := case when compiled > 0 then 'warning' else 'ok' end;
-    finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no call is compiled' end;
-    advice := case when level <> 'ok' then 'spanmq schema upgrade; or set jit off, for the database or the server: to compile a call takes a second' end;
+    finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no function is compiled at each call' end;
+    advice := case when level <> 'ok' then 'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call' end;
     return next;
 
     check_name := 'clock';
     level := case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end;
-    finding := case when apart is null then 'not compared' else format('the client''s is %s s off', round(apart::numeric, 1)) end;
+    finding := case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end;
     advice := case when level <> 'ok' then 'run NTP on both machines: leases and delays go by the server''s clock' end;
     return next;
 end $$;
@@ -81,12 +81,12 @@ begin
     check_name := 'autovacuum';
     if current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off' then
         level := 'problem';
-        finding := 'it does not run';
+        finding := 'autovacuum does not run';
         advice := 'set autovacuum and track_counts on: dead rows slow every call down';
     elsif exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
                   and 'autovacuum_enabled=false' = any (c.reloptions)) then
         level := 'problem';
-        finding := 'it is switched off for the state of messages';
+        finding := 'autovacuum is off for the tables with the state of messages';
         advice := 'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done';
     elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
         level := 'warning';
@@ -111,7 +111,7 @@ begin
           and (a.backend_xmin is not null or a.backend_xid is not null)
         order by a.xact_start limit 1;
     level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
-    finding := case when held.pid is null then 'none is held'
+    finding := case when held.pid is null then 'no old snapshot'
                     else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
                                 case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
     advice := case when level <> 'ok' then format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
@@ -121,7 +121,7 @@ begin
     check_name := 'prepared transactions';
     select p.gid, clock_timestamp() - p.prepared as age into held from pg_prepared_xacts p order by p.prepared limit 1;
     level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
-    finding := case when held.gid is null then 'there are none' else format('%s waits for %s', held.gid, date_trunc('second', held.age)) end;
+    finding := case when held.gid is null then 'none' else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
     advice := case when level <> 'ok' then format('commit prepared %L, or rollback prepared %L', held.gid, held.gid) end;
     return next;
 
@@ -132,7 +132,7 @@ begin
     level := case when held.slot_name is null or held.active and held.bytes < 1e10 then 'ok'
                   when held.bytes > 1e10 or held.xids > 10000000 then 'problem'
                   when held.bytes > 1e8 or held.xids > 100000 then 'warning' else 'ok' end;
-    finding := case when held.slot_name is null then 'there are none'
+    finding := case when held.slot_name is null then 'none'
                     else format('%s is %s behind%s', held.slot_name, coalesce(pg_size_pretty(held.bytes), 'nothing'),
                                 case when not held.active then ', and it has no reader' end) end;
     advice := case when level <> 'ok' then format('start its reader, or select pg_drop_replication_slot(%L)', held.slot_name) end;
@@ -149,7 +149,7 @@ begin
         where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute');
     if leaks is not null then
         level := 'problem';
-        finding := format('everybody may call %s', left(leaks, 200));
+        finding := format('every role may call %s', left(leaks, 200));
         advice := 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade';
     else
         level := 'ok';
@@ -210,7 +210,7 @@ begin
     check_name := 'maintenance';
     level := case when created_at < at_ - interval '5 minutes' and coalesce(last_at, '-infinity') < at_ - interval '5 minutes' then 'problem' else 'ok' end;
     finding := case when last_at is null then 'maintain() has not run yet' else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end;
-    advice := case when level <> 'ok' then 'nobody calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job' end;
+    advice := case when level <> 'ok' then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job' end;
     if level = 'ok' and troubles is not null then
         level := 'problem';
         finding := format('maintain() fails in %s', left(troubles, 500));
@@ -221,23 +221,23 @@ begin
     check_name := 'leases';
     level := case when stuck <> '{}' or abandoned <> '{}' then 'warning' else 'ok' end;
     finding := coalesce(nullif(concat_ws('; ', case when stuck <> '{}' then 'held for over an hour: ' || array_to_string(stuck[:10], ', ') end,
-                                         case when abandoned <> '{}' then 'expired, and there is no receiver: ' || array_to_string(abandoned[:10], ', ') end), ''),
-                        'none is stuck');
-    advice := case when level <> 'ok' then 'see whether the receivers live; set_vt(queue, msg_id, 0) makes a message visible at once' end;
+                                         case when abandoned <> '{}' then 'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ') end), ''),
+                        'no lease is older than an hour');
+    advice := case when level <> 'ok' then 'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once' end;
     return next;
 
     check_name := 'streams';
     level := case when silent <> '{}' then 'warning' else 'ok' end;
-    finding := coalesce(nullif(array_to_string(silent[:10], '; '), ''), 'none holds messages in silence');
-    advice := case when level <> 'ok' then 'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER gives its messages back to the queue' end;
+    finding := coalesce(nullif(array_to_string(silent[:10], '; '), ''), 'no stopped stream holds messages');
+    advice := case when level <> 'ok' then 'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue' end;
     return next;
 
     check_name := 'segments';
     level := case when missing_ids > 0 then 'problem' when lagging <> '{}' then 'warning' else 'ok' end;
     finding := case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
-                    when lagging <> '{}' then 'settled ones wait to go: ' || array_to_string(lagging[:10], ', ')
-                    else 'they go when they are settled' end;
-    advice := case when missing_ids > 0 then 'look into spanmq_core.missing; was a table of the log truncated or restored by hand?'
+                    when lagging <> '{}' then 'settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', ')
+                    else 'settled segments are truncated' end;
+    advice := case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
                    when level <> 'ok' then 'see "snapshots", "slots" and "maintenance"' end;
     return next;
 end $$;

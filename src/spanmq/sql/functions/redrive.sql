@@ -24,30 +24,86 @@ end $$;
 -- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be
 -- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once,
 -- also by concurrent calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
--- redriven_at. An expiry that is past is taken off. Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002 and MQ020.
+-- redriven_at, with the body that it had. An expiry that is past is taken off.
+-- A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it waits for dead letters that another transaction
+-- acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
+-- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
+-- Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
-    until timestamptz default null, payload jsonb default null, qty integer default 1000, rate double precision default null,
+    until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
+    patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000, rate double precision default null,
     delay double precision default 0, dry_run boolean default false
-) returns table (msg_id bigint, visible_at timestamptz)
+) returns table (msg_id bigint, visible_at timestamptz, before jsonb, after jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, false);
     visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
+    -- One more shows that there are more.
+    most int := qty + (patch is not null and qty < 2147483647)::int;
+    found_letters spanmq_core.revived[];
     letters spanmq_core.revived[];
 begin
-    perform spanmq_core.check_filters(error, qty);
+    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.check_patch(patch);
+    perform spanmq_core.raise_if(
+        new_messages is not null and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
+        'new_messages must have one element for each of dead_letter_ids, and needs no patch', 'Pass one or the other.');
     if dry_run then
-        letters := array(
-            select spanmq_core.to_revive(d)
-            from spanmq_core.find_dead_letters(this.queue_id, category, error, error_class, since, until, payload, false, null, qty, 'msg_id') d);
+        found_letters := array(select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(this.queue_id, given, null, most, 'msg_id') d);
     else
-        letters := array(
-            select spanmq_core.to_revive(d)
-            from spanmq_core.lock_dead_letters(this, category, error, error_class, since, until, payload, false, qty) d);
+        found_letters := array(select spanmq_core.to_revive(d) from spanmq_core.lock_dead_letters(this, given, most, patch is not null) d);
+    end if;
+    if cardinality(found_letters) > qty then
+        raise exception 'more than % dead letters fit: none is redriven', qty
+            using errcode = 'MQ002', hint = 'A patch is for all or none of them. Raise qty, or choose fewer.';
+    end if;
+    letters := found_letters;
+    if patch is not null or new_messages is not null then
+        letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
+    end if;
+    if not dry_run then
         perform spanmq_core.revive(this, letters, visible_from, rate);
     end if;
-    return query select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality) from unnest(letters) with ordinality l order by l.ordinality;
+    return query
+        select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality),
+               case when dry_run and patch is not null and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
+               case when dry_run and patch is not null and l.ordinality <= 10 then l.message end
+        from unnest(letters) with ordinality l order by l.ordinality;
+end $$;
+
+-- Dead letters with their new bodies: by a patch, or from new_messages, those of dead_letter_ids by their places.
+create or replace function spanmq_core.with_new_bodies(
+    this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[]
+) returns spanmq_core.revived[]
+language plpgsql as $$
+declare
+    letter spanmq_core.revived;
+    body jsonb;
+    edited spanmq_core.revived[] := '{}';
+begin
+    foreach letter in array letters loop
+        body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
+                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;
+        if body is distinct from letter.message then
+            perform spanmq_core.check_own(this, letter.msg_id);
+            perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
+            letter.message := body;
+        end if;
+        edited := edited || letter;
+    end loop;
+    return edited;
+end $$;
+
+-- Raises MQ060 for a message that other queues of the log have too: they would get it changed.
+create or replace function spanmq_core.check_own(this spanmq_core.queue, msg_id bigint) returns void
+language plpgsql as $$
+begin
+    if (this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id) then
+        raise exception 'message % is repaired for queue % alone, but other queues have it too', msg_id, this.name
+            using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
+    end if;
 end $$;
 
 create or replace function spanmq_core.to_revive(this spanmq_core.dead_letter) returns spanmq_core.revived
@@ -92,10 +148,12 @@ begin
                 using errcode = 'MQ002', hint = 'It is in the header x-pgmq-group.';
         end if;
     end if;
-    letter.message := coalesce(redrive_message.message, letter.message);
-    if (message is not null or headers is not null) and spanmq_core.is_shared(this, letter.msg_id) then
-        raise exception 'message % is repaired for queue % alone, but other queues have it too', letter.msg_id, this.name
-            using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
+    if message is not null then
+        perform spanmq_core.check_bodies(this, array[message]);
+        letter.message := message;
+    end if;
+    if message is not null or headers is not null then
+        perform spanmq_core.check_own(this, letter.msg_id);
     end if;
     perform spanmq_core.revive(this, array[letter], visible_from, null);
     return letter.msg_id;

@@ -171,8 +171,8 @@ end $$;
 -- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
 -- now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null). In the order of
 -- their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
--- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is. Returns
--- how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
+-- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
+-- sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
 -- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Wants the rights to look into the one and to send into the
 -- other. Raises MQ064 if the log has no longer all of them, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
 -- COMMITTED, MQ062 where into_queue has no room.
@@ -280,10 +280,11 @@ begin
             'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
             ' select u.new_id, $3, l.message,'
             '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
-            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id))'
+            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
             ' from unnest($1, $2) u (id, new_id)'
             ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', segment.log_name, log_name)
             using part.ids[done + 1:done + chunk], new_ids[done + 1:done + chunk], sent_at, this.name::text;
+        perform spanmq_core.check_logged(target, segment.log_name, new_ids[done + 1], new_ids[done + chunk]);
         done := done + chunk;
     end loop;
     perform spanmq_core.remember_segment(target.queue_id, new_ids[n]);

@@ -305,27 +305,44 @@ end $$;
 create or replace function spanmq_core.purge(this_queue int) returns bigint
 language plpgsql as $$
 declare
-    purged bigint := 0;
+    purged bigint;
     n bigint;
     n_fresh bigint;
     runs spanmq_core.run[];
     sees_any boolean;
     seen_in pg_snapshot;
     unpublished int8multirange;
+    -- The first statement waits for locks, in their order. Later ones come back to lower rows, and a transaction that has one of them may wait for
+    -- a row that is locked here: they do not wait.
+    may_wait boolean;
 begin
     loop
-        with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = this_queue order by h.lo for update),
-        gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
-        doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue order by f.lo for update),
-        gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
-        select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
-               (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
-               exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
-               pg_current_snapshot(), spanmq_core.unpublished(this_queue)
-            into n, n_fresh, runs, sees_any, seen_in, unpublished;
-        exit when not sees_any;
-        -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
-        purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
+        purged := 0;
+        may_wait := true;
+        begin
+            loop
+                execute format(
+                    'with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = $1 order by h.lo for update %1$s),'
+                    ' gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),'
+                    ' doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = $1 order by f.lo for update %1$s),'
+                    ' gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)'
+                    ' select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),'
+                    ' (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),'
+                    ' exists (select from spanmq_core.held h where h.queue_id = $1) or exists (select from spanmq_core.fresh f where f.queue_id = $1),'
+                    ' pg_current_snapshot(), spanmq_core.unpublished($1)', case when may_wait then '' else 'nowait' end)
+                    into n, n_fresh, runs, sees_any, seen_in, unpublished using this_queue;
+                exit when not sees_any;
+                may_wait := false;
+                -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
+                purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
+            end loop;
+            exit;
+        exception when lock_not_available then
+            -- The end of this block has released its locks: it starts over. The caller's lock_timeout is an error as ever.
+            if may_wait then
+                raise;
+            end if;
+        end;
     end loop;
     if purged > 0 then
         perform spanmq_core.note_purge(this_queue, seen_in, unpublished);

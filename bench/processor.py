@@ -26,6 +26,11 @@ def seconds_of(pid: int) -> float:
     return ticks / _TICKS
 
 
+def nanoseconds_of(pid: int) -> int:
+    """Return what one process has used until now."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
 def server_of(dsn: str) -> int | None:
     """Give the process that started the server's backends; None where it runs elsewhere."""
     with psycopg.connect(dsn) as connection:

@@ -369,6 +369,7 @@ def dead_letters(
     cause: Annotated[list[str] | None, typer.Option(help="Choose those of this cause.")] = None,
     category: Annotated[str | None, typer.Option(help="Choose those of this category.")] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
+    body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
     rate: Annotated[float | None, typer.Option(help="So many a second.")] = None,
     delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
@@ -380,6 +381,7 @@ def dead_letters(
     """Group dead letters by cause and propose categories; put a selection back, or discard it.
 
     $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
+    $ spanmq pipeline dead-letters orders --redrive --all --body "replace(body, '.exmaple', '.example')" --dry-run
     """
     output = Output(as_json=as_json)
     if redrive and discard:
@@ -397,6 +399,7 @@ def dead_letters(
             causes=cause or (),
             category=category,
             all_causes=all_causes,
+            body=body,
             rate=rate,
             delay=delay,
             dry_run=dry_run,
@@ -407,8 +410,9 @@ def dead_letters(
     elif report.act is None:
         output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
     else:
-        what = "redriven" if redrive else "deleted"
-        verb = f"would have {what}" if dry_run else what
+        if report.changes:
+            output.records(report.changes)
+        verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 

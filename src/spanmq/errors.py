@@ -84,6 +84,10 @@ class NotKeptError(SpanmqError):
 class InvalidBodyError(InvalidArgumentError):
     """A body or headers that cannot be stored as JSON (nothing was sent), decoded, or parsed as a class."""
 
+    codes: ClassVar[dict[str, str]] = {
+        "schema_mismatch": "the body does not fit the queue's JSON Schema; the message says where and why"
+    }
+
 
 class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
@@ -302,6 +306,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ062": (QueueFullError, None),
     "MQ063": (DedupIdReusedError, None),
     "MQ064": (NotKeptError, None),
+    "MQ065": (InvalidBodyError, "schema_mismatch"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow
@@ -372,6 +377,9 @@ def from_server(
             if name := match.groupdict().get("queue"):
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
+    if kind is QueueNotFoundError and queue:
+        # The server names a relation, as PGMQ's does.
+        message = f"queue {queue!r} does not exist"
     return kind(
         message,
         hint=hint or _HINTS.get(code or code_of(kind)),

@@ -43,6 +43,10 @@ def test_command_has_its_options_and_examples_that_it_understands(name: str) -> 
     assert ("--json" in options) == (name not in WITHOUT_JSON)
     assert ("--dsn" in options) == (name not in WITHOUT_DSN)
     assert [each.name for each in command.params if not each.help] == []
+    context = command.context_class(command, info_name=name)
+    assert "<bool>" not in command.get_help(context)
+    arguments = [each.make_metavar(context) for each in command.params if each.param_type_name == "argument"]
+    assert all(each.isupper() or "|" in each for each in arguments)
     examples = [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
     assert examples
     for example in examples:
@@ -51,6 +55,11 @@ def test_command_has_its_options_and_examples_that_it_understands(name: str) -> 
         for call in example.removeprefix("$ ").split(" | "):
             if call.startswith("spanmq "):
                 understand(PROGRAM, shlex.split(call)[1:])
+
+
+def test_simulate_shows_the_default_of_every_option() -> None:
+    options = [each for each in COMMANDS["simulate"].params if each.param_type_name == "option"]
+    assert [each.name for each in options if not each.is_flag and not each.show_default] == []
 
 
 def understand(command: Any, words: list[str]) -> None:

@@ -1,6 +1,8 @@
 """Queues as things, announcements, housekeeping."""
 
+import json
 from datetime import datetime
+from pathlib import Path
 
 from tests.cli.program import ask, do, records, spanmq
 
@@ -32,6 +34,25 @@ def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
     assert records("queue purge", "orders", "--yes", dsn=database) == [{"queue": "orders", "purged": 2}]
     assert records("queue drop", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": True}]
     assert records("queue drop", "orders", "--yes", dsn=database) == [{"queue": "orders", "dropped": False}]
+
+
+def test_schema_of_bodies_is_set_from_a_file_and_printed(orders: str, tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_text('{"type": "object", "title": "\u00fc"}', "utf-8")
+    [done] = records("queue set-schema", "orders", str(file), "--checked", dsn=orders)
+    assert done == {"queue": "orders", "schema": {"type": "object", "title": "\u00fc"}, "is_checked": True}
+    shown = spanmq("queue schema", "orders", dsn=orders)
+    assert json.loads(shown.out) == done["schema"]
+    refused = spanmq("send", "orders", "17", dsn=orders)
+    assert (refused.code, "$ must be object, not number" in refused.err) == (1, True)
+    assert spanmq("queue set-schema", "orders", "-", dsn=orders, stdin="null").code == 0
+    assert records("queue schema", "orders", dsn=orders) == [{"schema": None, "is_checked": False}]
+    for given in ("{", "NaN"):
+        assert spanmq("queue set-schema", "orders", "-", dsn=orders, stdin=given).code == 2
+    missing = spanmq("queue set-schema", "orders", str(tmp_path / "none.json"), dsn=orders)
+    assert (missing.code, "none.json" in missing.err) == (2, True)
+    bad = spanmq("queue set-schema", "orders", "-", dsn=orders, stdin='{"items": 1}')
+    assert (bad.code, "not valid at $.items" in bad.err) == (1, True)
 
 
 def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:

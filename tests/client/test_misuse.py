@@ -191,6 +191,10 @@ MISUSES = {
         lambda c: c.queues.set_policy("orders", nope=1),
         "policy set orders nope=1",
     ),
+    "schema of no such type": Misuse(
+        "spanmq.set_schema('orders', '{\"type\": \"objekt\"}')",
+        lambda c: c.queues.set_schema("orders", {"type": "objekt"}),
+    ),
     "cron of no time": Misuse(
         None,
         lambda c: c.schedules.create("daily", "orders", "every day", 1),

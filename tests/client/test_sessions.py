@@ -156,3 +156,12 @@ def test_raw_connection_of_sqlalchemy_is_one_of_its_driver(database: str, client
         connection.commit()
         connection.close()
     assert client.queues.metrics("orders").length == 1_500
+
+
+async def test_schema_of_a_queue_is_read_through_every_driver(database: str, client: Client) -> None:
+    client.queues.set_schema("orders", {"type": "object"})
+    found = client.queues.schema("orders")
+    with sqlalchemy_session(database) as session:
+        assert Client(connection=session).queues.schema("orders") == found
+    async with asyncpg_connection(database) as opened:
+        assert await AsyncClient(connection=opened).queues.schema("orders") == found

@@ -100,6 +100,7 @@ def _mail(client: Client) -> None:
 
 def _hostile(client: Client) -> None:
     """Put the text everywhere: message 1 waits to be tried again, 2 is dead."""
+    client.queues.set_schema(HOSTILE_QUEUE, {"type": "object", "title": HOSTILE})
     told = {"error_class": HOSTILE, "traceback": HOSTILE, "worker": HOSTILE}
     both = [{HOSTILE: HOSTILE}] * 2
     client.send_batch(HOSTILE_QUEUE, both, headers=both, group=[HOSTILE] * 2)

@@ -272,3 +272,10 @@ def test_policy_is_shown(keeper_once: Person) -> None:
     page = keeper_once.get("/queue", queue="orders").text
     for name, value in {"max_attempts": 2, "ordered": True}.items():
         assert f'<code>{name}</code></th><td role="cell">{json.dumps(value)}</td>' in page
+
+
+def test_page_of_a_queue_shows_the_schema_of_its_bodies(keeper_once: Person) -> None:
+    page = keeper_once.get("/queue", queue=scene.HOSTILE_QUEUE).text
+    assert "The JSON Schema of the bodies, which sends are not checked against." in page
+    assert "&#34;type&#34;: &#34;object&#34;" in page
+    assert "JSON Schema" not in keeper_once.get("/queue", queue="orders").text

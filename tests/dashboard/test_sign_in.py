@@ -125,3 +125,14 @@ def test_under_tls_cookies_are_sent_by_tls_only(scene_database: str, tmp_path: P
         assert cookies.startswith("__Host-spanmq_session=")
         assert "; Secure" in cookies
         assert person.get("/").status_code == 200
+
+
+def test_visitor_that_hangs_up_within_a_form_is_no_fault(scene_database: str, tmp_path: Path) -> None:
+    # Otherwise any client could fill the log, without a token.
+    head = "POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+    with service(scene_database, tmp_path, tokens=True) as running, running.client() as http:
+        with running.dial() as connection:
+            connection.sendall(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n".encode())
+        assert http.get("/sign-in").status_code == 200
+    # Its end waited for the form.
+    assert "page_broke" not in running.log.read_text()

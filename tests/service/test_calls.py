@@ -66,6 +66,31 @@ def test_batch_with_one_bad_message_sends_none(calls: Calls) -> None:
     assert calls.receive() == []
 
 
+def test_body_that_does_not_fit_the_schema_is_refused(calls: Calls) -> None:
+    path = f"{calls.path}/schema"
+    none = {"schema": None, "is_checked": False}
+    assert calls.http.get(path).json() == none
+    schema = {"type": "object", "required": ["order"]}
+    done = calls.http.put(path, json=schema, params={"checked": "true"})
+    assert (done.status_code, done.json()) == (200, {"schema": schema, "is_checked": True})
+    assert calls.http.get(path).json() == done.json()
+    for where, given in (
+        ("", {"body": {}}),
+        ("/batch", {"messages": [{"body": {"order": 1}}, {"body": {}}]}),
+    ):
+        refused = calls.http.post(f"{calls.path}/messages{where}", json=given)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (422, "schema_mismatch")
+        assert "$.order is missing" in error["message"]
+    assert calls.receive() == []
+    bad = calls.http.put(path, json={"items": {"type": "objekt"}})
+    assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_argument")
+    assert "not valid at $.items.type" in bad.json()["error"]["message"]
+    assert calls.http.put(path, json=[1]).status_code == 422
+    assert calls.http.delete(path).json() == calls.http.get(path).json() == none
+    calls.send({})
+
+
 def test_message_is_settled_in_each_way(calls: Calls, service_database: str, queue: str) -> None:
     calls.send(1)
     assert calls.settle("release", calls.receive()) == ["released"]

@@ -15,7 +15,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
         list_category_policies classify list_category_rules dead_letters count_dead_letters
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
-        statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
+        get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
     """,
@@ -29,7 +29,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     """,
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
-        convert_archive_partitioned drop_queue set_policy set_category_policy set_category_rule
+        convert_archive_partitioned drop_queue set_policy set_schema set_category_policy set_category_rule
         drop_category_rule pause resume grant_queue revoke_queue list_grants replay
     """,
 }

@@ -157,6 +157,9 @@ def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> N
     ids = send(orders, list(range(4)))
     kill(orders, ids)
     orders.execute("select * from spanmq.redrive('orders', qty => 1)")
+    # Another queue has one as old, and keeps it.
+    orders.execute("select pgmq.create('others'), pgmq.send('others', '1')")
+    orders.execute("select spanmq.reject('others', lease_id, array[msg_id]) from spanmq.receive('others')")
     orders.execute(
         "update spanmq_core.dead_letter set dead_at = dead_at - interval '2 days' where msg_id = any (%s)",
         [ids[:3]],
@@ -168,3 +171,4 @@ def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> N
     assert ("deleted dead letters", "3") in steps
     assert found(orders, redriven=None) == ids[3:]
     assert counts(orders) == {"PERMANENT": 1}
+    assert counts(orders, "others") == {"PERMANENT": 1}

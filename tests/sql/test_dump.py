@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from tests.sql.conformance.listening import listening
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.queue import Connection, column
+from tests.sql.queue import Connection, column, sqlstate_of
 
 from spanmq import embedded, schema
 
@@ -20,6 +20,7 @@ GOVERNANCE = (
     b"select * from spanmq.list_category_policies('jobs')",
     b"select * from spanmq.dead_letters()",
     b"select * from spanmq.count_dead_letters()",
+    b"select * from spanmq.get_schema('jobs')",
 )
 
 
@@ -50,6 +51,7 @@ def test_queues_go_on_after_dump_and_restore(database: str, tmp_path: Path) -> N
             "select spanmq.set_category_rule('mine', 'BUSINESS', error => 'boom', queue => 'jobs')"
         )
         source.execute("select spanmq.drop_category_rule('timeout')")
+        source.execute("""select spanmq.set_schema('jobs', '{"type": "object"}', checked => true)""")
         source.execute("select spanmq.reject('jobs', %s, %s, 'boom')", [leased[0][1], [9]])
         before = source.execute("select * from pgmq.q_jobs order by msg_id").fetchall()
         governed = [source.execute(query).fetchall() for query in GOVERNANCE]
@@ -63,6 +65,7 @@ def test_queues_go_on_after_dump_and_restore(database: str, tmp_path: Path) -> N
         ids = [message_id for message_id, _ in leased if message_id not in (7, 8, 9)]
         acked = there.execute("select * from spanmq.ack('jobs', %s, %s)", (leased[0][1], ids)).fetchall()
         assert {outcome for _, outcome in acked} == {"acked"}
+        assert sqlstate_of(there, "select pgmq.send('jobs', '1')") == "MQ065"
         assert there.execute("select * from pgmq.send('jobs', '{}')").fetchone() == (602,)
         assert there.execute("select pgmq.send_topic('a.b', '{}')").fetchone() == (1,)
         assert len(there.execute("select * from pgmq.read('jobs', 30, 1000)").fetchall()) == 301

@@ -18,7 +18,7 @@ def client(jobs: Connection) -> Client:
 
 
 def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
-    [found] = client.queues.count()
+    [found] = client.inspect.count()
     assert (found.is_exact, found.backlog, found.visible) == (True, 0, 0)
     client.send_batch("jobs", list(range(100)))
     client.send_batch("jobs", list(range(7)), delay=3600)
@@ -27,7 +27,7 @@ def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
     client.nack(held[3:5], "no", retry_in=600)
     # PGMQ's way: these leave their lease one by one.
     client.delete("jobs", [each.message_id for each in held[5:7]])
-    [found] = client.queues.count(["JOBS", "none"])
+    [found] = client.inspect.count(["JOBS", "none"])
     counts = (found.backlog, found.visible, found.in_flight, found.delayed, found.failed)
     assert counts == (102, 80, 13, 7, 2)
     [truth] = client.health.now()
@@ -37,9 +37,9 @@ def test_small_queue_is_counted_as_it_is_now(client: Client) -> None:
 def test_large_queue_is_not_counted(client: Client) -> None:
     for number in range(5):
         client.send("jobs", number)
-    [found] = client.queues.count(most=5)
+    [found] = client.inspect.count(most=5)
     assert (found.is_exact, found.backlog) == (True, 5)
-    [found] = client.queues.count(most=4)
+    [found] = client.inspect.count(most=4)
     assert not found.is_exact
     assert {found.backlog, found.visible, found.in_flight, found.delayed, found.failed} == {None}
 
@@ -47,9 +47,9 @@ def test_large_queue_is_not_counted(client: Client) -> None:
 def test_paused_queue_is_shown_as_paused(client: Client) -> None:
     client.queues.create("limited")
     client.queues.set_policy("limited", max_in_flight=1)
-    assert [each.is_paused for each in client.queues.count()] == [False, False]
+    assert [each.is_paused for each in client.inspect.count()] == [False, False]
     client.queues.pause("jobs")
-    assert [each.is_paused for each in client.queues.count()] == [True, False]
+    assert [each.is_paused for each in client.inspect.count()] == [True, False]
 
 
 def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
@@ -57,7 +57,7 @@ def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
 ) -> None:
 
     def shown() -> set[bool]:
-        [looked], [healthy], [sampled] = client.queues.count(), client.health.now(), client.health.latest()
+        [looked], [healthy], [sampled] = client.inspect.count(), client.health.now(), client.health.latest()
         return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
 
     def reported(queue: str, worker: str, seconds: float | None = None) -> None:
@@ -84,7 +84,7 @@ def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
 @pytest.mark.parametrize("most", [0, -1, 100_001])
 def test_number_of_spans_has_bounds(client: Client, most: int) -> None:
     with pytest.raises(InvalidArgumentError):
-        client.queues.count(most=most)
+        client.inspect.count(most=most)
 
 
 def test_leases_are_told_oldest_first(client: Client) -> None:
@@ -165,7 +165,7 @@ def test_segments_tell_what_is_in_them(client: Client, connection: Connection) -
     found = client.inspect.segments("jobs")
     assert [each.first_id for each in found] == sorted((each.first_id for each in found), reverse=True)
     assert {each.state for each in found} <= {"ahead", "open"}
-    assert sum(each.bytes or 0 for each in found) == client.queues.storage("jobs").log_bytes
+    assert sum(each.bytes or 0 for each in found) == client.inspect.storage("jobs").log_bytes
     held = [each for each in found if each.first_id <= 20_000]
     assert all(each.state == "open" and (each.bytes or 0) > 100_000 for each in held)
     # A subscription's messages lie in the log that it follows.

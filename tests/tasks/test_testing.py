@@ -84,6 +84,20 @@ def test_perform_runs_the_middleware_too(client: Client, database: str) -> None:
     own.close()
 
 
+@pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt, ValueError])
+def test_whatever_a_plain_task_raises_ends_the_test(client: Client, error: type[BaseException]) -> None:
+    own = Tasks("orders", dsn=tasks.clients.address())
+
+    @own.task
+    def stop() -> None:
+        raise error
+
+    expected = RuntimeError if error is StopIteration else error
+    with pytest.raises(expected):
+        perform(stop)
+    own.close()
+
+
 async def test_perform_in_async_code(client: Client) -> None:
     await perform_async(shop.ship, ORDER)
     assert shop.done == [("ship", ORDER, shop.Speed.SLOW, 1)]

@@ -4,10 +4,11 @@ import base64
 import secrets
 
 import pytest
+from tests.cli.program import wait_until
 from tests.worker.running import working
 
 from spanmq import Client, Message
-from spanmq.codec.encryption import KEYS_VARIABLE, Encryption
+from spanmq.codec.encryption import KEYS_VARIABLE, ONLY_SEALED_VARIABLE, TRUSTED_VARIABLE, Encryption
 from spanmq.worker.event import CallFailed, MessageSettled
 
 KEY, OTHER = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
@@ -59,3 +60,26 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
     assert handled == [2]
     [letter] = client.dead_letters.list("orders")
     assert (letter.message_id, letter.attempts, letter.error_class) == (closed, 4, "DecryptionError")
+
+
+def test_worker_refuses_and_trusts_what_its_environment_says(
+    client: Client, database: str, sealing: Encryption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.queues.set_policy("orders", max_attempts=1)
+    client.topics.bind("order.*", "orders")
+    plain = client.send("orders", "plain")
+    with Client(database, encryption=sealing) as sender:
+        sender.topics.send("order.new", "for the topic")
+    monkeypatch.setenv(ONLY_SEALED_VARIABLE, "true")
+    monkeypatch.setenv(TRUSTED_VARIABLE, "topic order.*")
+    bodies = []
+
+    async def handle(message: Message) -> None:
+        bodies.append(message.body)
+
+    with working(database, handle) as record:
+        [settled] = record.wait(MessageSettled)
+        wait_until(lambda: client.dead_letters.list("orders") != [])
+    assert (settled.outcome, bodies) == ("acked", ["for the topic"])
+    [letter] = client.dead_letters.list("orders")
+    assert (letter.message_id, letter.error_class) == (plain, "DecryptionError")

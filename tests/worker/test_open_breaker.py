@@ -52,7 +52,7 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     assert broken.worker.breakers() == {"orders": "open"}
     with psycopg.connect(database, autocommit=True) as observer:
         until(observer, "select breaker_open_until is not null from spanmq.glance()")
-    for [shown] in (client.health.now(), client.queues.count(["orders"]), client.health.latest()):
+    for [shown] in (client.health.now(), client.inspect.count(["orders"]), client.health.latest()):
         assert shown.breaker_open_until is not None
         assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 60 + 5
     with working(database, well, breaker=policy, poll_interval=0.05) as other:

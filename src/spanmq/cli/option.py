@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,6 +76,14 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object")
     return value
+
+
+def json_file(path: str) -> Any:
+    """Read JSON from a file, or from stdin."""
+    try:
+        return _parsed(sys.stdin.read() if path == "-" else Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"can't read {path}: {error}") from error
 
 
 def raw_json(text: str) -> "RawJson":

@@ -371,6 +371,7 @@ def dead_letters(
     cause: Annotated[list[str] | None, typer.Option(help="Choose those of this cause.")] = None,
     category: Annotated[str | None, typer.Option(help="Choose those of this category.")] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
+    body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
     rate: Annotated[float | None, typer.Option(help="The most per second.")] = None,
     delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
@@ -382,6 +383,7 @@ def dead_letters(
     """Group dead letters by cause and propose categories; redrive or discard a selection.
 
     $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
+    $ spanmq pipeline dead-letters orders --redrive --all --body "replace(body, '.exmaple', '.example')" --dry-run
     """
     output = Output(as_json=as_json)
     if redrive and discard:
@@ -399,6 +401,7 @@ def dead_letters(
             causes=cause or (),
             category=category,
             all_causes=all_causes,
+            body=body,
             rate=rate,
             delay=delay,
             dry_run=dry_run,
@@ -409,8 +412,9 @@ def dead_letters(
     elif report.act is None:
         output.records(report.causes, columns=CAUSE_COLUMNS, empty="no dead letters")
     else:
-        what = "redriven" if redrive else "deleted"
-        verb = f"would have {what}" if dry_run else what
+        if report.changes:
+            output.records(report.changes)
+        verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 

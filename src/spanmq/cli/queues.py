@@ -1,12 +1,13 @@
 """The noun `queue`."""
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq.cli.option import Limit, QueueName, SomeQueue, SomeQueues, Yes, confirm
+from spanmq.cli.option import Limit, QueueName, SomeQueue, SomeQueues, Yes, confirm, json_file
 from spanmq.cli.output import Done, fields
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
@@ -92,7 +93,7 @@ def count(
 
     $ spanmq queue count
     """
-    return client.queues.count(queues or None, most=most)
+    return client.inspect.count(queues or None, most=most)
 
 
 @queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
@@ -164,12 +165,44 @@ def segments(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
 
 
 @queue.verb()
+def schema(client: "Client", queue: QueueName) -> Done:
+    """Print the JSON Schema of a queue's bodies.
+
+    $ spanmq queue schema orders
+    """
+    found = client.queues.schema(queue)
+    text = json.dumps(found.schema, ensure_ascii=False, indent=2)
+    return Done(text, {"schema": found.schema, "is_checked": found.is_checked})
+
+
+@queue.verb()
+def set_schema(
+    client: "Client",
+    queue: QueueName,
+    schema: Annotated[str, typer.Argument(metavar="FILE", help="JSON; - is stdin. null removes the schema.")],
+    checked: Annotated[
+        bool, typer.Option("--checked", help="Refuse to send what does not fit, by any program.")
+    ] = False,
+) -> Done:
+    """Set the JSON Schema of a queue's bodies.
+
+    $ spanmq queue set-schema orders order.json --checked
+    $ echo null | spanmq queue set-schema orders -
+    """
+    value = json_file(schema)
+    client.queues.set_schema(queue, value, checked=checked)
+    is_checked = checked and value is not None
+    what = "no schema" if value is None else "a schema that is checked" if is_checked else "a schema"
+    return Done(f"queue {queue} has {what}", {"queue": queue, "schema": value, "is_checked": is_checked})
+
+
+@queue.verb()
 def storage(client: "Client", queue: QueueName) -> Any:
     """Show the disk space of a queue, in bytes; state and WAL are those of all queues.
 
     $ spanmq queue storage orders
     """
-    return client.queues.storage(queue)
+    return client.inspect.storage(queue)
 
 
 @queue.verb()
@@ -224,7 +257,7 @@ def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dic
     """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
     states: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        for each in client.queues.count([getattr(each, key) for each in records], most=1):
+        for each in client.inspect.count([getattr(each, key) for each in records], most=1):
             state = {"is_paused": each.is_paused, "breaker_open_until": each.breaker_open_until}
             states[each.queue] = state
     return [fields(each) | states.get(getattr(each, key), {}) for each in records]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -109,6 +109,8 @@ def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Res
             status, body = describe(error)
             words = body["error"]["message"]
             response = _refuse(RefusedError(status, "That did not work", words), visit)
+        except ClientDisconnect:
+            return Response(status_code=400)  # which no client reads
         except Exception:
             logger.exception("page_broke path=%r", page.path)
             response = _refuse(RefusedError(500, "A fault of ours", "The service's log tells more."), visit)

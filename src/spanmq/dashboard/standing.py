@@ -43,7 +43,7 @@ async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> li
         wanted = {name.lower() for name in names}
         latest = [each for each in latest if each.queue.lower() in wanted]
     small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
-    glances = {each.queue: each for each in await behind.client.queues.count(small)} if small else {}
+    glances = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
     return [_standing(each, glances.get(each.queue)) for each in latest]
 
 

@@ -43,11 +43,11 @@ def run(
         if dsn is None:
             client.install()
         with _queue(client, queue, keep=keep):
-            before = client.queues.storage(queue)
+            before = client.inspect.storage(queue)
             load = Load(client, queue)
             with display(rows) as tick:
                 load.run(read_flights(path, rows), consumers=consumers, tick=tick)
-                after = client.queues.storage(queue)
+                after = client.inspect.storage(queue)
                 file, archive = tally_file(path, rows, tick), tally_archive(client, queue, tick)
             if then is not None:
                 then(address, queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 Flavour = Literal["spanmq", "upstream", "none"]
 
@@ -30,6 +30,14 @@ class QueueMetrics:
     newest_age_seconds: int | None
     oldest_age_seconds: int | None
     scraped_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSchema:
+    """The JSON Schema of a queue's bodies, None if it has none; if `is_checked`, what is sent must fit."""
+
+    schema: dict[str, Any] | bool | None
+    is_checked: bool
 
 
 @dataclass(frozen=True, slots=True)

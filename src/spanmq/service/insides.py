@@ -23,7 +23,7 @@ async def glance(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
     """Count the messages that wait in each queue that the token may look at, up to `most` in each."""
-    found = await backend.client.queues.count(most=most)
+    found = await backend.client.inspect.count(most=most)
     return reply(queues=[each for each in found if caller.may("look", each.queue)])
 
 

@@ -15,6 +15,7 @@ from spanmq.model import (
     Queue,
     QueueHealth,
     QueueMetrics,
+    QueueSchema,
     QueueStorage,
     Sample,
 )
@@ -124,6 +125,36 @@ async def set_policy(
     return reply(policy=await backend.client.queues.set_policy(queue, **settings))
 
 
+@routes.get("/queues/{queue}/schema", response_model=QueueSchema)
+async def get_schema(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+    """Return the JSON Schema of a queue's bodies, null if it has none."""
+    return _schema_reply(await backend.client.queues.schema(queue))
+
+
+@routes.put("/queues/{queue}/schema", response_model=QueueSchema, responses=described(409))
+async def set_schema(
+    queue: QueueName,
+    schema: Annotated[dict[str, Any] | bool, Body(examples=[{"type": "object"}])],
+    backend: Behind,
+    _: MayManage,
+    checked: bool = False,
+) -> Response:
+    """Set the JSON Schema of a queue's bodies; if `checked`, a body that does not fit is not sent."""
+    await backend.client.queues.set_schema(queue, schema, checked=checked)
+    return _schema_reply(QueueSchema(schema, checked))
+
+
+@routes.delete("/queues/{queue}/schema", response_model=QueueSchema, responses=described(409))
+async def drop_schema(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+    """Remove the JSON Schema of a queue's bodies."""
+    await backend.client.queues.set_schema(queue, None)
+    return _schema_reply(QueueSchema(None, is_checked=False))
+
+
+def _schema_reply(found: QueueSchema) -> Response:
+    return reply(schema=found.schema, is_checked=found.is_checked)
+
+
 @routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
 async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Return the metrics of a queue."""
@@ -140,7 +171,7 @@ async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
 async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
     """Return the disk space that a queue uses."""
-    return reply(storage=await backend.client.queues.storage(queue))
+    return reply(storage=await backend.client.inspect.storage(queue))
 
 
 @routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))

@@ -72,6 +72,11 @@ class Options:
     encryption_key_file: str | None = None
     encryption_trusted: tuple[str, ...] = ()
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the JSON Schema of the queue is the schema of its bodies."""
+        return self.body_schema is not None and self.body_schema.strip().lower() == "registered"
+
 
 def read_options(given: Mapping[str, str]) -> Options:
     """Check the options; raises InvalidArgumentError for one that is unknown, missing or out of range."""

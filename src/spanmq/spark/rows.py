@@ -205,14 +205,19 @@ def classify(
 
 
 def redrive(
-    connection: psycopg.Connection[Any], queue: str, ids: Sequence[int], rate: float | None, delay: float
+    connection: psycopg.Connection[Any],
+    queue: str,
+    letters: Sequence[tuple[int, str | None]],
+    rate: float | None,
+    delay: float,
 ) -> int:
-    """Redrive dead letters by their ids; return how many."""
+    """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
+    bodies = [body for _, body in letters]
     [n] = one(
         connection,
-        "select count(*) from spanmq.redrive("
-        "queue => %s, dead_letter_ids => %s, qty => %s, rate => %s, delay => %s)",
-        [queue, list(ids), len(ids), rate, delay],
+        "select count(*) from spanmq.redrive(queue => %s, dead_letter_ids => %s,"
+        " new_messages => %s::jsonb[], qty => %s, rate => %s, delay => %s)",
+        [queue, [id_ for id_, _ in letters], bodies if any(bodies) else None, len(letters), rate, delay],
     )
     return int(n)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
@@ -16,13 +17,18 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.column import columns_of, schema_of
+from spanmq.spark.column import chosen, columns_of, schema_of
 from spanmq.spark.options import Options, read_options
 
 
 def schema(given: Mapping[str, str]) -> str:
     """Return the columns that the options select."""
-    return schema_of(read_options(given))
+    options = read_options(given)
+    if options.is_registered and any(each.name == "body" for each in chosen(options)):
+        from spanmq.spark.registered import registered_fields
+
+        options = replace(options, body_schema=registered_fields(options))
+    return schema_of(options)
 
 
 def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:

@@ -25,9 +25,10 @@ Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 class Handling:
     """The handler of a registry's messages."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, threads: Any = None) -> None:
         self._tasks = tasks
-        self._threads: Threads | None = None
+        # Made when the first plain function beside async ones is called.
+        self._threads: Threads | None = threads
 
     async def __call__(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""

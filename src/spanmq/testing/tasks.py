@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
 )
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
@@ -40,13 +45,17 @@ def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
     Raises what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only
     the queue knows. Raises AssertionError for more than `limit`.
     """
-    return asyncio.run(_closing(tasks, drain_async(tasks, raises=raises, limit=limit)))
+    return _run(tasks, lambda threads: _drain(tasks, threads, raises=raises, limit=limit))
 
 
 async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
-    """Run every task that is due, from async code; the twin of `drain`."""
+    """Run every task that is due, from async code; the twin of `drain`, but plain functions run in threads."""
+    return await _drain(tasks, None, raises=raises, limit=limit)
+
+
+async def _drain(tasks: Tasks, threads: _Here | None, *, raises: bool, limit: int) -> int:
     client = tasks.clients.async_client()
-    handling = Handling(tasks)
+    handling = Handling(tasks, threads)
     session: Any = _Session(client, tasks.clients.client())
     tasks.check()
     performer = Performer(
@@ -82,12 +91,12 @@ def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Its arguments go to JSON and back. Its transaction is committed; there is no message.
     """
-    return asyncio.run(_closing(task.tasks, _perform(task, args, kwargs)))
+    return _run(task.tasks, lambda threads: _perform(task, args, kwargs, threads))
 
 
 async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run an async task as a worker would, from async code; the twin of `perform`."""
-    result: R = await _perform(task, args, kwargs)
+    result: R = await _perform(task, args, kwargs, None)
     return result
 
 
@@ -179,7 +188,9 @@ async def _put_off(client: AsyncClient, message: Message) -> list[tuple[Message,
     return [(message, failure.retry_at)]
 
 
-async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _perform(
+    task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: _Here | None
+) -> Any:
     tasks = task.tasks
     prepared: list[Call] = []
 
@@ -198,7 +209,7 @@ async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str
         enqueued_at=now,
         leased_until=now + timedelta(hours=1),
     )
-    handling = Handling(tasks)
+    handling = Handling(tasks, threads)
     alone: Any = _Alone(tasks)
     try:
         return await handling(message, alone)
@@ -206,15 +217,58 @@ async def _perform(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str
         handling.close()
 
 
-async def _closing(tasks: Tasks, work: Awaitable[R]) -> R:
-    try:
-        return await work
-    finally:
-        await tasks.close_async()
+def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
+    """Run async work in a thread, and the plain functions that it calls in this one; leave no connection open."""
+    here = _Here()
+    result: Future[R] = Future()
+
+    async def ending() -> R:
+        try:
+            return await work(here)
+        finally:
+            await tasks.close_async()
+
+    def finish() -> None:
+        try:
+            result.set_result(asyncio.run(ending()))
+        except BaseException as error:  # noqa: BLE001, a task may raise anything
+            result.set_exception(error)
+        here.close()
+
+    # A daemon, so that Ctrl-C ends a test whose task hangs.
+    Thread(target=copy_context().run, args=[finish], name="spanmq drain", daemon=True).start()
+    here.run()
+    tasks.close()
+    return result.result()
+
+
+class _Here:
+    """In place of Threads: runs functions in the thread of the test, with its connection of Django."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        future: Future[Any] = Future()
+        self._calls.put((future, partial(copy_context().run, function)))
+        return await asyncio.wrap_future(future)
+
+    def run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            try:
+                future.set_result(function())
+            except StopIteration as error:  # no future can carry it
+                future.set_exception(RuntimeError(repr(error)))
+            except BaseException as error:  # noqa: BLE001, a task may raise anything
+                future.set_exception(error)
+
+    def close(self) -> None:
+        self._calls.put(None)
 
 
 def _peek(tasks: Tasks) -> Iterator[Message]:
-    client = tasks.clients.client()
+    client = tasks.clients.of()
     for queue in tasks.queues:
         after = 0
         while page := client.peek(queue, PAGE, after=after):

@@ -46,6 +46,8 @@ EXPORT_SEAMS: Final = ("written", "verified", "committing", "committed", "named"
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
+# More than a redriven body was before: more than any other body.
+REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
@@ -246,7 +248,7 @@ def seamed(act: Act) -> Iterator[None]:
 
 
 def backfill(spark: SparkSession, act: Act) -> BackfillReport:
-    """Send the same by the job, each group in its order. With a seam it is the last act of its driver."""
+    """Send the same by the job, each group in its order. With a seam it is the only act of its driver."""
     order = "cast(get_json_object(body, '$.order') as long)"
     with seamed(act):
         return run_backfill(
@@ -262,7 +264,7 @@ def backfill(spark: SparkSession, act: Act) -> BackfillReport:
 
 
 def replay(spark: SparkSession, act: Act) -> BackfillReport:
-    """Send the archive of the queue `past` again, out of a lake. With a seam it is the last act of its driver."""
+    """Send the archive of the queue `past` again, out of a lake. With a seam it is the only act of its driver."""
     export_module.export(spark, act.dsn, "past", lake_of(act))
     with seamed(act):
         return run_backfill(spark, act.dsn, "orders", Archived("past", lake_of(act)), job_id="load")
@@ -351,7 +353,7 @@ def migrate(spark: SparkSession, act: Act) -> MigrateReport:
 def redrive(
     spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
 ) -> dead_letters.DeadLettersReport:
-    """Put all dead letters back, `batch` in a transaction."""
+    """Put all dead letters back, each with another body, `batch` in a transaction."""
     stop, name = Stop(act.seam, act.folder), do
     call, sizes = getattr(rows, name), [0]
 
@@ -364,7 +366,8 @@ def redrive(
         return sizes[-1]
 
     with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
-        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, delay=0)
+        repair = f"cast(body as bigint) + {REPAIRED}" if do == "redrive" else None
+        return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, body=repair)
 
 
 def discard(spark: SparkSession, act: Act) -> dead_letters.DeadLettersReport:

@@ -305,7 +305,9 @@ def audit_letters(spark: SparkSession, scene: Scene) -> None:
     assert (done.chosen, done.done) == (left, left)
     assert_acted(replace(scene, done=deaths()))
     # A message lies in the queue once, or not at all any more.
-    bodies = range(OF_JOBS) if is_redrive else range(deaths(), OF_JOBS)
+    others = range(deaths(), OF_JOBS)
+    repaired = [n + driver.REPAIRED for n in range(deaths())] if is_redrive else []
+    bodies = [*others, *repaired]
     found = "(count(*), count(distinct message), sum((message)::bigint))::text"
     assert scene.ask(found) == f"({len(bodies)},{len(bodies)},{sum(bodies)})"
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError
+from spanmq.codec.encryption import SEALED_KEY
+from spanmq.errors import InvalidArgumentError, SpanmqError
 from spanmq.model.cause import regex_of
 from spanmq.spark.jobs.dead_letters import chunks, dead_letters, propose
 
@@ -127,6 +128,60 @@ def test_selection_that_means_nothing_is_refused(dead: Client, spark: SparkSessi
     assert len(dead.dead_letters.list("orders")) == 20
 
 
+def test_selection_is_put_back_with_new_bodies_after_a_look(
+    dead: Client, spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK", 5)
+    act = partial(dead_letters, spark, database, "orders", act="redrive", all_causes=True)
+    body = "to_json(named_struct('number', cast(body as int), 'was', category))"
+    dry = act(body=body, dry_run=True)
+    assert (dry.chosen, dry.done) == (20, 0)
+    assert [(each.message_id, each.before, each.after) for each in dry.changes] == [
+        (n + 1, str(n), f'{{"number":{n},"was":"UNKNOWN"}}') for n in range(10)
+    ]
+    assert len(dead.dead_letters.list("orders")) == 20
+    done = act(body=body)
+    assert (done.chosen, done.done, done.changes) == (20, 20, [])
+    messages = sorted(dead.receive("orders", 30), key=lambda each: each.message_id)
+    assert [each.body["number"] for each in messages[:20]] == list(range(20))
+    assert [each.body for each in messages[20:]] == list(range(20, 30))
+    # What they were is history.
+    history = dead.dead_letters.list("orders", redriven=True)
+    assert [each.body for each in history] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("if(cast(body as int) = 18, null, body)", "of message 19 of queue orders, but NULL"),
+        ("if(cast(body as int) = 18, '{', body)", "of message 19 of queue orders, but {"),
+        ("named_struct('a', body)", "does not make JSON of the body of message"),
+        ("bdoy", "bdoy"),
+        ("body +", "PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_expression_that_is_wrong_for_one_redrives_none(
+    dead: Client, spark: SparkSession, database: str, body: str, problem: str
+) -> None:
+    for dry_run in (True, False):
+        with pytest.raises(SpanmqError) as raised:
+            dead_letters(
+                spark, database, "orders", act="redrive", all_causes=True, body=body, dry_run=dry_run
+            )
+        assert problem in str(raised.value)
+    assert len(dead.dead_letters.list("orders")) == 20
+
+
+def test_encrypted_body_is_not_changed(client: Client, spark: SparkSession, database: str) -> None:
+    client.send("orders", {SEALED_KEY: {"text": "x"}})
+    client.reject(client.receive("orders"))
+    with pytest.raises(InvalidArgumentError, match="message 1 of queue orders is encrypted"):
+        dead_letters(spark, database, "orders", act="redrive", all_causes=True, body="'1'")
+    with pytest.raises(InvalidArgumentError, match="for redriving"):
+        dead_letters(spark, database, "orders", act="discard", all_causes=True, body="'1'")
+    assert len(client.dead_letters.list("orders")) == 1
+
+
 def test_expression_of_a_pattern_is_short_and_means_itself() -> None:
     assert regex_of("a.b <number> (<text>)") == r"a\.b [0-9.]+ \(.*\)"
     assert len(regex_of(300 * "é<id> ")) <= 500
@@ -136,6 +191,12 @@ def test_ids_are_gathered_by_queue() -> None:
     ids = [("a", 1), ("a", 2), ("b", 3)]
     assert list(chunks(ids)) == [("a", [1, 2]), ("b", [3])]
     assert list(chunks([])) == []
+
+
+def test_large_bodies_end_a_chunk_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK_CHARACTERS", 10)
+    bodies = [("a", "x" * 6), ("a", "y" * 6), ("a", "z")]
+    assert [each for _, each in chunks(bodies, len)] == [["x" * 6, "y" * 6], ["z"]]
 
 
 def test_command_lists_and_acts(dead: Client, spark: SparkSession, database: str) -> None:
@@ -150,5 +211,8 @@ def test_command_lists_and_acts(dead: Client, spark: SparkSession, database: str
     assert spanmq("--discard", "--all").exit_code == 2
     chosen = ["--cause", causes[1]["cause"]]
     assert "would have redriven 5" in spanmq("--redrive", *chosen, "--dry-run").stdout
+    repaired = spanmq("--redrive", *chosen, "--body", "concat('[', body, ']')", "--dry-run").stdout
+    assert "[12]" in repaired
+    assert "would have redriven 5" in repaired
     assert "deleted 5 dead letters" in spanmq("--discard", "--yes", *chosen).stdout
     assert len(dead.dead_letters.list("orders")) == 15

@@ -1,4 +1,4 @@
-"""A driver that does eleven things at once, killed with SIGKILL; a reader other than Spark audits each.
+"""A driver that does ten things at once, killed with SIGKILL; a reader other than Spark audits each.
 
 A driver takes long to start, so one is killed here, at one seam of each kind. `make soak-spark` kills each
 at all its seams, one after the other on the same two million messages, and audits what is there at the end.
@@ -48,7 +48,6 @@ CHOSEN: Final[tuple[tuple[str, str], ...]] = (
     ("migrate", "half confirmed"),
     ("redrive", "done"),
     ("relay", "published"),
-    ("replay", "copied"),
 )
 Prepare = Callable[[str, str], Scene]
 

@@ -151,6 +151,48 @@ def test_stream_goes_on_with_added_fields_and_wider_types(
     assert client.queues.metrics("orders").length == 0
 
 
+def test_stream_that_starts_again_reads_by_the_schema_that_the_queue_has_then(
+    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path
+) -> None:
+    properties: dict[str, Any] = {
+        "n": {"type": ["integer", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {"type": "object", "additionalProperties": {"type": "number"}},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
+    }
+    line = {"type": "object", "properties": {"the sku": {"type": "string"}}}
+    schema = {"type": "object", "properties": properties, "$defs": {"line": line}}
+    client.queues.set_schema("orders", schema)
+    body = {
+        "n": 1,
+        "at": "2026-01-31T12:00:00Z",
+        "tags": {"a": 0.5},
+        "lines": [{"the sku": "x"}],
+        "more": True,
+    }
+    client.send("orders", body)
+    frame = read_stream(bodySchema="registered")
+    kind = "array<struct<the sku:string>>"
+    assert frame.schema["body"].dataType.simpleString() == (
+        f"struct<n:bigint,at:timestamp,tags:map<string,double>,lines:{kind}>"
+    )
+    run(frame, tmp_path)
+    client.queues.set_schema("orders", schema | {"properties": properties | {"more": {"type": "boolean"}}})
+    client.send("orders", body | {"n": None})
+    run(read_stream(bodySchema="registered"), tmp_path)
+    quoted = kind.replace("the sku", "`the sku`")
+    fields = f"n bigint, at timestamp, tags map<string, double>, lines {quoted}, more boolean"
+    kept = spark.read.schema(f"message_id long, body struct<{fields}>").parquet(str(tmp_path / "lake"))
+    rows = kept.selectExpr(
+        "body.n", "unix_seconds(body.at)", "body.tags", "body.lines[0].`the sku`", "body.more"
+    )
+    at = 1_769_860_800
+    assert sorted(map(tuple, rows.collect()), key=str) == [
+        (1, at, {"a": 0.5}, "x", None),
+        (None, at, {"a": 0.5}, "x", True),
+    ]
+
+
 def test_run_with_foreach_batch_ends_with_what_was_there_at_its_start(
     client: Client, read_stream: Read, tmp_path: Path
 ) -> None:

@@ -66,7 +66,7 @@ django.setup()
 from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
-from spanmq.testing import Clock, drain  # noqa: E402
+from spanmq.testing import Clock, assert_sent, drain, perform, sent  # noqa: E402
 
 
 def shipped() -> list[int]:
@@ -114,6 +114,31 @@ def check_batches() -> None:
     assert shipped() == [2, 4, 4, 5, 5, 6, 6]
     with connection.cursor() as cursor:
         cursor.execute("delete from shipped where number > 2")
+
+
+def check_testing() -> None:
+    kept = shipped()
+    with transaction.atomic():
+        perform(ship, 8)  # in this transaction, as a TestCase has one
+        ship.send(9)
+        assert assert_sent(ship, number=9)
+        assert shipped() == [*kept, 8]
+        transaction.set_rollback(True)
+    assert (shipped(), sent(ship)) == (kept, [])
+    assert drain(tasks) == 0
+    with connection.cursor() as cursor:
+        others = (
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        for _ in range(1000):  # a test's database can be dropped: no other session stays
+            cursor.execute(
+                f"select pg_stat_clear_snapshot(), array({others} and backend_type = 'client backend')"
+            )
+            if not cursor.fetchone()[1]:
+                break
+            cursor.execute("select pg_sleep(0.01)")
+        else:
+            raise AssertionError("a session stays")
 
 
 def check_worker() -> None:
@@ -199,7 +224,7 @@ def check_admin() -> None:
 
 
 call_command("migrate", verbosity=0)
-checks = [check_migrations, check_transactions, check_batches, check_worker, check_admin]
+checks = [check_migrations, check_transactions, check_batches, check_testing, check_worker, check_admin]
 if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:

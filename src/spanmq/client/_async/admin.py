@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
 from string import ascii_uppercase, digits
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from spanmq.client.call import (
     flag,
     given,
     listed,
+    made,
     nothing,
     number,
     string,
@@ -264,8 +264,8 @@ class AsyncReceivers:
         """List the receivers of a queue, or of all, and what each holds."""
 
         def read(rows: Rows) -> list[Receiver]:
-            named = listed(Receiver, queue="queue_name", receiver_id="receiver")(rows)
-            return [replace(each, receiver_id=str(each.receiver_id)) for each in named]
+            records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
+            return made(Receiver, records, queue="queue_name", receiver_id="receiver")
 
         arguments = given(argument.queue_name, "queue", queue)
         return await self._link.run(Call("list_receivers", arguments, read, queue, native=True))
@@ -319,9 +319,7 @@ class AsyncPipelineRuns:
         def read(rows: Rows) -> list[PipelineRun]:
             # As bytes by psycopg, as a value where a whole row came as JSON.
             reports = [row | {"report": _json(row["report"])} for row in rows.records()]
-            return listed(PipelineRun, queue="queue_name")(
-                Rows(rows.columns, [tuple(row.values()) for row in reports])
-            )
+            return made(PipelineRun, reports, queue="queue_name")
 
         arguments = (
             argument.integer("qty", limit),

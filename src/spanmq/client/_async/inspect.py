@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Argument, Call, listed, string
+from spanmq.client._async.queues import names
+from spanmq.client.call import Argument, Call, listed, only, string
 from spanmq.codec.body import Codec
-from spanmq.model import Failure, Group, HeldLease, Message, Segment
+from spanmq.model import Failure, Group, HeldLease, Message, QueueCount, QueueStorage, Segment
 
 
 class AsyncInspect:
@@ -66,6 +67,16 @@ class AsyncInspect:
         return await self._link.run(
             Call("list_segments", _page(queue, limit), listed(Segment), queue, native=True)
         )
+
+    async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
+        """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
+        arguments = (*names("queues", queues), argument.integer("most", most))
+        return await self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
+
+    async def storage(self, queue: str) -> QueueStorage:
+        """Return the disk space of a queue."""
+        arguments = (argument.queue_name("queue", queue),)
+        return await self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 
 
 def _message(queue: str, message_id: int) -> tuple[Argument, ...]:

@@ -14,9 +14,8 @@ from spanmq.model import (
     Policy,
     PolicyChange,
     Queue,
-    QueueCount,
     QueueMetrics,
-    QueueStorage,
+    QueueSchema,
 )
 
 METRICS = {
@@ -30,7 +29,7 @@ METRICS = {
 
 
 class AsyncQueues:
-    """Create, measure, pause and configure queues."""
+    """Create, count, pause and configure queues, and describe their bodies."""
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
@@ -86,16 +85,6 @@ class AsyncQueues:
         """Count the messages of every queue."""
         return await self._link.run(Call("metrics_all", (), listed(QueueMetrics, **METRICS), native=False))
 
-    async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
-        """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
-        arguments = (*names("queues", queues), argument.integer("most", most))
-        return await self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
-
-    async def storage(self, queue: str) -> QueueStorage:
-        """Return the disk space of a queue."""
-        arguments = (argument.queue_name("queue", queue),)
-        return await self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
-
     async def policy(self, queue: str) -> Policy:
         """Return the settings of a queue, those with their default too."""
         arguments = (argument.queue_name("queue", queue),)
@@ -110,6 +99,23 @@ class AsyncQueues:
         arguments = (argument.queue_name("queue", queue), argument.json("settings", text))
         return await self._link.run(Call("set_policy", arguments, _policy, queue, Shape.JSON, native=True))
 
+    async def schema(self, queue: str) -> QueueSchema:
+        """Return the JSON Schema of a queue's bodies; a subscription has its queue's."""
+        arguments = (argument.queue_name("queue", queue),)
+        return await self._link.run(Call("get_schema", arguments, _schema, queue, native=True))
+
+    async def set_schema(
+        self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
+    ) -> None:
+        """Set the JSON Schema of a queue's bodies, None for none; it describes them.
+
+        If `checked`, every send that begins later raises InvalidBodyError for a body that does not fit, by
+        whichever program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked.
+        """
+        text = None if schema is None else settings_text("schema", schema, queue)
+        arguments = (argument.json("schema", text), argument.boolean("checked", checked))
+        await self._link.run(nothing("set_schema", queue, argument.queue_name("queue", queue), *arguments))
+
     async def list(self) -> list[Queue]:
         """List the queues."""
         return await self._link.run(Call("list_queues", (), listed(Queue, name="queue_name"), native=False))
@@ -122,12 +128,19 @@ def names(name: str, queues: Iterable[str] | None) -> tuple[argument.Argument, .
     return given(argument.texts, name, queues)
 
 
-def settings_text(kind: str, settings: Mapping[str, Any], queue: str | None) -> str:
-    """Encode settings; raises InvalidArgumentError for a value that is not JSON."""
+def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | None) -> str:
+    """Encode the settings of a policy, or a schema; raises InvalidArgumentError for a value that is not JSON."""
     try:
         return json.dumps(settings, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"the settings of a {kind} must be JSON: {error}", queue=queue) from error
+        raise InvalidArgumentError(f"a {kind} must be JSON: {error}", queue=queue) from error
+
+
+def _schema(rows: Rows) -> QueueSchema:
+    [row] = rows.records()
+    # As bytes by psycopg, as a value where a whole row came as JSON.
+    schema = row["schema"]
+    return QueueSchema(json.loads(schema) if isinstance(schema, bytes) else schema, row["is_checked"])
 
 
 def _policy(rows: Rows) -> Policy:

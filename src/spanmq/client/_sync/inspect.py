@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Argument, Call, listed, string
+from spanmq.client._sync.queues import names
+from spanmq.client.call import Argument, Call, listed, only, string
 from spanmq.codec.body import Codec
-from spanmq.model import Failure, Group, HeldLease, Message, Segment
+from spanmq.model import Failure, Group, HeldLease, Message, QueueCount, QueueStorage, Segment
 
 
 class Inspect:
@@ -64,6 +65,16 @@ class Inspect:
     def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of a queue's log, the newest first."""
         return self._link.run(Call("list_segments", _page(queue, limit), listed(Segment), queue, native=True))
+
+    def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
+        """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
+        arguments = (*names("queues", queues), argument.integer("most", most))
+        return self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
+
+    def storage(self, queue: str) -> QueueStorage:
+        """Return the disk space of a queue."""
+        arguments = (argument.queue_name("queue", queue),)
+        return self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 
 
 def _message(queue: str, message_id: int) -> tuple[Argument, ...]:

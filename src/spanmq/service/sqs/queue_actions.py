@@ -194,7 +194,7 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
 async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
     """Return the counts of a queue, from its last sample where counting would take long: programs ask often."""
     client = call.backend.client
-    for glance in await client.queues.count([queue.name], most=GLANCED_MAX):
+    for glance in await client.inspect.count([queue.name], most=GLANCED_MAX):
         if glance.is_exact:
             return {name: str(getattr(glance, field)) for name, field in COUNTED.items()}
     for latest in await client.health.latest():

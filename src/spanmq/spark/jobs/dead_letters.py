@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
 from spanmq.spark import rows
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 Act = Literal["redrive", "discard"]
 Progress = Callable[[int], None]
+Id = TypeVar("Id")
 
 # Causes that are shown: those with the most dead letters. A selection may name any.
 CAUSES_MAX: Final = 1_000
-# Dead letters of one call, each a transaction.
+# Dead letters of one call, each a transaction; and characters of new bodies.
 CHUNK: Final = 1_000
+CHUNK_CHARACTERS: Final = 16_000_000
+PREVIEW: Final = 10
 # The minimum of redriven messages, and of those whose outcome is known, for a proposal.
 EXPERIENCE: Final = 3
 MOST: Final = 0.8
@@ -60,8 +64,21 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A body before and after the expression."""
+
+    queue: str
+    message_id: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettersReport:
-    """What was found, the largest first; `act` was about `chosen` dead letters, and done with `done`."""
+    """What was found, the largest first; `act` was about `chosen` dead letters, and done with `done`.
+
+    `changes` are the first ten of a dry run with an expression for the body.
+    """
 
     causes: list[Cause]
     act: str | None
@@ -69,6 +86,7 @@ class DeadLettersReport:
     done: int
     seconds: float
     is_dry_run: bool
+    changes: list[Change] = field(default_factory=list)
 
 
 @recorded("dead_letters", lambda given: given["act"], when=lambda given: given["act"] is not None)
@@ -81,6 +99,7 @@ def dead_letters(
     causes: Sequence[str] = (),
     category: str | None = None,
     all_causes: bool = False,
+    body: str | None = None,
     rate: float | None = None,
     delay: float = 0.0,
     dry_run: bool = False,
@@ -91,7 +110,9 @@ def dead_letters(
     A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. They are
     processed a thousand at a time, in the order of their messages; if a run is killed, the next one does the
     rest, and none is redriven twice. With a `rate` this number becomes visible each second, from `delay`
-    seconds on. Raises InvalidArgumentError for a cause that does not exist.
+    seconds on. `body`, an expression of Spark SQL over the dead letter's `body` and other columns, is the
+    JSON of the body that a message is redriven with. Raises InvalidArgumentError for a cause that does not
+    exist, and, before anything is redriven, for an expression that makes JSON of not all bodies.
     """
     began = time.monotonic()
     if act not in (None, "redrive", "discard"):
@@ -100,11 +121,13 @@ def dead_letters(
         raise InvalidArgumentError(
             f"nothing says which dead letters to {act}", hint="Name causes, a category, or say all of them."
         )
+    if body is not None and act != "redrive":
+        raise InvalidArgumentError("an expression for the body is for redriving")
     with clear_errors():
         found = _causes(spark, dsn, queue)
-        waiting = _letters(spark, dsn, queue).filter("redriven_at is null")
+        waiting = _letters(spark, dsn, queue, body).filter("redriven_at is null")
         _check(waiting, found, causes)
-        chosen, done = 0, 0
+        chosen, done, changes = 0, 0, list[Change]()
         if act is not None:
             selected = waiting
             if causes:
@@ -112,20 +135,29 @@ def dead_letters(
             if category is not None:
                 selected = selected.filter(selected.category == category)
             chosen = selected.count()
+            if body is not None:
+                _check_bodies(selected)
             if not dry_run:
-                done = _act(dsn, act, _ids(selected), rate, delay, progress)
-    return DeadLettersReport(found, act, chosen, done, time.monotonic() - began, dry_run)
+                done = _act(dsn, act, _chosen(selected), rate, delay, progress)
+            elif body is not None:
+                changes = _changes(selected)
+    return DeadLettersReport(found, act, chosen, done, time.monotonic() - began, dry_run, changes)
 
 
-def _letters(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
-    """Read all dead letters, redriven ones included, each with its cause.
+def _letters(spark: SparkSession, dsn: str, queue: str, body: str | None = None) -> DataFrame:
+    """Read all dead letters, redriven ones included, each with its cause and its new body, if any.
 
     Read again for each use: Spark keeps the filters that it pushed into a frame's source for later uses.
     """
-    from pyspark.sql.functions import col
+    from pyspark.sql.functions import col, expr, lit
 
-    reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue)
-    read = reader.option("table", "dead_letters").option("columns", _COLUMNS).load()
+    reader = (
+        spark.read.format("spanmq").option("dsn", dsn).option("queue", queue).option("table", "dead_letters")
+    )
+    if body is None:
+        read = reader.option("columns", _COLUMNS).load().withColumn("new_body", lit(None).cast("string"))
+    else:
+        read = reader.load().withColumn("new_body", expr(body).cast("string"))
     with_pattern = read.withColumn("pattern", pattern(col("error")))
     return with_pattern.withColumn("cause", fingerprint(col("error_class"), col("pattern")))
 
@@ -213,16 +245,40 @@ def _check(waiting: DataFrame, found: list[Cause], causes: Sequence[str]) -> Non
             )
 
 
-def _ids(selected: DataFrame) -> Iterator[tuple[str, int]]:
-    ordered = selected.select("queue", "message_id", "dead_letter_id").orderBy("queue", "message_id")
+def _check_bodies(selected: DataFrame) -> None:
+    """Refuse an expression that makes JSON of not all bodies, and bodies that are encrypted."""
+    sealed = f"startswith(body, '{{\"{SEALED_KEY}\"')"
+    wrong = selected.filter(f"{sealed} or new_body is null or try_parse_json(new_body) is null")
+    for row in wrong.selectExpr("queue", "message_id", "new_body", f"{sealed} as is_sealed").take(1):
+        if row.is_sealed:
+            raise InvalidArgumentError(
+                f"the body of message {row.message_id} of queue {row.queue} is encrypted"
+            )
+        result = "NULL" if row.new_body is None else row.new_body[:100]
+        raise InvalidArgumentError(
+            f"the expression does not make JSON of the body of message {row.message_id} of queue {row.queue}, "
+            f"but {result}",
+            hint="to_json(…) makes JSON of a struct.",
+        )
+
+
+def _changes(selected: DataFrame) -> list[Change]:
+    first = selected.select("queue", "message_id", "body", "new_body").orderBy("queue", "message_id")
+    return [Change(*row) for row in first.take(PREVIEW)]
+
+
+def _chosen(selected: DataFrame) -> Iterator[tuple[str, tuple[int, str | None]]]:
+    ordered = selected.select("queue", "message_id", "dead_letter_id", "new_body").orderBy(
+        "queue", "message_id"
+    )
     for row in ordered.toLocalIterator():
-        yield row.queue, row.dead_letter_id
+        yield row.queue, (row.dead_letter_id, row.new_body)
 
 
 def _act(
     dsn: str,
     act: Act,
-    ids: Iterable[tuple[str, int]],
+    letters: Iterable[tuple[str, tuple[int, str | None]]],
     rate: float | None,
     delay: float,
     progress: Progress | None,
@@ -230,9 +286,9 @@ def _act(
     """Act on one chunk after the other, each of one queue."""
     done = 0
     with rows.connected(dsn) as server:
-        for queue, chunk in chunks(ids):
+        for queue, chunk in chunks(letters, lambda letter: len(letter[1] or "")):
             if act == "discard":
-                done += rows.discard(server, queue, chunk)
+                done += rows.discard(server, queue, [id_ for id_, _ in chunk])
             else:
                 later = done / rate if rate else 0.0
                 done += rows.redrive(server, queue, chunk, rate, delay + later)
@@ -241,16 +297,19 @@ def _act(
     return done
 
 
-def chunks(ids: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
-    """Gather up to CHUNK ids of one queue."""
-    held: list[Any] = []
-    of_queue = ""
+def chunks(
+    ids: Iterable[tuple[str, Id]], size: Callable[[Id], int] = lambda _: 0
+) -> Iterator[tuple[str, list[Id]]]:
+    """Gather up to CHUNK ids of one queue, and no more once they have CHUNK_CHARACTERS by `size`."""
+    held: list[Id] = []
+    of_queue, characters = "", 0
     for queue, id_ in ids:
-        if held and (queue != of_queue or len(held) == CHUNK):
+        if held and (queue != of_queue or len(held) == CHUNK or characters >= CHUNK_CHARACTERS):
             yield of_queue, held
-            held = []
+            held, characters = [], 0
         of_queue = queue
         held.append(id_)
+        characters += size(id_)
     if held:
         yield of_queue, held
 

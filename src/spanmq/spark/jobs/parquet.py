@@ -60,11 +60,11 @@ class Writer:
         self._opened.__exit__(kind, error, trace)
 
     def add(self, batch: pyarrow.RecordBatch) -> None:
-        """Write rows, at the latest with the next hundred thousand."""
+        """Write rows, at the latest with the next hundred thousand or 64 MB."""
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.bytes += batch.nbytes
-        if self._rows >= ROWS_PER_GROUP:
+        if self._rows >= ROWS_PER_GROUP or self.bytes >= BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
@@ -119,13 +119,12 @@ def _read_back(lake: Lake, name: str, id_name: str) -> dict[str, Any]:
     checksum = 0
     with lake.reader(name) as opened:
         size = opened.seek(0, 2)
-        file = pyarrow.parquet.ParquetFile(opened)
-        for batch in file.iter_batches(columns=[id_name, "body"]):
+        rows = pyarrow.parquet.read_metadata(opened).num_rows
+        for batch in _batches(opened, [id_name, "body"]):
             ids.append(batch.column(id_name))
             for body in batch.column("body").cast(pyarrow.binary()).to_pylist():
                 if body is not None:
                     checksum += int.from_bytes(hashlib.md5(body).digest()[:8]) >> 4
-        rows = file.metadata.num_rows
     ordered = pyarrow.concat_arrays(ids)
     ordered = ordered.take(compute.array_sort_indices(ordered))
     # Within one range, an id is one more than that before it.
@@ -146,11 +145,11 @@ def read(
 
 
 def _batches(opened: Any, columns: Sequence[str], condition: Any = None) -> Iterator[pyarrow.RecordBatch]:
-    # Neither ahead nor over the end of a row group, which bounds the memory; ParquetFile.iter_batches() would.
-    fragment = pyarrow.dataset.ParquetFileFormat().make_fragment(opened)
-    yield from fragment.to_batches(
-        columns=list(columns), filter=condition, batch_readahead=0, fragment_readahead=0, use_threads=False
-    )
+    # One row group after the other, which bounds the memory: ParquetFile.iter_batches() holds more of them.
+    options = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)
+    fragment = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(opened)
+    for group in fragment.split_by_row_group(condition):
+        yield from group.to_batches(columns=list(columns), filter=condition, use_threads=False)
 
 
 def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:

@@ -133,6 +133,7 @@ begin
         raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
             using errcode = 'MQ002', hint = 'Copy a row for each id before publishing.';
     end if;
+    perform spanmq_core.check_logged(this, segment.log_name, first_id, last_id);
     if not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w) then
         raise exception 'the messages % to % were not written by this transaction', first_id, last_id
             using errcode = 'MQ002', hint = 'Copy and publish in one transaction; nothing of it may have been rolled back.';

@@ -97,6 +97,7 @@ begin
         if bad_headers is not null then
             perform spanmq_core.raise_headers(bad_headers);
         end if;
+        perform spanmq_core.check_logged(this, block.log_name, block.lo, block.hi);
         -- A writer that lost the answer seals again.
         delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
         if block.has_groups then

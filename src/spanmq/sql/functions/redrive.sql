@@ -88,6 +88,7 @@ begin
                      else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;
         if body is distinct from letter.message then
             perform spanmq_core.check_own(this, letter.msg_id);
+            perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
             letter.message := body;
         end if;
         edited := edited || letter;
@@ -147,7 +148,10 @@ begin
                 using errcode = 'MQ002', hint = 'It is in the header x-pgmq-group.';
         end if;
     end if;
-    letter.message := coalesce(redrive_message.message, letter.message);
+    if message is not null then
+        perform spanmq_core.check_bodies(this, array[message]);
+        letter.message := message;
+    end if;
     if message is not null or headers is not null then
         perform spanmq_core.check_own(this, letter.msg_id);
     end if;

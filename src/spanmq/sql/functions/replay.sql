@@ -284,6 +284,7 @@ begin
             ' from unnest($1, $2) u (id, new_id)'
             ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', segment.log_name, log_name)
             using part.ids[done + 1:done + chunk], new_ids[done + 1:done + chunk], sent_at, this.name::text;
+        perform spanmq_core.check_logged(target, segment.log_name, new_ids[done + 1], new_ids[done + chunk]);
         done := done + chunk;
     end loop;
     perform spanmq_core.remember_segment(target.queue_id, new_ids[n]);

@@ -22,6 +22,7 @@ begin
         'cron, time_zone and catch_up of a schedule cannot be NULL', 'Such as 0 8 * * * and Europe/Berlin.');
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         'the headers of a schedule must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
+    perform spanmq_core.check_bodies(this, array[body]);
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
     perform spanmq_core.lock(0, 'schedule ' || name);

@@ -16,20 +16,21 @@ declare
     lane int;
     ids regclass;
     room regclass;
+    checks_bodies boolean;
     sent_at timestamptz := clock_timestamp();
     id bigint;
     key text := case when headers is not null then spanmq_core.group_of(headers) end;
     now_ms bigint;
 begin
-    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room
-        into this_queue, notify_ms, waiting, woken, log_name, log_lo, log_hi, lane, ids, room
+    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
+        into this_queue, notify_ms, waiting, woken, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(q.queue_view, 'select')
           and not q.is_subscription;
-    if not found or room is not null then
+    if not found or room is not null or checks_bodies then
         -- Raises what keeps this message from being sent.
-        perform spanmq_core.check_room(spanmq_core.find_target(queue_name), 1);
+        perform spanmq_core.check_sent(spanmq_core.find_target(queue_name), array[message]);
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
     -- transaction can still write to a segment.
@@ -102,8 +103,8 @@ begin
     if n is null or n = 0 or headers is not null then
         perform spanmq_core.check_batch(messages, headers);
     end if;
-    if this.room is not null then
-        perform spanmq_core.check_room(this, n);
+    if this.room is not null or this.checks_bodies then
+        perform spanmq_core.check_sent(this, messages);
     end if;
     ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
     first_id := ids[1];

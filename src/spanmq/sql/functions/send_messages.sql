@@ -41,8 +41,8 @@ begin
         expires_at := case when expires_in is not null then spanmq_core.after(expires_in, 'expires_in') end;
         headers := spanmq_core.with_limits(headers, n, max_attempts, expires_at);
     end if;
-    if this.room is not null then
-        perform spanmq_core.check_room(this, n);
+    if this.room is not null or this.checks_bodies then
+        perform spanmq_core.check_sent(this, messages);
     end if;
     if ordered then
         perform spanmq_core.lock_groups(this.queue_id, headers);

@@ -21,7 +21,7 @@ language sql stable as $$
             failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
             receiver_log list_receivers read_ranges state list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
-            replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
+            get_schema replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -37,7 +37,7 @@ language sql stable as $$
             convert_archive_partitioned unbind_topic
         '),
         ('manage', 'spanmq', '
-            set_policy set_category_policy set_category_rule drop_category_rule pause resume grant_queue revoke_queue
+            set_policy set_schema set_category_policy set_category_rule drop_category_rule pause resume grant_queue revoke_queue
             list_grants
         ')),
     named as (

@@ -1,0 +1,248 @@
+-- A JSON Schema for each queue, which describes its bodies and, on request, is checked at each send by any function. Checked are the
+-- keywords that spanmq_core.schema_of_schemas() names.
+
+-- Sets the JSON Schema of a queue's bodies; null takes it away. It describes them; if `checked`, what is sent by calls that begin later
+-- must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names the place where the schema is
+-- not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a subscription.
+create or replace function spanmq_call.set_schema(queue text, schema jsonb, checked boolean default false) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_target(queue);
+    fault text;
+begin
+    perform spanmq_core.raise_if(checked is null, 'checked cannot be NULL', 'Pass true or false.');
+    fault := spanmq_core.schema_fault(schema, checked);
+    perform spanmq_core.raise_if(fault is not null, 'the schema is not valid at $' || fault,
+        'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may have others.');
+    update spanmq_core.queue q set checks_bodies = checked and set_schema.schema is not null where q.queue_id = this.queue_id;
+    if not found then
+        perform spanmq_core.raise_not_found(queue);
+    end if;
+    delete from spanmq_core.body_schema b where b.queue_id = this.queue_id;
+    insert into spanmq_core.body_schema (queue_id, schema) select this.queue_id, set_schema.schema where set_schema.schema is not null;
+end $$;
+
+-- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has that of its queue.
+create or replace function spanmq_call.get_schema(queue text) returns table (schema jsonb, is_checked boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    return query
+        select b.schema, q.checks_bodies from spanmq_core.queue q left join spanmq_core.body_schema b on b.queue_id = q.queue_id
+        where q.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+end $$;
+
+-- Raises what keeps these messages from being sent: MQ062 in a full queue, MQ065 for a body that does not fit.
+create or replace function spanmq_core.check_sent(this spanmq_core.queue, messages jsonb[]) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.check_room(this, cardinality(messages));
+    perform spanmq_core.check_bodies(this, messages);
+end $$;
+
+create or replace function spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text default 'a body') returns void
+language plpgsql as $$
+declare
+    its_schema jsonb;
+    fault text;
+begin
+    if not this.checks_bodies then
+        return;
+    end if;
+    its_schema := (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id);
+    for i in 1 .. cardinality(messages) loop
+        fault := spanmq_core.misfit(messages[i], its_schema, its_schema);
+        if fault is not null then
+            perform spanmq_core.raise_misfit(this, case when cardinality(messages) > 1 then format('body %s of %s', i, cardinality(messages)) else what end, fault);
+        end if;
+    end loop;
+end $$;
+
+-- The same for rows of a log that are not published yet.
+create or replace function spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint) returns void
+language plpgsql as $$
+declare
+    its_schema jsonb;
+    fault text;
+begin
+    if not this.checks_bodies then
+        return;
+    end if;
+    its_schema := (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id);
+    execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3, $3) as fault offset 0) m'
+                   ' where l.msg_id between $1 and $2 and m.fault is not null order by l.msg_id limit 1', log_name)
+        into fault using first_id, last_id, its_schema;
+    if fault is not null then
+        perform spanmq_core.raise_misfit(this, 'a body', fault);
+    end if;
+end $$;
+
+create or replace function spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text) returns void
+language plpgsql as $$
+begin
+    raise exception '% does not fit the schema of queue %: $%', what, this.name, left(fault, 500)
+        using errcode = 'MQ065', hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
+end $$;
+
+-- Where and why a value does not fit a schema that is valid, as a path that follows $ and a reason; null if it fits. It does not quote the value.
+create or replace function spanmq_core.misfit(body jsonb, schema jsonb, root jsonb) returns text
+language plpgsql immutable as $$
+declare
+    kind text := coalesce(jsonb_typeof(body), 'null');
+    types jsonb := schema->'type';
+    reason text;
+    name text;
+    n int := 0;
+    part jsonb;
+    part_schema jsonb;
+begin
+    reason := case
+        when schema = 'false' then 'is not allowed'
+        when not (types ? kind or kind = 'number' and types ? 'integer') then
+            format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types) else types #>> '{}' end, kind)
+        when schema ? 'const' and coalesce(body, 'null') <> schema->'const' then format('must be %s', schema->'const')
+        when kind = 'number' then case
+            when types ? 'integer' and not types ? 'number' and body::numeric % 1 <> 0 then 'must be an integer'
+            when body::numeric < (schema->'minimum')::numeric then format('must be at least %s', schema->'minimum')
+            when body::numeric > (schema->'maximum')::numeric then format('must be at most %s', schema->'maximum')
+            when body::numeric <= (schema->'exclusiveMinimum')::numeric then format('must be more than %s', schema->'exclusiveMinimum')
+            when body::numeric >= (schema->'exclusiveMaximum')::numeric then format('must be less than %s', schema->'exclusiveMaximum') end
+        when kind = 'string' and schema ?| '{minLength,maxLength}' then case
+            when length(body #>> '{}') < (schema->'minLength')::numeric then format('must have at least %s characters', schema->'minLength')
+            when length(body #>> '{}') > (schema->'maxLength')::numeric then format('must have at most %s characters', schema->'maxLength') end
+        when kind = 'array' and schema ?| '{minItems,maxItems}' then case
+            when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items', schema->'minItems')
+            when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items', schema->'maxItems') end
+        end;
+    if reason is not null then
+        return ' ' || reason;
+    end if;
+    if schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e where e = coalesce(body, 'null')) then
+        return format(' must be one of %s', schema->'enum');
+    end if;
+    if kind = 'object' and schema ? 'required' then
+        name := (select r from jsonb_array_elements_text(schema->'required') r where not body ? r limit 1);
+        if name is not null then
+            return spanmq_core.member_place(name) || ' is missing';
+        end if;
+    end if;
+    if schema ? 'anyOf' then
+        reason := (select case when bool_and(m is not null) then string_agg(ltrim(m), ', or ') end
+                   from jsonb_array_elements(schema->'anyOf') s, spanmq_core.misfit(body, s, root) m);
+        if reason is not null then
+            return ' fits nothing of anyOf: ' || reason;
+        end if;
+    end if;
+    if schema ? 'allOf' then
+        for part_schema in select * from jsonb_array_elements(schema->'allOf') loop
+            reason := spanmq_core.misfit(body, part_schema, root);
+            if reason is not null then
+                return reason;
+            end if;
+        end loop;
+    end if;
+    if schema ? '$ref' then
+        reason := spanmq_core.misfit(body, spanmq_core.schema_at(root, schema->>'$ref'), root);
+        if reason is not null then
+            return reason;
+        end if;
+    end if;
+    if kind = 'object' and schema ?| '{properties,additionalProperties}' then
+        for name, part in select * from jsonb_each(body) loop
+            part_schema := coalesce(schema->'properties'->name, schema->'additionalProperties');
+            reason := case when part_schema is not null then spanmq_core.misfit(part, part_schema, root) end;
+            if reason is not null then
+                return spanmq_core.member_place(name) || reason;
+            end if;
+        end loop;
+    elsif kind = 'array' and schema ? 'items' then
+        for part in select * from jsonb_array_elements(body) loop
+            reason := spanmq_core.misfit(part, schema->'items', root);
+            if reason is not null then
+                return format('[%s]', n) || reason;
+            end if;
+            n := n + 1;
+        end loop;
+    end if;
+    return null;
+end $$;
+
+-- A member of an object, as a part of a path.
+create or replace function spanmq_core.member_place(name text) returns text
+language sql immutable as $$
+    select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100) else format('[%s]', to_json(left(name, 100))) end
+$$;
+
+-- The schema to which a $ref points: the root, or one of its definitions.
+create or replace function spanmq_core.schema_at(root jsonb, ref text) returns jsonb
+language sql immutable as $$
+    select root #> string_to_array(substr(ref, 3), '/')
+$$;
+
+-- Where and why a schema is not valid or, if `checked`, can't be checked; null if it is valid.
+create or replace function spanmq_core.schema_fault(schema jsonb, checked boolean) returns text
+language plpgsql immutable as $$
+declare
+    rules jsonb := spanmq_core.schema_of_schemas();
+    ref text;
+    fault text;
+begin
+    if schema is null then
+        return null;
+    end if;
+    if not checked then
+        rules := rules - 'additionalProperties';
+    end if;
+    fault := spanmq_core.misfit(schema, rules, rules);
+    if fault is not null or not checked then
+        return fault;
+    end if;
+    for ref in select distinct r #>> '{}' from jsonb_path_query(schema, '$.**."$ref"') r where jsonb_typeof(r) = 'string' loop
+        if ref !~ '^#(/([$]defs|definitions)/[^/~%]+)?$' or spanmq_core.schema_at(schema, ref) is null then
+            return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
+        elsif spanmq_core.is_endless(spanmq_core.schema_at(schema, ref), schema, array[ref]) then
+            return format('..$ref leads back to itself: %s', left(ref, 100));
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Whether a schema, for one and the same value, comes back to one of these references.
+create or replace function spanmq_core.is_endless(schema jsonb, root jsonb, refs text[]) returns boolean
+language plpgsql immutable as $$
+begin
+    return schema ? '$ref' and (schema->>'$ref' = any (refs)
+               or spanmq_core.is_endless(spanmq_core.schema_at(root, schema->>'$ref'), root, refs || (schema->>'$ref')))
+           or exists (select from jsonb_array_elements(coalesce(schema->'anyOf', '[]') || coalesce(schema->'allOf', '[]')) s
+                      where spanmq_core.is_endless(s, root, refs));
+end $$;
+
+-- The JSON Schema of the schemas that are checked, in terms of itself. The last line has keywords that say nothing about what fits.
+create or replace function spanmq_core.schema_of_schemas() returns jsonb
+language sql immutable as $$
+    select '{
+        "type": ["object", "boolean"],
+        "additionalProperties": false,
+        "properties": {
+            "type": {"anyOf": [{"$ref": "#/$defs/type"}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/type"}}]},
+            "enum": {"type": "array", "minItems": 1}, "const": true,
+            "properties": {"$ref": "#/$defs/schemas"}, "additionalProperties": {"$ref": "#"},
+            "required": {"type": "array", "items": {"type": "string"}},
+            "items": {"$ref": "#"}, "minItems": {"$ref": "#/$defs/size"}, "maxItems": {"$ref": "#/$defs/size"},
+            "minLength": {"$ref": "#/$defs/size"}, "maxLength": {"$ref": "#/$defs/size"},
+            "minimum": {"type": "number"}, "maximum": {"type": "number"},
+            "exclusiveMinimum": {"type": "number"}, "exclusiveMaximum": {"type": "number"},
+            "anyOf": {"$ref": "#/$defs/list"}, "allOf": {"$ref": "#/$defs/list"},
+            "$ref": {"type": "string"}, "$defs": {"$ref": "#/$defs/schemas"}, "definitions": {"$ref": "#/$defs/schemas"},
+            "$schema": true, "$id": true, "$comment": true, "title": true, "description": true, "default": true, "examples": true,
+            "deprecated": true, "readOnly": true, "writeOnly": true, "format": true
+        },
+        "$defs": {
+            "type": {"enum": ["object", "array", "string", "number", "integer", "boolean", "null"]},
+            "size": {"type": "integer", "minimum": 0},
+            "schemas": {"type": "object", "additionalProperties": {"$ref": "#"}},
+            "list": {"type": "array", "minItems": 1, "items": {"$ref": "#"}}
+        }
+    }'::jsonb
+$$;

@@ -22,7 +22,7 @@ from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.manifest import read_manifests, union, within
+from spanmq.spark.jobs.manifest import files_of, read_manifests, union, within
 from spanmq.spark.jobs.report import report
 from spanmq.spark.rows import Range
 from spanmq.spark.session import told_of_tasks
@@ -70,10 +70,13 @@ def test_export_that_follows_goes_on_until_it_is_told_to_stop(
         return len(rounds) == 3
 
     archive(client, 20)
-    done = follow(spark, database, "orders", tmp_path, every=7, wait=wait)
+    done = follow(spark, database, "orders", tmp_path, every=7, compact_every=1e-9, wait=wait)
     assert [each.exported for each in done] == [20, 10]
     assert rounds == [7, 7, 7]
     assert parquet_bodies(tmp_path) == list(range(30))
+    # Those of a day were joined.
+    folders = [name.rpartition("/")[0] for name in files_of(lake_at(tmp_path), "orders")]
+    assert len(folders) == len(set(folders))
     with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
         next(follow(spark, database, "orders", tmp_path, every=0, wait=wait))
 

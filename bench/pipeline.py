@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -13,12 +15,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+import pyarrow
 import pyarrow.parquet
 from adbc_driver_postgresql import dbapi
 
@@ -27,7 +32,9 @@ from bench.server import SETTINGS
 from spanmq import embedded, schema
 from spanmq.client import Client
 from spanmq.spark.jobs.export import export
+from spanmq.spark.options import Options
 from spanmq.spark.session import session
+from spanmq.spark.writer import write_rows
 from spanmq.testing import new_database, with_database
 
 # Of Debian's libpostgresql-jdbc-java; for the comparison only.
@@ -74,7 +81,7 @@ class Bench:
         self.archived = f"archived_{rows}"
 
     def prepare(self) -> None:
-        """Fill an archive, and write the Parquet files that the writing cases read."""
+        """Fill an archive."""
         self.folder.mkdir(exist_ok=True)
         self.execute(f"select pgmq.create('{self.archived}')")
         self.execute(
@@ -82,8 +89,29 @@ class Bench:
             f" select id, 1, now(), now(), {BODY} from generate_series(1, {self.rows}) id"
         )
         self.execute(f"vacuum analyze pgmq.a_{self.archived}")
+
+    def bodies(self) -> float:
+        """Copy the bodies of the archive to Parquet files, which the writing cases read."""
+        began = time.monotonic()
         frame = self.read(self.archived, "archive").select("body")
-        frame.write.parquet(str(self.folder / "bodies"))
+        frame.write.mode("overwrite").parquet(str(self.folder / "bodies"))
+        return time.monotonic() - began
+
+    def few_tasks(self) -> float:
+        """Copy a million messages of the archive to Parquet by four tasks."""
+        return self.tasks(4)
+
+    def many_tasks(self) -> float:
+        """Copy the same by 32 tasks."""
+        return self.tasks(32)
+
+    def tasks(self, count: int) -> float:
+        """Copy a million messages of the archive to Parquet by so many tasks."""
+        began = time.monotonic()
+        reader = self.source(self.spark.read, self.archived).option("table", "archive")
+        frame = reader.options(endingOffsets=1_000_001, minPartitions=count).load()
+        frame.write.mode("overwrite").parquet(str(self.folder / "tasks"))
+        return time.monotonic() - began
 
     def control(self) -> float:
         """Copy the archive to one Parquet file, with ADBC and Arrow alone."""
@@ -246,11 +274,25 @@ def memory(bench: Bench) -> float:
     return watch.megabytes
 
 
+def large_bodies(dsn: str) -> float:
+    """Give the megabytes that a task needs beside its input to write bodies of 190 KB; in a fresh process."""
+    options = Options(dsn=dsn, queue="large")
+    with Client(dsn) as client:
+        client.queues.create("large")
+    batch = pyarrow.RecordBatch.from_pydict({"body": ['"' + "x" * 190_000 + '"'] * 200})
+    write_rows(options, "warm", 0, iter([batch.slice(0, 1)]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    write_rows(options, "large", 0, itertools.repeat(batch, 10))
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
 def measure(bench: Bench, rounds: int) -> list[Target]:
     """Run the cases in turn; gives medians, and how they stand to their controls."""
     cases: dict[str, Callable[[], float]] = {
         "archive, ADBC control": bench.control,
         "archive to Parquet": bench.archive,
+        "a million of them, 4 tasks": bench.few_tasks,
+        "the same, 32 tasks": bench.many_tasks,
         "archive to a lake, export": bench.export,
         "backlog to Parquet, stream": bench.stream,
         "the same, every second gone": bench.holes,
@@ -267,6 +309,8 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
     found = [Target(name, value, "seconds") for name, value in medians.items()]
     found.append(Target("archive / control", archive / medians["archive, ADBC control"], "", 1.5))
     found.append(Target("export / archive", medians["archive to a lake, export"] / archive, "", 1.5))
+    tasks = medians["the same, 32 tasks"] / medians["a million of them, 4 tasks"]
+    found.append(Target("32 tasks / 4 tasks", tasks, "", 1.5))
     holes = medians["the same, every second gone"] / medians["backlog to Parquet, stream"]
     found.append(Target("half gone / dense", holes, "", 1 / 0.7))
     found.append(Target("stream / archive", medians["backlog to Parquet, stream"] / archive, "", 1.5))
@@ -338,8 +382,14 @@ def main() -> int:
         many = Bench(spark, dsn, options.rows, folder / "many", url % name if url else None)
         few.prepare()
         many.prepare()
+        first, second = few.bodies(), few.bodies()
+        many.bodies()
         few_megabytes, many_megabytes = memory(few), memory(many)
         found = measure(many, options.rounds)
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            large_megabytes = fresh.submit(large_bodies, dsn).result()
+    found.append(Target("first job above its second run", first - second, "seconds", 5))
+    found.append(Target("a writer of bodies of 190 KB", large_megabytes, "MB", 150))
     found.append(Target(f"Python's memory, {few.rows:,} messages", few_megabytes, "MB"))
     found.append(Target(f"Python's memory, {many.rows:,} messages", many_megabytes, "MB"))
     if few_megabytes:

@@ -11,10 +11,10 @@ from typing import ClassVar, Final
 
 
 class SpanmqError(Exception):
-    """The base of all of them.
+    """The base class of all errors.
 
     `code` is the name of the error in JSON: the name of the class in lower case, or one of `codes`. `queue` and
-    `function` are what the call was about, `sqlstate`, `detail` and `hint` what the server said; each is None
+    `function` are those of the call, `sqlstate`, `detail` and `hint` those of the server; each is None
     where it does not apply.
     """
 
@@ -114,7 +114,7 @@ class UnknownTaskError(SpanmqError):
 
 
 class NotFoundError(SpanmqError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
     codes: ClassVar[dict[str, str]] = {
         "dead_letter_not_found": "the dead letter was redriven or purged, or never existed",
@@ -140,7 +140,7 @@ class NotPossibleError(SpanmqError):
 
 
 class ExtraNotInstalledError(SpanmqError):
-    """A package, or Java, is missing; `extra` is the extra of spanmq that brings it."""
+    """A package, or Java, is missing; `extra` is the extra of spanmq that includes it."""
 
     def __init__(
         self, message: str, *, extra: str = "", hint: str | None = None, **about: str | None
@@ -229,7 +229,7 @@ class MessagesLostError(SpanmqError):
 
 
 class ShardsChangedError(SpanmqError):
-    """The map of a logical queue's shards is another one than the caller knew; look at it again."""
+    """The map of a sharded queue has changed; read it again."""
 
 
 class StatementCancelledError(SpanmqError):
@@ -237,11 +237,11 @@ class StatementCancelledError(SpanmqError):
 
 
 class ConnectionFailedError(SpanmqError):
-    """No connection could be had. Nothing was in flight."""
+    """No connection was possible; no call was in flight."""
 
 
 class ConnectionLostError(SpanmqError):
-    """The connection broke during a call: whether the call took effect is *unknown*.
+    """The connection broke during a call: whether the call took effect is unknown.
 
     A send may have been sent, a received message may be under a lease that no receiver holds (it becomes visible
     when the lease ends), an ack may have settled. Sending again may send twice; receiving or settling again is
@@ -257,7 +257,7 @@ class ServerError(SpanmqError):
 
 
 class HandlerStuckError(SpanmqError):
-    """More handlers overran and don't end than the worker has slots: the worker ends, to be restarted."""
+    """More handlers than the worker has slots exceeded their time and still run: the worker ends."""
 
 
 class PipelineError(SpanmqError):
@@ -265,7 +265,7 @@ class PipelineError(SpanmqError):
 
 
 class EmbeddedError(SpanmqError):
-    """There is no embedded server; nothing was changed."""
+    """The embedded server cannot be used; nothing was changed."""
 
     codes: ClassVar[dict[str, str]] = {
         "embedded_not_available": "PostgreSQL's wheel is not installed, has no such version, or does not run here",
@@ -377,6 +377,9 @@ def from_server(
             if name := match.groupdict().get("queue"):
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
+    if kind is QueueNotFoundError and queue:
+        # The server names a relation, as PGMQ's does.
+        message = f"queue {queue!r} does not exist"
     return kind(
         message,
         hint=hint or _HINTS.get(code or code_of(kind)),
@@ -434,7 +437,7 @@ def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
     where = f" on queue {queue!r}" if queue else ""
     return ConnectionLostError(
         f"the connection was lost during {what}{where}: whether it took effect is unknown",
-        hint="Look before you repeat a send; receiving and settling again is safe.",
+        hint="Check before you repeat a send; receiving and settling again is safe.",
         queue=queue,
         function=function,
     )

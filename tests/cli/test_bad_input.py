@@ -101,7 +101,7 @@ def test_server_that_is_away(database: str) -> None:
     assert done.code == 1
     first, hint = done.err.splitlines()
     assert first.startswith("spanmq: connection failed: ")
-    assert hint.startswith("hint: Look at --dsn")
+    assert hint.startswith("hint: Check --dsn")
 
 
 @pytest.mark.parametrize(

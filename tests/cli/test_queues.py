@@ -108,7 +108,7 @@ def test_roles_are_granted_what_they_may_do(database: str) -> None:
         assert taken == [{**given, "is_gone": True}]
         assert spanmq("grant list", "orders", dsn=database).out == "no grants\n"
         refused = spanmq("grant create", "spanmq_test_clerk", "orders", "read", dsn=database)
-        assert (refused.code, "there is no verb 'read'" in refused.err) == (1, True)
+        assert (refused.code, "verb 'read' does not exist" in refused.err) == (1, True)
     finally:
         do(database, "drop owned by spanmq_test_clerk", "drop role spanmq_test_clerk")
 

@@ -36,7 +36,7 @@ def test_message_is_delivered_now_or_cancelled_unless_a_receiver_holds_it(
     assert rows(filled, f"select spanmq.state('orders', {delayed}), spanmq.state('invoices', {held})") == [
         ("unknown", "processing")
     ]
-    assert ">Cancel it<" in keeper.get("/message", queue="mail", id=1).text
+    assert ">Cancel message<" in keeper.get("/message", queue="mail", id=1).text
 
 
 @pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])
@@ -121,4 +121,4 @@ def test_who_may_send_but_not_look_sees_the_number_only(
     visitor.sign_in(tokens["send", "*"])
     done = visitor.post("/queue/send?queue=empty", body="1", delay="3000000")
     assert done.status_code == 200
-    assert "The message has the number" in done.text
+    assert "The message has the id" in done.text

@@ -123,7 +123,7 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
     assert rows(many, WAITING) == [(60,)]
     done = keeper.post(query, delay="0")
     assert done.headers["location"] == "/queue/dead-letters?queue=mail&done=redriven&n=20"
-    assert "20 dead letters are messages again" in keeper.get(done.headers["location"]).text
+    assert "20 dead letters are in the queue again" in keeper.get(done.headers["location"]).text
     assert rows(many, WAITING) == [(40,)]
     assert rows(many, "select count(*) from spanmq.receive('mail', 100)") == [(20,)]
 

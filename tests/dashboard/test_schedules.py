@@ -49,7 +49,7 @@ def test_schedule_is_paused_resumed_and_ended(keeper: Person, nightly: str) -> N
     for act, is_paused in (("pause", True), ("resume", False)):
         assert keeper.post(f"/schedules/{act}", "/schedules", name="nightly").status_code == 303
         assert rows(nightly, state) == [(is_paused,)]
-    assert "End" in keeper.get("/schedules/end", name="nightly").text
+    assert "Delete schedule" in keeper.get("/schedules/end", name="nightly").text
     assert keeper.post("/schedules/end?name=nightly", name="nightly").status_code == 303
     assert rows(nightly, "select name from spanmq.list_schedules()") == [("newsletter",)]
 

@@ -4,11 +4,14 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pyarrow
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
 from tests.spark.conftest import Load, Streams
 from tests.spark.protocol import SEAMS, Batches, sink_to
 from typer.testing import CliRunner
@@ -17,6 +20,9 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidBodyError, MessagesLostError, PipelineError, ReceiverInUseError, SpanmqError
 from spanmq.model import Finding
+from spanmq.spark import stream as stream_module
+from spanmq.spark.options import read_options
+from spanmq.spark.stream import Offset, Stream
 
 
 def once(*bodies: range) -> Counter[int]:
@@ -290,6 +296,29 @@ def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
     assert client.admin.receivers.release("orders", "lake") == 5
     assert streams().level == "ok"
     assert {each.label: each.held for each in client.admin.receivers.list("orders")}["lake"] == 0
+
+
+def test_idle_stream_asks_at_most_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [0.0], []
+
+    class Idle(Stream):
+        def next(self, start: Offset, quantity: int) -> Offset:
+            asked.append((clock[0], quantity))
+            return start
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            raise NotImplementedError
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(stream_module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    reader = Idle(read_options({"dsn": "host=none", "queue": "orders"}), StructType())
+    while clock[0] < 11:
+        assert reader.latestOffset({"lease": 1}, ReadMaxRows(5)) == {"lease": 1}
+    # The first looks, after something came, are closer together.
+    assert 10 <= sum(1 <= at < 11 for at, _ in asked) <= 20
+    assert len(asked) < 30
 
 
 def test_senders_that_commit_late_lose_nothing(client: Client, stream: Streams, database: str) -> None:

@@ -394,3 +394,9 @@ def test_claim_across_the_end_of_the_segment_that_the_queue_names_gives_all(race
     across = list(range(last - 9, last + 11))
     delete(race, [each for each in [ids[0] - 1, *ids] if each not in across])
     assert race.main.column(f"select msg_id from {call}") == across
+
+
+def test_counts_of_a_partitioned_queue_may_have_ten_digits(race: Race) -> None:
+    race.main.rows("select pgmq.create_partitioned('parts', '9999999999', '1000000000')")
+    found = race.main.rows("select segment_size, retention_count from spanmq_core.queue where name = 'parts'")
+    assert found == [(1048576, 1_000_000_000)]

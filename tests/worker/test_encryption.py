@@ -79,7 +79,7 @@ def test_worker_refuses_and_trusts_what_its_environment_says(
 
     with working(database, handle) as record:
         [settled] = record.wait(MessageSettled)
-        wait_until(lambda: client.dead_letters.list("orders"))
+        wait_until(lambda: client.dead_letters.list("orders") != [])
     assert (settled.outcome, bodies) == ("acked", ["for the topic"])
     [letter] = client.dead_letters.list("orders")
     assert (letter.message_id, letter.error_class) == (plain, "DecryptionError")

@@ -53,7 +53,7 @@ def revoke(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
 @grant.verb("all")
 def grant_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
-    """Allow a role to do something with all queues.
+    """Grant a role a verb on all queues.
 
     $ spanmq grant all worker receive
     """

@@ -49,7 +49,7 @@ class Filters(TypedDict):
     ]
 
 
-Redriven = Annotated[bool, typer.Option("--redriven", help="Those already redriven, not those waiting.")]
+Redriven = Annotated[bool, typer.Option("--redriven", help="Redriven ones instead of pending ones.")]
 Delay = Annotated[float, typer.Option(help="Seconds until the first of them can be received.")]
 COLUMNS: Final = (
     *("dead_letter_id", "queue", "message_id", "dead_at", "category", "error_class", "error", "attempts"),
@@ -67,7 +67,7 @@ def list_dead_letters(
     body_bytes_max: BodyBytesMax = None,
     **filters: Unpack[Filters],
 ) -> Any:
-    """List dead letters in the order in which they died; --json has all that is known of them.
+    """List dead letters in the order in which they died; --json has all fields.
 
     $ spanmq dead-letter list orders --error timeout --since 2030-01-31T12:00
     """
@@ -80,7 +80,7 @@ def list_dead_letters(
 def show(
     client: "Client", queue: QueueName, message_id: MessageId, body_bytes_max: BodyBytesMax = None
 ) -> Any:
-    """Show the dead letters that a message became; --json has all that is known of them.
+    """Show the dead letters that a message became; --json has all fields.
 
     $ spanmq dead-letter show orders 17
     """
@@ -89,7 +89,7 @@ def show(
 
 @dead_letter.verb(empty="no dead letters")
 def count(client: "Client", queue: SomeQueue = None) -> Any:
-    """Count the waiting dead letters by queue and category.
+    """Count the pending dead letters by queue and category.
 
     $ spanmq dead-letter count
     """
@@ -104,7 +104,7 @@ def redrive(
         Any, typer.Option(metavar="JSON", parser=raw_json, help="Change each body by this JSON Patch.")
     ] = None,
     limit: Limit = 1_000,
-    rate: Annotated[float | None, typer.Option(help="How many a second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="How many per second.")] = None,
     delay: Delay = 0.0,
     dry_run: DryRun = False,
     **filters: Unpack[Filters],

@@ -37,7 +37,7 @@ def demo(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send the 336,776 flights that left New York in 2013 through a queue, and check that each came out.
+    """Send the 336,776 flights that left New York in 2013 through a queue, and check that each arrived.
 
     Without a database it runs on a temporary PostgreSQL server; with --keep, on the embedded server. Exit
     code 1 if a check fails.

@@ -60,7 +60,7 @@ def maintain(
     budget: Annotated[int, typer.Option(help="Maximum work of one step, which is a transaction.")] = 10,
     every: Annotated[
         float | None,
-        typer.Option(min=0.01, max=86_400, help="Go on indefinitely, with pauses of that many seconds."),
+        typer.Option(min=0.01, max=86_400, help="Continue indefinitely, with pauses of this many seconds."),
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,

@@ -44,7 +44,7 @@ def peek(
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
 ) -> Any:
-    """Show messages in whatever state, without receiving them.
+    """Show unsettled messages without receiving them.
 
     $ spanmq message peek orders --quantity 100
     """
@@ -142,7 +142,7 @@ def hold(
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="no such messages")
 def set_vt(client: "Client", queue: QueueName, message_ids: MessageIds, delay: DelayTime) -> Any:
-    """Hide messages for a time from now, or until a time; 0 shows them at once.
+    """Hide messages for a time from now, or until a time; 0 makes them visible at once.
 
     $ spanmq message set-vt orders 17 --delay 600
     """

@@ -186,7 +186,7 @@ Expires = Annotated[
     typer.Option(
         metavar="SECONDS|TIME",
         parser=_seconds_or_time,
-        help="When it ends: seconds from now, or a time.",
+        help="Its expiry: seconds from now, or a time.",
         show_default="never",
     ),
 ]
@@ -196,7 +196,7 @@ Settings = Annotated[list[Any], SETTINGS]
 SomeSettings = Annotated[list[Any] | None, SETTINGS]
 GroupName = Annotated[str | None, typer.Option("--group", help="The group within which order is kept.")]
 Category = Annotated[str | None, typer.Option(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")]
-ErrorText = Annotated[str | None, typer.Option("--error", help="What went wrong.")]
+ErrorText = Annotated[str | None, typer.Option("--error", help="The text of the error.")]
 
 
 def refuse_terminal(advice: str) -> None:

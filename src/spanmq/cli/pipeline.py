@@ -50,10 +50,12 @@ CAUSE_COLUMNS = (
 @pipeline.command("export")
 def export(
     queue: QueueName,
-    to: Annotated[str, typer.Option(help="The lake: a folder, made where it isn't, or a URI (s3://…).")],
+    to: Annotated[
+        str, typer.Option(help="The lake: a folder, created if it does not exist, or a URI (s3://…).")
+    ],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
     lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until it is stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     compact_every: Annotated[
         float | None, typer.Option(help="With --follow: seconds between two compactions.")
@@ -63,10 +65,10 @@ def export(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a queue's archive (or dead letters) has, and the lake hasn't, into the lake, verified.
+    """Export archived messages (or dead letters) that a lake does not have into it, verified.
 
-    Each row once, whatever is killed when; run it again and again. From the first export on retention deletes
-    only what the lake has.
+    Each row is exported once, also after a kill; repeat it regularly. After the first export, retention
+    deletes only exported rows.
 
     $ spanmq pipeline export orders --to lake
     """
@@ -138,7 +140,7 @@ def compact(
 @pipeline.command("moved")
 def moved(
     queue: QueueName,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    lake: Annotated[str | None, typer.Option(help="The lake that exports wrote into.")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="The checkpoint of a stream over the queue.")] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -170,14 +172,14 @@ def report(
     queue: Annotated[
         str | None, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")
     ] = None,
-    lake: Annotated[str | None, typer.Option(help="What exports wrote into.")] = None,
+    lake: Annotated[str | None, typer.Option(help="The lake that exports wrote into.")] = None,
     page: Annotated[str | None, typer.Option(help="Write an HTML page with charts into this file.")] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count what was archived: how much, how long it waited, how often it was tried, by queue and window.
+    """Report archived messages by queue and window: numbers, waiting times, attempts.
 
     $ spanmq pipeline report --lake lake --page report.html
     """
@@ -297,7 +299,7 @@ def migrate(
         str,
         typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write."),
     ],
-    checkpoint: Annotated[str, typer.Option(help="A folder that remembers how far it is.")],
+    checkpoint: Annotated[str, typer.Option(help="A folder that stores the progress.")],
     url: Annotated[
         str,
         typer.Option(
@@ -317,7 +319,7 @@ def migrate(
     select: Annotated[
         list[str] | None, typer.Option(help="Of a format: a column, as an SQL expression.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until it is stopped.")] = False,
     batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
     dry_run: DryRun = False,
     master: Master = None,
@@ -364,13 +366,13 @@ def migrate(
 @pipeline.command("dead-letters")
 def dead_letters(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")] = "*",
-    redrive: Annotated[bool, typer.Option("--redrive", help="Put the chosen ones back.")] = False,
-    discard: Annotated[bool, typer.Option("--discard", help="Delete the chosen ones for good.")] = False,
+    redrive: Annotated[bool, typer.Option("--redrive", help="Redrive the selected ones.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Delete the selected ones for good.")] = False,
     cause: Annotated[list[str] | None, typer.Option(help="Choose those of this cause.")] = None,
     category: Annotated[str | None, typer.Option(help="Choose those of this category.")] = None,
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
     body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
-    rate: Annotated[float | None, typer.Option(help="So many a second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="The most per second.")] = None,
     delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -378,7 +380,7 @@ def dead_letters(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Group dead letters by cause and propose categories; put a selection back, or discard it.
+    """Group dead letters by cause and propose categories; redrive or discard a selection.
 
     $ spanmq pipeline dead-letters orders --redrive --category DEPENDENCY --dry-run
     $ spanmq pipeline dead-letters orders --redrive --all --body "replace(body, '.exmaple', '.example')" --dry-run
@@ -425,7 +427,7 @@ def list_runs(
 ) -> Any:
     """List the runs of jobs, the newest first.
 
-    A run that has not reported for two minutes is lost: it was killed, or its machine was.
+    A run that has not reported for two minutes is lost: it was killed, or its machine stopped.
 
     $ spanmq pipeline runs orders
     """
@@ -466,8 +468,7 @@ class Job:
 def _running(master: str | None, what: str) -> Iterator[Job]:
     """Yield a session for a job; errors of Spark are raised with one message."""
     from spanmq.spark.cause import clear_errors
-    from spanmq.spark.progress import told_of_tasks
-    from spanmq.spark.session import opened
+    from spanmq.spark.session import opened, told_of_tasks
 
     is_counted = False
     with awaited(what) as say_far, clear_errors():

@@ -73,10 +73,10 @@ def set_rule(
     name: RuleName,
     category: CategoryName,
     error: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="What the text must match; a regex.")
+        str | None, typer.Option(metavar="PATTERN", help="A regular expression that matches the text.")
     ] = None,
     error_class: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="What the class must match.")
+        str | None, typer.Option(metavar="PATTERN", help="A regular expression that matches the class.")
     ] = None,
     place: Annotated[int, typer.Option(help="Rules with a lower place are applied first.")] = 100,
     queue: ForQueue = None,
@@ -104,7 +104,7 @@ def drop_rule(client: "Client", name: RuleName, queue: ForQueue = None) -> Done:
 
 @category.verb()
 def list_policies(client: "Client", queue: SomeQueue = None) -> Any:
-    """List what follows from each category: whether to try again, and when.
+    """List the policies of categories: whether to retry, and when.
 
     $ spanmq category list-policies orders
     """
@@ -115,9 +115,9 @@ def list_policies(client: "Client", queue: SomeQueue = None) -> Any:
 def set_category_policy(
     client: "Client", category: CategoryName, settings: SomeSettings = None, queue: ForQueue = None
 ) -> Any:
-    """Change what follows from a category and show it.
+    """Change the policy of a category and show it.
 
-    With --queue and without settings, the queue has none of its own any longer.
+    With --queue and without settings, remove the queue's own.
 
     $ spanmq category set-policy DEPENDENCY backoff_base=5 max_attempts=50
     $ spanmq category set-policy BUSINESS --queue orders

@@ -98,7 +98,7 @@ def count(
 
 @queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
 def health(client: "Client") -> Any:
-    """Show how each queue is: messages by state, ages, receivers, sessions that wait for locks.
+    """Show the health of each queue: messages by state, ages, receivers, waiting sessions.
 
     $ spanmq queue health
     """
@@ -107,7 +107,7 @@ def health(client: "Client") -> Any:
 
 @queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")
 def statistics(client: "Client", queue: QueueName, seconds: Seconds = 3600.0) -> Any:
-    """Show what a queue did, minute by minute, as maintain() sampled it.
+    """Show the statistics of a queue, a row a minute, as maintain() sampled them.
 
     $ spanmq queue statistics orders --seconds 7200
     """
@@ -130,7 +130,7 @@ def sum_statistics(
     seconds: Seconds = 3600.0,
     step: Annotated[float, typer.Option(help="Seconds that a row covers.")] = 60.0,
 ) -> Any:
-    """Show what queues did together, step by step, until a minute ago.
+    """Show sums of the statistics of queues, in steps, until a minute ago.
 
     $ spanmq queue sum-statistics orders invoices --step 600
     """
@@ -198,7 +198,7 @@ def set_schema(
 
 @queue.verb()
 def storage(client: "Client", queue: QueueName) -> Any:
-    """Measure what a queue takes on disk, in bytes; state and WAL are those of all queues.
+    """Show the disk space of a queue, in bytes; state and WAL are those of all queues.
 
     $ spanmq queue storage orders
     """

@@ -21,7 +21,9 @@ def create(
     client: "Client",
     name: ScheduleName,
     queue: QueueName,
-    cron: Annotated[str, typer.Argument(metavar="CRON", help="When: '*/5 * * * *' is every five minutes.")],
+    cron: Annotated[
+        str, typer.Argument(metavar="CRON", help="A cron expression: '*/5 * * * *' is every five minutes.")
+    ],
     body: Annotated[Any, typer.Argument(metavar="BODY", parser=raw_json, help="JSON.")],
     time_zone: Annotated[str, typer.Option(help="The time zone, such as Europe/Berlin.")] = "UTC",
     headers: Headers = None,
@@ -51,7 +53,7 @@ def list_schedules(client: "Client") -> Any:
 
 @schedule.verb()
 def pause(client: "Client", name: ScheduleName) -> Done:
-    """Pause a schedule: its times pass without a message.
+    """Pause a schedule: it sends nothing until it is resumed.
 
     $ spanmq schedule pause nightly
     """

@@ -26,19 +26,21 @@ def serve(
         bool, typer.Option("--without-tokens", help="Give every caller on this machine all rights.")
     ] = False,
     pool_size: Annotated[
-        int, typer.Option(help="Connections to the database; three more listen and look.")
+        int, typer.Option(help="Connections to the database; three more listen and check it.")
     ] = 8,
     pool_timeout: Annotated[float, typer.Option(help="Seconds to wait for one of them; then 503.")] = 5.0,
     requests_max: Annotated[int, typer.Option(help="Maximum of concurrent requests; more get 503.")] = 200,
-    requests_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 100,
+    requests_per_token_max: Annotated[
+        int, typer.Option(help="Maximum of concurrent requests of one token; more get 429.")
+    ] = 100,
     anonymous_max: Annotated[
         int, typer.Option(help="Requests without a valid token that wait for their client; more get 503.")
     ] = 100,
     waiting_max: Annotated[int, typer.Option(help="Requests that wait for messages at once.")] = 5_000,
-    waiting_per_token_max: Annotated[int, typer.Option(help="Of one token; more get 429.")] = 2_500,
+    waiting_per_token_max: Annotated[int, typer.Option(help="Those of one token; more get 429.")] = 2_500,
     wait_max: Annotated[float, typer.Option(help="Seconds that a request may wait for messages.")] = 20.0,
     read_timeout: Annotated[
-        float, typer.Option(help="Seconds for a request to come, or some of its answer to be taken.")
+        float, typer.Option(help="Seconds to receive a request, and to send 16 kB of its answer.")
     ] = 20.0,
     body_bytes_max: Annotated[int, typer.Option(help="Bytes that a request may have.")] = 16 * 1024 * 1024,
     token_cache: Annotated[float, typer.Option(help="Seconds that tokens and keys are remembered.")] = 2.0,

@@ -41,12 +41,12 @@ RetryIn = Annotated[
 
 
 class Failure(TypedDict):
-    """What went wrong."""
+    """The text of the error."""
 
     error: ErrorText
     category: Category
     error_class: Annotated[str | None, typer.Option(help="Such as ValueError.")]
-    traceback: Annotated[str | None, typer.Option(help="Where it went wrong.")]
+    traceback: Annotated[str | None, typer.Option(help="Its traceback.")]
     worker: Annotated[str | None, typer.Option(help="The receiver that failed.")]
 
 

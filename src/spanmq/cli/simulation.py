@@ -55,7 +55,7 @@ def simulate(
         bool,
         typer.Option(
             "--compare",
-            help="Run the same load on all three engines, twice, each boxed to --duration (60), and compare.",
+            help="Run the same load on all three engines, twice, each for at most --duration (60), and compare.",
         ),
     ] = False,
     audit: Annotated[
@@ -74,9 +74,9 @@ def simulate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a queue under load, kill its workers if you like, and audit from a log of its own that order held.
+    """Put a queue under load, kill its workers if you like, and audit that nothing was lost or out of order.
 
-    Exit code 1 if the audit objects: a message was lost, handled twice without cause or out of order.
+    Exit code 1 if the audit fails: a message was lost, handled twice without cause or out of order.
 
     $ spanmq simulate --fill-db 3000 --workers 12 --kill-every 2
     """

@@ -25,7 +25,7 @@ BINDING_COLUMNS: Final = ("pattern", "queue", "expression", "bound_at")
 
 @topic.verb()
 def bind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
-    """Send what is sent to the matching topics to a queue; does nothing if it is bound already.
+    """Bind a queue to the topics that match a pattern; does nothing if it is bound already.
 
     $ spanmq topic bind 'orders.*' orders
     """
@@ -96,7 +96,7 @@ def list_subscriptions(client: "Client", queue: SomeQueue = None) -> Any:
 
 @subscription.verb(empty="a subscription, whose log is that of its queue")
 def replay_extent(client: "Client", queue: QueueName) -> Any:
-    """Show since when the log has every message, and what that takes on disk.
+    """Show since when the log has every message, and the disk space of these.
 
     kept_bytes would be gone without the policy setting `keep`.
 

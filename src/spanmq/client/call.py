@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -435,20 +435,21 @@ def numbers(rows: Rows) -> list[int]:
 
 def listed(kind: type[Result], **columns: str) -> Callable[[Rows], list[Result]]:
     """Return a reader that makes a dataclass of each row; `columns` names those that differ from the fields."""
+    return lambda rows: made(kind, rows.records(), **columns)
+
+
+def made(kind: type[Result], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Result]:
+    """Make a dataclass of each record."""
     names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
-
-    def read(rows: Rows) -> list[Result]:
-        return [
-            kind(
-                **{
-                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
-                    for each, column in names
-                }
-            )
-            for row in rows.records()
-        ]
-
-    return read
+    return [
+        kind(
+            **{
+                each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                for each, column in names
+            }
+        )
+        for row in records
+    ]
 
 
 def only(kind: type[Result], **columns: str) -> Callable[[Rows], Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -98,3 +99,15 @@ def read_time(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         return EARLIEST if text.startswith("-") or text.endswith("BC") else LATEST
+
+
+def templates(codec: Codec, rows: Rows) -> list[dict[str, Any]]:
+    """Return rows that have the body and headers of a message to come, decoded."""
+    return [
+        row
+        | {
+            "message": codec.of(row["queue"]).decode(row["message"]),
+            "headers": None if row["headers"] is None else json.loads(row["headers"]),
+        }
+        for row in rows.records()
+    ]

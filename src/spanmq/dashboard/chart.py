@@ -46,7 +46,7 @@ CHARTS: Final[Mapping[str, Chart]] = {
 RULES: Final = """
     .axis .guides, .axis .line { stroke: #8884 !important; stroke-dasharray: none !important; }
     text { fill: #4a5560 !important; }
-    .series path.line { stroke-width: 2; }
+    .series path.line { stroke-width: 2.5 !important; }
     @media (prefers-color-scheme: dark) { text { fill: #b4bec8 !important; } }
 """
 

@@ -31,8 +31,8 @@ LIMIT_MAX: Final = 10_000
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 WHICH: Final = {"waiting": False, "redriven": True, "all": None}
 NOTICES: Final = {
-    "redriven": "Put back: {n} dead letters are messages again.",
-    "discarded": "Discarded: {n} dead letters are gone.",
+    "redriven": "Redriven: {n} dead letters are in the queue again.",
+    "discarded": "Discarded: {n} dead letters were deleted.",
 }
 FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where")
 

@@ -12,18 +12,18 @@ from spanmq.dashboard.wording import PAGE_BYTES_MAX, address
 from spanmq.model import Message
 
 MEANINGS: Final = {
-    "pending": "A receiver may get it.",
-    "processing": "A receiver holds it.",
+    "pending": "It can be received.",
+    "processing": "It is leased by a receiver.",
     "delayed": "It is hidden until its time.",
-    "failed": "It waits for its backoff, then it is tried again.",
+    "failed": "It failed, and is retried after its backoff.",
     "dead": "The message is a dead letter. It can be redriven or discarded.",
-    "completed": "It was handled.",
+    "completed": "It was acked, archived or deleted.",
     "unknown": "It was never sent, or was purged, or completed long ago.",
 }
 NOTICES: Final = {
     "cancelled": "Cancelled: it was removed from the queue.",
-    "shown": "A receiver may get it now.",
-    "late": "Nothing was done: a receiver holds it, or it has left the queue.",
+    "shown": "The message is visible now.",
+    "late": "Nothing was changed: the message is leased, or it has left the queue.",
 }
 
 

@@ -29,7 +29,7 @@ async def answer(visit: Visit) -> Response:
     name, after, client = visit.queue, visit.number("after", 0), visit.behind.client
     found = await standing_of(visit.behind, [name])
     if not found:
-        raise QueueNotFoundError(f"there is no queue {name!r}", queue=name)
+        raise QueueNotFoundError(f"queue {name!r} does not exist", queue=name)
     queue = found[0].queue
     messages = await client.peek(queue, MESSAGES + 1, after=after, body_bytes_max=ROW_BYTES_MAX)
     return show(

@@ -19,10 +19,10 @@ from spanmq.service.caller import Verb
 
 SHOWN_MAX: Final = 500
 NOTICES: Final = {
-    "made": "Made, or changed.",
-    "paused": "Paused: its times pass.",
-    "resumed": "Resumed: it comes at its next time.",
-    "ended": "Ended. What it has sent stays.",
+    "made": "The schedule was saved.",
+    "paused": "Paused: it sends nothing until you resume it.",
+    "resumed": "Resumed: it sends at its next time.",
+    "ended": "Deleted. Messages that it has sent stay.",
 }
 
 

@@ -91,7 +91,7 @@ class Visit:
         # A browser that says nothing of where the form was is held to the token alone.
         is_ours = hmac.compare_digest(given.encode(), self.form_token.encode())
         if is_from_elsewhere(self.request.headers) or not is_ours:
-            words = "The form is old, or is none of this page. Load it again."
+            words = "The form is too old, or belongs to another page. Load the page again."
             raise RefusedError(403, "Sent from elsewhere", words)
         return fields
 

@@ -1,4 +1,4 @@
-"""How queues and the server are."""
+"""The state of queues and of the server."""
 
 from __future__ import annotations
 

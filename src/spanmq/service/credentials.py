@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from spanmq.client import call as argument
 from spanmq.client._async.admin import PREFIX, hash_of, new_secret
-from spanmq.client.call import Argument, Call, Rows, first, flag
+from spanmq.client.call import Argument, Call, Rows, first, flag, made
 from spanmq.model import AccessKey, Token
 from spanmq.service.caller import EVERYBODY, Caller
 from spanmq.service.guesses import Guesses
@@ -116,8 +116,8 @@ class Credentials:
 
     async def _find_key(self, access_key_id: str) -> AccessKey | None:
         def read(rows: Rows) -> AccessKey | None:
-            named = Rows(("access_key_id", *rows.columns), [(access_key_id, *row) for row in rows.values])
-            return first(AccessKey)(named)
+            found = made(AccessKey, [row | {"access_key_id": access_key_id} for row in rows.records()])
+            return found[0] if found else None
 
         arguments = (argument.text("access_key_id", access_key_id),)
         return await self._client.admin.run(Call("find_access_key", arguments, read, native=True))

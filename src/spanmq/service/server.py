@@ -23,17 +23,50 @@ from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
 from spanmq.service.settings import Settings
-from spanmq.service.transport import OneWrite, SlowReader
 
 logger = logging.getLogger("spanmq.service")
 
 HEADER_BYTES_MAX: Final = 64 * 1024
+# A client must read this many bytes within the time limit: even slow mobile connections do.
+BYTES_MIN: Final = 16 * 1024
 KEEP_ALIVE_SECONDS: Final = 75
 # uvicorn's own default: connections that wait to be accepted.
 BACKLOG: Final = 2048
 # Open files beside those of current requests: idle connections, the database's, files.
 OTHER_FILES: Final = 1_000
 _NO_HTTP: Final = json.dumps(body_of("invalid_request", "this is not an HTTP request")).encode()
+
+
+class SlowReader:
+    """Closes the connection of a client that does not read its response, which uses memory and counts as a
+    request.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._seconds = seconds
+        self._left = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Start the time limit: data waits to be sent."""
+        self._left = self._transport.get_write_buffer_size()
+        self.end()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def end(self) -> None:
+        """Stop the time limit: little data is left, or the connection is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._left - self._transport.get_write_buffer_size() < BYTES_MIN:
+            # Not close(), which would wait until it has been sent.
+            self._transport.abort()
+        else:
+            self.begin()
 
 
 class Protocol(HttpToolsProtocol):
@@ -51,7 +84,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request, up to a time limit."""
-        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(transport)
         self._slow_reader = SlowReader(transport, self.loop, self.header_seconds)
         self._await_headers()
 

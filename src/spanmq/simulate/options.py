@@ -101,13 +101,13 @@ class Options:
     same_time: bool = option(False, "Give all rows of a send the same time_added, as now() does (polling).")
     failure_rate: float = option(0.0, "This share of all attempts fails.")
     failure_category: str = option(
-        "TRANSIENT", "As what: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN."
+        "TRANSIENT", "Their category: TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN."
     )
     poison: float = option(0.0, "This share of the messages fails whenever it is handled.")
-    poison_kills: bool = option(False, "Poison does not fail, but kills its worker.")
+    poison_kills: bool = option(False, "Poison kills its worker instead of failing.")
     max_attempts: int = option(5, "Attempts after which a message is a dead letter (spanmq).")
     backoff: float = option(0.1, "Before the second attempt, doubled for each further (spanmq).", "SECONDS")
-    lease: float = option(5.0, "How long a worker that died keeps what it held (spanmq).", "SECONDS")
+    lease: float = option(5.0, "Seconds of a lease (spanmq).", "SECONDS")
     kill_every: float | None = option(
         None, "Kill a random worker with SIGKILL about so often, and start another.", "SECONDS", shown="never"
     )
@@ -120,7 +120,7 @@ class Options:
     )
     idle_sleep: float = option(1.0, "How long an idle worker sleeps (polling).", "SECONDS")
     patience: float = option(30.0, "Stop when no message was handled for this time.", "SECONDS")
-    seed: int = option(1, "The same number gives the same load again.")
+    seed: int = option(1, "The same seed gives the same load.")
     source: str | None = option(
         None,
         "Send real data: the flights of the demo, or a file with an object a line.",

@@ -38,7 +38,7 @@ AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
 class TaskOptions(TypedDict, total=False):
-    """What `Tasks.task` takes."""
+    """Options of `Tasks.task`."""
 
     name: str | None
     queue: str | None

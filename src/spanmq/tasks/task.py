@@ -184,7 +184,7 @@ class Task(Generic[P, R]):
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
     def using(self, **options: Unpack[Options]) -> Task[P, R]:
-        """Return the same task with options for what is sent by it, or with a transaction to send in."""
+        """Return the same task with options for its sends, or with a transaction to send in."""
         if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(
                 f"a task has no option {', '.join(sorted(unknown))}",

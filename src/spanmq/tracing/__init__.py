@@ -9,69 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from spanmq.codec.batch import EachHeaders
     from spanmq.codec.body import Headers
     from spanmq.model import Message, Settled
-    from spanmq.tracing.telemetry import Telemetry
-
-
-class Sending(Protocol):
-    """A block that sends: its headers carry its trace to receivers."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def one(self, headers: Headers | None) -> Headers | None:
-        """Return the headers of one message, or of all, with the trace added unless they have one."""
-
-    def each(self, headers: EachHeaders) -> EachHeaders:
-        """Return the headers of each message with the trace added."""
-
-    def sent(self, message_id: int) -> int:
-        """Record the id of the one message that was sent; return it."""
-
-    def sent_many(self, count: int) -> None:
-        """Record the number of messages that were sent."""
-
-
-class Receiving(Protocol):
-    """A block that receives; without a message it is not recorded."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def received(self, messages: list[Message]) -> list[Message]:
-        """Record the received messages; return them."""
-
-
-class Handling(Protocol):
-    """A block that handles messages, within the trace of their sender."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    @property
-    def context(self) -> Any:
-        """The context that later attempts may link to; None without tracing."""
-
-    def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
-        """Add an event, of one message or of all; what is None is left out."""
-
-    def fail(self, error_type: str, text: str) -> None:
-        """Record a failure, unless an exception has recorded it."""
-
-    def end(self) -> None:
-        """End what was kept open; its time is that of the block."""
+    from spanmq.tracing.telemetry import Handling, Receiving, Sending, Telemetry
 
 
 class Untraced:
@@ -130,13 +75,13 @@ def is_on() -> bool:
     return _telemetry() is not None
 
 
-def sending(operation: str, destination: str) -> Sending:
+def sending(operation: str, destination: str) -> Sending | Untraced:
     """Trace a block that sends to a queue or a topic."""
     telemetry = _telemetry()
     return UNTRACED if telemetry is None else telemetry.sending(operation, destination)
 
 
-def receiving(operation: str, queue: str | None) -> Receiving:
+def receiving(operation: str, queue: str | None) -> Receiving | Untraced:
     """Trace a block that receives from a queue."""
     telemetry = _telemetry()
     return UNTRACED if telemetry is None else telemetry.receiving(operation, queue)
@@ -148,7 +93,7 @@ def handling(
     earlier: Sequence[Any] = (),
     client_id: str | None = None,
     is_kept_open: bool = False,
-) -> Handling:
+) -> Handling | Untraced:
     """Trace a block that handles a message, or some, of one queue; a worker does so by itself.
 
     The message's trace continues in the block, including messages that it sends. `earlier` are the contexts

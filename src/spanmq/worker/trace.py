@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spanmq import tracing
 from spanmq.model import Message
-from spanmq.tracing import Handling
 from spanmq.worker.event import Event, HandlerOverran, MessageSettled, WorkerStopped
 from spanmq.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from spanmq.tracing import Untraced
+    from spanmq.tracing.telemetry import Handling
 
 # The number of messages whose earlier attempts are remembered: the next trace span of a message links to
 # them.
@@ -25,7 +28,7 @@ Key = tuple[str, int, int]
 class _Open:
     """A call of the handler, and the number of its messages without an outcome."""
 
-    handling: Handling
+    handling: Handling | Untraced
     untold: int
 
 
@@ -69,7 +72,7 @@ class HandlerTraces:
                 each.handling.end()
             self._open.clear()
 
-    def _begin(self, given: Message | list[Message]) -> Handling:
+    def _begin(self, given: Message | list[Message]) -> Handling | Untraced:
         messages = given if isinstance(given, list) else [given]
         handling = tracing.handling(
             messages, earlier=self._known(messages), client_id=self._worker, is_kept_open=True
@@ -110,7 +113,7 @@ class HandlerTraces:
         if not found.untold:
             handling.end()
 
-    def _remember(self, event: MessageSettled, handling: Handling) -> None:
+    def _remember(self, event: MessageSettled, handling: Handling | Untraced) -> None:
         key = (event.queue, event.message_id)
         if event.outcome != "retrying":
             self._earlier.pop(key, None)

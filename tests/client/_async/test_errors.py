@@ -111,14 +111,14 @@ async def test_name_that_is_no_text_is_refused(refusing: AsyncClient, name: Any)
 async def test_unknown_queue_is_named(refusing: AsyncClient, call: Call) -> None:
     with pytest.raises(errors.QueueNotFoundError) as caught:
         await call(refusing)
-    assert caught.value.queue == "nothing"
+    assert (caught.value.queue, caught.value.message) == ("nothing", "queue 'nothing' does not exist")
     assert caught.value.function is not None
 
 
 def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
     error = errors.from_server("42P01", "Relation »pgmq.q_nothing« existiert nicht")
     assert isinstance(error, errors.QueueNotFoundError)
-    assert error.queue == "nothing"
+    assert (error.queue, error.message) == ("nothing", "queue 'nothing' does not exist")
 
 
 # Numbers and times.

@@ -28,7 +28,7 @@ def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser
     assert "timeout after" in at_work.text("main")
     at_work.find("#error").send_keys("no such thing")
     at_work.click("form.filters button")
-    assert "No dead letter is like that." in at_work.text("#letter-rows")
+    assert "No dead letter matches." in at_work.text("#letter-rows")
     at_work.click("form.filters a.button")
 
     at_work.click("#letter-rows a[href$='id=1']")
@@ -46,13 +46,13 @@ def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser
     at_work.click("a[href*='/dead-letters/redrive']")
     assert at_work.text("#preview strong") == "1"
     at_work.click("form[method=post] button.main")
-    assert "1 dead letters are messages again" in at_work.text(".notice")
+    assert "1 dead letters are in the queue again" in at_work.text(".notice")
 
     at_work.open("/queue/dead-letters?queue=orders")
     at_work.click("a[href*='/dead-letters/discard']")
     at_work.find("#confirmation").send_keys("orders")
     at_work.click("form.narrow button.danger")
-    assert "1 dead letters are gone" in at_work.text(".notice")
+    assert "1 dead letters were deleted" in at_work.text(".notice")
     assert rows(filled, "select count(*) from spanmq.dead_letters('orders')") == [(0,)]
 
 
@@ -81,7 +81,7 @@ def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str
     assert rows(filled, "select is_paused from spanmq.list_schedules()") == [(False,)]
     at_work.click(f"{ROW} a.danger")
     at_work.click("form.narrow button.danger")
-    assert "No message recurs." in at_work.text(ROW)
+    assert "There are no schedules." in at_work.text(ROW)
     assert rows(filled, "select count(*) from spanmq.list_schedules()") == [(0,)]
 
 

@@ -10,7 +10,7 @@ from tests.cli.program import do, wait_until
 from tests.service.running import service
 from tests.service.test_limits import rest
 
-from spanmq.service.transport import BYTES_MIN, SlowReader
+from spanmq.service.server import BYTES_MIN, SlowReader
 
 SIZE = 12_000_000
 # In the system's table: the states of sockets that only listen, and the place of their inodes.

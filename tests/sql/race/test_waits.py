@@ -168,3 +168,19 @@ def test_settles_of_a_run_that_was_cut_do_not_deadlock(race: Race, table: str) -
     for each in waiting:
         each.rows()
     assert sorted(set(ids) - set(race.left())) == [3, 15, 17, 18, 25, 26]
+
+
+@pytest.mark.parametrize(
+    ("call", "n"), [("pgmq.set_vt('jobs', '{2, 16}'::bigint[], 60)", 2), ("pgmq.purge_queue('jobs')", 20)]
+)
+def test_locks_go_by_ids_whether_messages_are_fresh_or_held(race: Race, call: str, n: int) -> None:
+    # Two runs, of which the first is fresh and the second is held.
+    ids = race.send(20, new_block=False)
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint[], 0)", ids[10:])
+    one, two = race.begun(), race.open()
+    one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[0])
+    waiting = two.waiting(f"select {call}")
+    one.rows("select pgmq.set_vt('jobs', %s::bigint, 60)", ids[16])
+    one.commit()
+    found = waiting.rows()
+    assert (found == [(20,)] and race.left() == []) if n == 20 else len(found) == n

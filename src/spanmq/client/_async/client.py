@@ -174,7 +174,7 @@ class AsyncClient:
     async def install(self) -> Installed:
         """Install the schema, or upgrade it to this release, over a connection of its own, and commit.
 
-        Does nothing where all is in place, and may run any number of times at once.
+        Does nothing if it is up to date; several processes may call it at once.
         """
         address = await self._link.address()
         return await in_thread(partial(install_at, address))
@@ -223,12 +223,12 @@ class AsyncClient:
 
     @property
     def health(self) -> AsyncHealth:
-        """How queues and the server are."""
+        """The state of queues and of the server."""
         return AsyncHealth(self._link)
 
     @property
     def admin(self) -> AsyncAdmin:
-        """What operators, the service, workers and jobs need."""
+        """Calls for operators, the service, workers and jobs."""
         return AsyncAdmin(self._link, self._listener)
 
     # Sending.
@@ -324,9 +324,10 @@ class AsyncClient:
     ) -> list[Message]:
         """Lease up to `quantity` messages, oldest first; without `wait` it may return [] at once.
 
-        The lease lasts as long as the queue's policy says (30 seconds), unless `lease` says how many seconds.
-        Ack each before `leased_until`, or it is delivered again with `attempt` one higher. A slot is what one
-        transaction settles: a handler that acks all needs one, fifty concurrent handlers need fifty.
+        The lease lasts `lease` seconds, by default as long as the queue's policy says (30 seconds). Ack each
+        message before `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number
+        of parts that are settled by separate transactions: 1 if all are acked together, fifty for fifty
+        concurrent handlers.
         """
         arguments = (
             argument.queue_name("queue", queue),
@@ -365,7 +366,7 @@ class AsyncClient:
         )
 
     async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
-        """Receive messages and delete them: what the receiver then loses is lost."""
+        """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
         arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
         read = partial(read_messages, self._codec.of(queue), queue)
         return await self._take(Call("pop", arguments, read, queue, Shape.MESSAGES, native=False), None)
@@ -399,7 +400,7 @@ class AsyncClient:
     ) -> list[Settled]:
         """Return received messages to the queue with a failure: each is "retrying", "dead" or "stale".
 
-        It comes again after `retry_in` seconds, or the backoff of its category or queue. It becomes a dead
+        It is visible again after `retry_in` seconds, or the backoff of its category or queue. It becomes a dead
         letter when its attempts are used up, or the category is not tried again (PERMANENT, BUSINESS).
         Without a category the rules find one in the error.
         """

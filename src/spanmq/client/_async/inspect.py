@@ -74,7 +74,7 @@ class AsyncInspect:
         return await self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
 
     async def storage(self, queue: str) -> QueueStorage:
-        """Measure what one queue takes on disk."""
+        """Return the disk space of a queue."""
         arguments = (argument.queue_name("queue", queue),)
         return await self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 

@@ -71,7 +71,7 @@ class AsyncQueues:
         await self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     async def resume(self, queue: str) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         await self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
 
     async def metrics(self, queue: str) -> QueueMetrics:

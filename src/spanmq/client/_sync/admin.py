@@ -9,7 +9,6 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from string import ascii_uppercase, digits
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from spanmq.client.call import (
     flag,
     given,
     listed,
+    made,
     nothing,
     number,
     string,
@@ -61,17 +61,17 @@ class Admin:
 
     @property
     def tokens(self) -> Tokens:
-        """What callers of the HTTP service may do."""
+        """Tokens for callers of the HTTP service."""
         return Tokens(self._link)
 
     @property
     def grants(self) -> Grants:
-        """What roles of the database may do with queues."""
+        """Rights of database roles on queues."""
         return Grants(self._link)
 
     @property
     def keys(self) -> Keys:
-        """What callers of the SQS protocol may do."""
+        """Access keys for callers of the SQS protocol."""
         return Keys(self._link)
 
     @property
@@ -125,7 +125,7 @@ class Admin:
 
 
 class Tokens:
-    """What callers of the HTTP service may do. The database has only hashes: a secret is shown once."""
+    """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -266,15 +266,15 @@ class Receivers:
         """List the receivers of a queue, or of all, and what each holds."""
 
         def read(rows: Rows) -> list[Receiver]:
-            named = listed(Receiver, queue="queue_name", receiver_id="receiver")(rows)
-            return [replace(each, receiver_id=str(each.receiver_id)) for each in named]
+            records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
+            return made(Receiver, records, queue="queue_name", receiver_id="receiver")
 
         arguments = given(argument.queue_name, "queue", queue)
         return self._link.run(Call("list_receivers", arguments, read, queue, native=True))
 
 
 class PipelineRuns:
-    """Runs of jobs: exports, backfills and the like note themselves."""
+    """Runs of jobs, such as exports and backfills, which record themselves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -319,9 +319,7 @@ class PipelineRuns:
         def read(rows: Rows) -> list[PipelineRun]:
             # As bytes by psycopg, as a value where a whole row came as JSON.
             reports = [row | {"report": _json(row["report"])} for row in rows.records()]
-            return listed(PipelineRun, queue="queue_name")(
-                Rows(rows.columns, [tuple(row.values()) for row in reports])
-            )
+            return made(PipelineRun, reports, queue="queue_name")
 
         arguments = (
             argument.integer("qty", limit),
@@ -346,7 +344,7 @@ class Notifications:
         self._throttle("update_notify_insert", queue, throttle)
 
     def disable(self, queue: str) -> None:
-        """Stop it."""
+        """Stop notifying."""
         name = argument.queue_name("queue_name", queue)
         self._link.run(nothing("disable_notify_insert", queue, name, native=False))
 

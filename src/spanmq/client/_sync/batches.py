@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Rows, Shape, given, listed, number
+from spanmq.client.call import Call, Rows, Shape, given, made, number
+from spanmq.client.rows import templates
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
 
@@ -68,13 +68,4 @@ class Batches:
 
 
 def _batches(codec: Codec, rows: Rows) -> list[Batch]:
-    records = [
-        row
-        | {
-            "message": codec.of(row["queue"]).decode(row["message"]),
-            "headers": None if row["headers"] is None else json.loads(row["headers"]),
-        }
-        for row in rows.records()
-    ]
-    read = listed(Batch, body="message", message_id="sent_msg_id")
-    return read(Rows(rows.columns, [tuple(each.values()) for each in records]))
+    return made(Batch, templates(codec, rows), body="message", message_id="sent_msg_id")

@@ -72,7 +72,7 @@ class Inspect:
         return self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
 
     def storage(self, queue: str) -> QueueStorage:
-        """Measure what one queue takes on disk."""
+        """Return the disk space of a queue."""
         arguments = (argument.queue_name("queue", queue),)
         return self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
 

@@ -73,7 +73,7 @@ class Queues:
         self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
 
     def resume(self, queue: str) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
 
     def metrics(self, queue: str) -> QueueMetrics:

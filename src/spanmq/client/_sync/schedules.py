@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,8 +12,9 @@ from functools import partial
 from spanmq.client import call as argument
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Rows, Shape, flag, listed, nothing
+from spanmq.client.call import Call, Rows, Shape, flag, made, nothing
 from spanmq.client.concurrency import in_place
+from spanmq.client.rows import templates
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
@@ -62,7 +62,7 @@ class Schedules:
         plan_schedules(self._link)
 
     def delete(self, name: str) -> bool:
-        """Delete a schedule; return whether it existed. What it has sent stays."""
+        """Delete a schedule; return whether it existed. Messages that it has sent stay."""
         return self._link.run(Call("unschedule", (argument.text("name", name),), flag, native=True))
 
     def pause(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Schedules:
         self._link.run(nothing("pause_schedule", None, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
-        """Send again from now on; times during the pause are not made up for."""
+        """Send again from now on; times within the pause are skipped."""
         self._link.run(nothing("resume_schedule", None, argument.text("name", name)))
         plan_schedules(self._link)
 
@@ -131,18 +131,8 @@ def _upcoming(rows: Rows) -> tuple[list[_Unplanned], float | None]:
     # A row without a name has the time of the next message of all.
     unplanned = [row for row in rows.records() if row["name"] is not None]
     waits = [float(row["due_in"]) for row in rows.records() if row["name"] is None]
-    named = Rows(rows.columns, [tuple(row.values()) for row in unplanned])
-    return listed(_Unplanned)(named), min(waits, default=None)
+    return made(_Unplanned, unplanned), min(waits, default=None)
 
 
 def _schedules(codec: Codec, rows: Rows) -> list[Schedule]:
-    records = [
-        row
-        | {
-            "message": codec.of(row["queue"]).decode(row["message"]),
-            "headers": None if row["headers"] is None else json.loads(row["headers"]),
-        }
-        for row in rows.records()
-    ]
-    read = listed(Schedule, body="message", last_message_id="last_msg_id")
-    return read(Rows(rows.columns, [tuple(each.values()) for each in records]))
+    return made(Schedule, templates(codec, rows), body="message", last_message_id="last_msg_id")

@@ -108,7 +108,7 @@ begin
         select p.oid::regprocedure as function from spanmq_adopt.own_function f left join pg_proc p on p.oid = f.oid
         where p.prosrc is distinct from f.source
     loop
-        raise exception 'your own function % stands where spanmq has one', allowed.function
+        raise exception 'your own function % has the name and arguments of one of spanmq', allowed.function
             using errcode = 'MQ006', hint = 'Rename it. Nothing was changed.';
     end loop;
 end

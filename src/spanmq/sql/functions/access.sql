@@ -99,7 +99,7 @@ create or replace function spanmq_core.raise_no_archive(this spanmq_core.queue) 
 language plpgsql as $$
 begin
     raise exception 'relation "pgmq.a_%" does not exist', this.folded_name
-        using errcode = '42P01', hint = format('Make it again: select pgmq.create(%L)', this.name);
+        using errcode = '42P01', hint = format('Create it again: select pgmq.create(%L)', this.name);
 end $$;
 
 -- Raises 42501 for a table that is to be an archive and has an owner below the schema's: its triggers would run with our rights.
@@ -109,7 +109,7 @@ declare
     its_owner oid := (select c.relowner from pg_catalog.pg_class c where c.oid = archive);
 begin
     if not pg_has_role(its_owner, current_user, 'usage') then
-        raise exception '% can''t be the archive: it is %''s', archive, pg_get_userbyid(its_owner)
+        raise exception '% can''t be the archive: it belongs to %', archive, pg_get_userbyid(its_owner)
             using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive, current_user);
     end if;
 end $$;
@@ -137,11 +137,11 @@ language plpgsql immutable as $$
 begin
     if qty is null then
         raise exception 'qty cannot be NULL'
-            using errcode = 'MQ002', hint = 'Say how many; there is no number for all.';
+            using errcode = 'MQ002', hint = 'Pass a number; null does not mean all.';
     end if;
     if qty < 0 then
         raise exception 'LIMIT must not be negative'
-            using errcode = '2201W', constraint = 'MQ002', detail = format('qty is %s.', qty), hint = 'Say how many, 0 or more.';
+            using errcode = '2201W', constraint = 'MQ002', detail = format('qty is %s.', qty), hint = 'Pass 0 or more.';
     end if;
 end $$;
 
@@ -151,7 +151,7 @@ language plpgsql volatile as $$
 begin
     if seconds is null then
         raise exception '% cannot be NULL', what
-            using errcode = 'MQ002', hint = 'Give a number of seconds.';
+            using errcode = 'MQ002', hint = 'Pass a number of seconds.';
     end if;
     -- NaN is greater than any number.
     if abs(seconds) > 3e9 then

@@ -1,7 +1,7 @@
 -- Keys of the SQS protocol. The owner of a key acts with the rights of the service's role, so only roles with the verb
 -- `admin` manage keys, and the service, which has the verb `serve`, looks them up.
 
--- Makes a key. Raises MQ002 for an id that is taken, a pattern that fits no queue's name, an unknown verb, a time that is over.
+-- Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a time that is over.
 create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.access_key
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -11,11 +11,11 @@ begin
     perform spanmq_core.check_scope(queues, verbs);
     if access_key_id is null or access_key_id !~ '^[A-Z0-9]{16,128}$' or secret is null or octet_length(secret) not between 16 and 200 then
         raise exception 'an access key needs an id of 16 to 128 capitals and digits, and a secret of 16 to 200 bytes'
-            using errcode = 'MQ002', hint = 'Give both, or let the client make them.';
+            using errcode = 'MQ002', hint = 'Pass both, or use the client, which creates them.';
     end if;
     if expires_at <= clock_timestamp() then
         raise exception 'the key would have expired at %', expires_at
-            using errcode = 'MQ002', hint = 'Give a time that is still to come, or none.';
+            using errcode = 'MQ002', hint = 'Pass a future time, or none.';
     end if;
     insert into spanmq_core.access_key as k (access_key_id, secret, queues, verbs, expires_at)
         values (create_access_key.access_key_id, create_access_key.secret, create_access_key.queues,
@@ -23,8 +23,8 @@ begin
         on conflict do nothing
         returning * into made;
     if not found then
-        raise exception 'there is a key %', quote_literal(access_key_id)
-            using errcode = 'MQ002', hint = 'Each key has an id of its own: make another.';
+        raise exception 'key % exists', quote_literal(access_key_id)
+            using errcode = 'MQ002', hint = 'Use another id.';
     end if;
     return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::spanmq.access_key;
 end $$;

@@ -19,7 +19,7 @@ begin
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
--- Lets retention no longer wait for a lake, whatever it has. Returns false if none of that name was noted.
+-- Ends the wait of retention for a lake. Returns false if no lake of that name is recorded.
 create or replace function spanmq_call.forget_export(queue text, lake text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

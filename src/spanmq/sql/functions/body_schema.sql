@@ -10,7 +10,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     fault text;
 begin
-    perform spanmq_core.raise_if(checked is null, 'checked cannot be NULL', 'Say true or false.');
+    perform spanmq_core.raise_if(checked is null, 'checked cannot be NULL', 'Pass true or false.');
     fault := spanmq_core.schema_fault(schema, checked);
     perform spanmq_core.raise_if(fault is not null, 'the schema is not valid at $' || fault,
         'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may have others.');

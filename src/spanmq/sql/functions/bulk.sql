@@ -88,12 +88,12 @@ begin
        or cardinality(first_ids) is distinct from cardinality(last_ids)
        or array_position(first_ids || last_ids, null) is not null then
         raise exception 'first_ids and last_ids must be arrays of one length, not NULL or empty'
-            using errcode = 'MQ002', hint = 'Give what copy_begin() gave, one pair for each run.';
+            using errcode = 'MQ002', hint = 'Pass the result of copy_begin(), one pair for each run.';
     end if;
     for i in 1 .. cardinality(first_ids) loop
         if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
-                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Give what copy_begin() gave, in its order.';
+                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Pass the result of copy_begin(), in its order.';
         end if;
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
@@ -118,8 +118,8 @@ declare
     groups text[];
 begin
     if segment.lo is null or segment.hi < last_id or segment.state <> 'open' then
-        raise exception 'the ids % to % do not lie in one open segment', first_id, last_id
-            using errcode = 'MQ002', hint = 'Publish what copy_begin() gave in this transaction, as it was.';
+        raise exception 'the ids % to % are not in one open segment', first_id, last_id
+            using errcode = 'MQ002', hint = 'Publish the ids that copy_begin() returned in this transaction.';
     end if;
     execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter (where w.bad_headers is not null))[1]'
                    ' from (select l.xmin as writer, count(*) as n, bool_or(l.headers is not null) as has_headers,'

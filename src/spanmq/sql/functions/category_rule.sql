@@ -76,7 +76,7 @@ declare
     started_at timestamptz := clock_timestamp();
 begin
     perform spanmq_core.raise_if(length(pattern) not between 1 and 500,
-        format('the pattern of %s must have 1 to 500 characters, got %s', what, length(pattern)), 'Give a shorter pattern, or none.', 'MQ020');
+        format('the pattern of %s must have 1 to 500 characters, got %s', what, length(pattern)), 'Pass a shorter pattern, or none.', 'MQ020');
     perform spanmq_core.raise_if(pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]',
         format('the pattern of %s has a back-reference, looks around itself, or begins with ***: %s', what, pattern),
         'Such a pattern may take unlimited time; write it without.', 'MQ020');
@@ -87,7 +87,7 @@ begin
     exception
         when invalid_regular_expression then
             raise exception 'the pattern of % is not a regular expression: %', what, sqlerrm
-                using errcode = 'MQ020', detail = pattern, hint = 'Write it as PostgreSQL reads regular expressions.';
+                using errcode = 'MQ020', detail = pattern, hint = 'Use the syntax of PostgreSQL''s regular expressions.';
         -- Not a time limit, which this does not catch: what is left is memory.
         when others then
             raise exception 'the pattern of % takes too much: %', what, sqlerrm
@@ -95,7 +95,7 @@ begin
     end;
     if clock_timestamp() - started_at > interval '1 second' then
         raise exception 'the pattern of % takes too long: %', what, clock_timestamp() - started_at
-            using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler: it is tried at each failure.';
+            using errcode = 'MQ020', detail = pattern, hint = 'Make it simpler: each failure is matched against it.';
     end if;
 end $$;
 
@@ -118,10 +118,10 @@ declare
     this_queue int := spanmq_core.find_ruled_queue(queue);
 begin
     perform spanmq_core.raise_if(name is null or length(name) not between 1 and 100,
-        format('the name of a rule must have 1 to 100 characters, got: %L', name), 'Give it a short name.');
+        format('the name of a rule must have 1 to 100 characters, got: %L', name), 'Choose a short name.');
     perform spanmq_core.check_category(category);
     perform spanmq_core.raise_if(error is null and error_class is null or place is null,
-        'a rule needs a place and a pattern, of the error, of its class or of both', 'Give a place and at least one pattern.');
+        'a rule needs a place and a pattern, of the error, of its class or of both', 'Pass a place and at least one pattern.');
     perform spanmq_core.check_pattern(error, 'error');
     perform spanmq_core.check_pattern(error_class, 'error_class');
     insert into spanmq_core.category_rule as r (queue_id, place, name, error_class, error, category)

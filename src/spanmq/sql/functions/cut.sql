@@ -13,6 +13,6 @@ language plpgsql immutable as $$
 begin
     if body_bytes_max < 0 then
         raise exception 'body_bytes_max cannot be negative, got: %', body_bytes_max
-            using errcode = 'MQ002', hint = 'Leave it out to have them whole.';
+            using errcode = 'MQ002', hint = 'Omit it for whole bodies.';
     end if;
 end $$;

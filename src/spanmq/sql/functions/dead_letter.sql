@@ -9,7 +9,7 @@ begin
     perform spanmq_core.check_pattern(error, 'error');
     if cardinality(dead_letter_ids) > 10000 then
         raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
-            using errcode = 'MQ002', hint = 'Call it for each ten thousand.';
+            using errcode = 'MQ002', hint = 'Call it again for the rest.';
     end if;
     return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
 end $$;

@@ -65,8 +65,8 @@ begin
         select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
         where d.fingerprint <> this_fingerprint)
     then
-        raise exception 'this dedup_id stands for something else, with another fingerprint'
-            using errcode = 'MQ063', hint = 'Take a new id for what was not sent yet; repeat what was sent as it was.';
+        raise exception 'this dedup_id was used with another fingerprint'
+            using errcode = 'MQ063', hint = 'Use a new id for a new message; repeat a send with the same content.';
     end if;
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;

@@ -1,14 +1,14 @@
 -- Is this server fit for its job? doctor() looks at it and says what to do.
 
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
--- client_at: the clock of the caller, to be compared with the server's. connections: how many all pools that run may open together.
--- Looks only. Raises MQ002 for connections under 1.
+-- client_at: the clock of the caller, to be compared with the server's. connections: how many connections all pools may open together.
+-- Changes nothing. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
-        format('connections must be at least 1, got: %L', connections), 'Say how many connections there will be, or null.');
+        format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
     return query select * from spanmq_core.check_server(client_at, connections);
     return query select * from spanmq_core.check_vacuum();
     return query select * from spanmq_core.check_horizon();

@@ -84,7 +84,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Give the id of a message.');
+    perform spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from
     -- the failures after the last, the part that no earlier one contains.
     return query

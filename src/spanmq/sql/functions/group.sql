@@ -41,7 +41,7 @@ declare
 begin
     if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'Whether a group is free can be judged only by a statement begun after its lock was taken.';
+            using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
     select array_agg(g.hash order by g.lo) as hashes, coalesce(sum(g.n_runs), 0) >= n_looked as has_more, coalesce(sum(g.n), 0) as n
         into oldest

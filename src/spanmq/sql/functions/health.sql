@@ -127,7 +127,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
-        format('seconds must be a positive number, got: %L', seconds), 'Give a number of seconds above 0.');
+        format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     return query
         select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
         from spanmq_core.statistics s

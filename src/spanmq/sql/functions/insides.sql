@@ -2,8 +2,7 @@
 
 -- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
 -- is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
--- (latest_statistics). Costs what `most` runs cost. Queues that are not there, or that one may not look into, are left
--- out. Raises MQ002 for a bad number.
+-- (latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.glance(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
@@ -91,7 +90,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_core.raise_if(dead_letters_of.msg_id is null, 'msg_id cannot be NULL', 'Give the id of a message.');
+    perform spanmq_core.raise_if(dead_letters_of.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     perform spanmq_core.check_body_bytes(body_bytes_max);
     -- Redriven and waiting dead letters have an index each, and no index has both.
     return query
@@ -120,7 +119,7 @@ declare
     first_step bigint;
 begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
-        format('seconds must be a positive number, got: %L', seconds), 'Give a number of seconds above 0.');
+        format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     perform spanmq_core.raise_if(step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000,
         format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step), 'Take longer steps, or fewer seconds.');
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;

@@ -17,7 +17,7 @@ declare
 begin
     if not spanmq_core.sees_now() then
         raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'An older snapshot does not show what others have taken since.';
+            using errcode = 'MQ003', hint = 'An older snapshot does not show messages that were received since.';
     end if;
     if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then

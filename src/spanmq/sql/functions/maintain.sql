@@ -89,7 +89,7 @@ declare
     is_last boolean;
     n int := 0;
 begin
-    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Say how many acts a call may do.');
+    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Pass the number of steps of a call.');
     perform spanmq_core.check_isolation('maintain()');
     -- First, and even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;

@@ -123,7 +123,7 @@ declare
 begin
     if until is null or not isfinite(until) then
         raise exception 'vt cannot be NULL or infinite'
-            using errcode = 'MQ002', hint = 'Give a time; one that is past shows the messages at once.';
+            using errcode = 'MQ002', hint = 'Pass a time; a past time makes the messages visible at once.';
     end if;
     runs := spanmq_core.take_out(this.queue_id, msg_ids, null);
     if runs = '{}' then
@@ -202,8 +202,8 @@ begin
     end if;
     this := spanmq_core.find_queue(queue);
     if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
-        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', ack.lease_id, msg_ids
-            using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
+        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', ack.lease_id, msg_ids
+            using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
     end if;
     runs := coalesce(runs, spanmq_core.take_out(this.queue_id, msg_ids, ack.lease_id, true));
     if this.archive_on_ack and runs <> '{}' then

@@ -76,8 +76,8 @@ create or replace function spanmq_core.check_lease(lease_id bigint, msg_ids bigi
 language plpgsql immutable as $$
 begin
     if msg_ids is null or (lease_id > 0 and lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
-        raise exception 'lease_id must be one that receive gave and msg_ids an array, got: % and %', lease_id, msg_ids
-            using errcode = 'MQ002', hint = 'Give both as receive() returned them.';
+        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id, msg_ids
+            using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
     end if;
 end $$;
 
@@ -267,7 +267,7 @@ declare
 begin
     perform spanmq_core.check_lease(lease_id, '{0}');
     if seconds <= 0 then
-        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
+        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() makes messages visible at once.';
     end if;
     return spanmq_core.extend_lease(this.queue_id, lease_id, until);
 end $$;
@@ -286,7 +286,7 @@ declare
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     if seconds <= 0 then
-        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() gives messages back.';
+        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() makes messages visible at once.';
     end if;
     runs := spanmq_core.hold_messages(this.queue_id, lease_id, msg_ids, until);
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');

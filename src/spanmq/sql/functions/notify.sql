@@ -41,7 +41,7 @@ begin
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise exception '%', format(text_of_unknown, queue_name)
-            using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() shows what there is.';
+            using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() lists the queues.';
     end if;
     return spanmq_core.find_queue(queue_name);
 end $$;
@@ -66,7 +66,7 @@ begin
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
--- Notifies of sends no more.
+-- Stops notifying of sends.
 create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,7 +1,7 @@
 -- Runs of the pipeline's jobs: begun, heard of, ended. A run that was killed is never ended, and "lost" when it was not heard of for
 -- two minutes. A record for people: it decides nothing.
 
--- Notes that a job begins; gives the run's number. Of a queue (null: of several) the newest thousand are kept: they are counted here and
+-- Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
 -- not in maintain(), which is called every second. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a name or a target that
 -- is empty or too long.
 create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
@@ -14,7 +14,7 @@ begin
         of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
-        'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Give a name, and a shorter target.');
+        'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Pass a name, and a shorter target.');
     insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
         returning run_id into begun;
     -- Two that begin at once may leave one more: the next sees to it.
@@ -40,7 +40,7 @@ begin
     return found;
 end $$;
 
--- Notes that a run has ended, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
+-- Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
 -- ended.
 create or replace function spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb default null, error text default null, by_role text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -63,7 +63,7 @@ begin
     if queue is not null then
         of_queue := (spanmq_core.find_queue(queue)).queue_id;
     end if;
-    perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Say how many.');
+    perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Pass the number of rows.');
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,
             case when r.ended_at is null and r.seen_at < clock_timestamp() - interval '2 minutes' then 'lost'

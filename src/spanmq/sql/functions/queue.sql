@@ -178,7 +178,7 @@ begin
         return new;
     end if;
     raise exception '% of % is not possible: a message is written once', tg_op, tg_table_name
-        using errcode = 'MQ004', hint = 'Of the view of a queue only vt can be updated. Send with pgmq.send.';
+        using errcode = 'MQ004', hint = 'Only vt can be updated in the view of a queue. Send with pgmq.send.';
 end $$;
 
 -- The same as create().
@@ -220,7 +220,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if premake is null or premake < 1 then
         raise exception 'premake must be at least 1, got %', premake
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Leave it out: it has no effect here.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Omit it: it has no effect here.';
     end if;
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
@@ -233,7 +233,7 @@ end $$;
 create or replace function spanmq_core.parse_interval(given text, what text) returns void
 language plpgsql stable as $$
 begin
-    if given ~ '^[[:space:]]*[0-9]{1,9}[[:space:]]*$' and given::int > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
+    if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
         return;
     end if;
     raise exception '% must be a positive number of messages or interval, got: %', what, given
@@ -247,7 +247,7 @@ create or replace function spanmq_core.set_retention(this spanmq_core.queue, seg
 language plpgsql as $$
 begin
     update spanmq_core.queue q set
-        segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::int / 256.0) * 256) else q.segment_size end,
+        segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::bigint / 256.0) * 256) else q.segment_size end,
         retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
         retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
         where q.queue_id = this.queue_id;

@@ -293,7 +293,7 @@ begin
     end if;
 end $$;
 
--- As read, and again until messages come or the time is over. PGMQ's interface makes this sleep inside one statement, which
+-- As read, repeated until messages come or the time is over. PGMQ's interface makes this sleep inside one statement, which
 -- holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in PGMQ.
 create or replace function spanmq_call.read_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100,
@@ -315,7 +315,7 @@ language plpgsql immutable as $$
 begin
     if poll_interval_ms is null or poll_interval_ms < 0 then
         raise exception 'poll_interval_ms must be 0 or more, got: %', poll_interval_ms
-            using errcode = 'MQ002', hint = 'Leave it out for 100.';
+            using errcode = 'MQ002', hint = 'Omit it for 100.';
     end if;
     return greatest(poll_interval_ms, 1) / 1000.0;
 end $$;

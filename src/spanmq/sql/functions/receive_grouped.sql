@@ -46,7 +46,7 @@ begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;
 
--- As read_grouped(), and again until messages come or the time is over.
+-- As read_grouped(), repeated until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
@@ -61,7 +61,7 @@ begin
     end loop;
 end $$;
 
--- As read_grouped_rr(), and again until messages come or the time is over.
+-- As read_grouped_rr(), repeated until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_rr_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
@@ -76,7 +76,7 @@ begin
     end loop;
 end $$;
 
--- As read_grouped_head(), and again until messages come or the time is over.
+-- As read_grouped_head(), repeated until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_head_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record

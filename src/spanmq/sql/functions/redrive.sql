@@ -101,7 +101,7 @@ create or replace function spanmq_core.check_own(this spanmq_core.queue, msg_id 
 language plpgsql as $$
 begin
     if (this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id) then
-        raise exception 'message % is repaired for queue % alone, but other queues have it too', msg_id, this.name
+        raise exception 'message % cannot be changed for queue % only: other queues have it too', msg_id, this.name
             using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
     end if;
 end $$;
@@ -134,8 +134,8 @@ begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     if not found then
-        raise exception 'queue % has no dead letter % that waits', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
-            using errcode = 'MQ021', hint = 'spanmq.state() tells where the message is.';
+        raise exception 'queue % has no pending dead letter %', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
+            using errcode = 'MQ021', hint = 'spanmq.state() returns the state of the message.';
     end if;
     if headers is not null then
         if jsonb_typeof(headers) not in ('object', 'null') then

@@ -39,7 +39,7 @@ $$;
 create or replace function spanmq_core.raise_verb(verb text) returns text
 language plpgsql immutable as $$
 begin
-    raise exception 'there is no verb %', coalesce(quote_literal(verb), 'NULL')
+    raise exception 'verb % does not exist', coalesce(quote_literal(verb), 'NULL')
         using errcode = 'MQ002', hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
 end $$;
 
@@ -323,7 +323,7 @@ begin
     elsif role = 'public' then
         return 'public';
     elsif not exists (select from pg_roles r where r.rolname = role) then
-        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles tell upper from lower case.';
+        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles distinguish upper and lower case.';
     end if;
     return quote_ident(role);
 end $$;
@@ -345,8 +345,7 @@ begin
     end if;
 end $$;
 
--- Lets a role (public: every role) send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Twice is
--- as good as once. Raises MQ002 for an unknown role or verb.
+-- Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq_call.grant_queue(role text, queue text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -418,7 +417,7 @@ begin
         order by 1 nulls first, 2, g.place;
 end $$;
 
--- Lets a role (public: every role) send to all queues, receive from them, look into them, manage them, also those to come; or make queues
+-- Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those to come; or make queues
 -- (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
 -- schema and superusers may call it. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq.grant_all(role text, verb text) returns void
@@ -459,7 +458,7 @@ begin
     end loop;
 end $$;
 
--- Lets a role make queues, which it manages then.
+-- Allows a role to create queues, which it then manages.
 create or replace function spanmq.grant_create(role text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

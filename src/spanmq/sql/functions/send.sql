@@ -162,11 +162,11 @@ language plpgsql immutable as $$
 begin
     if cardinality(messages) is null or cardinality(messages) = 0 then
         raise exception 'msgs cannot be NULL or empty'
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Send at least one message, or don''t call.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass at least one message.';
     end if;
     if cardinality(headers) <> cardinality(messages) then
         raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Give one for each message; null is none.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass one for each message; null for none.';
     end if;
 end $$;
 
@@ -186,7 +186,7 @@ language plpgsql immutable as $$
 begin
     if delay is null or not isfinite(delay) then
         raise exception 'delay cannot be NULL or infinite'
-            using errcode = 'MQ002', hint = 'Leave it out for no delay.';
+            using errcode = 'MQ002', hint = 'Omit it for no delay.';
     end if;
     return delay;
 end $$;

@@ -116,15 +116,15 @@ begin
     end if;
     if expires_in <= 0 then
         raise exception 'expires_in must be more than 0 seconds, got: %', expires_in
-            using errcode = 'MQ002', hint = 'Leave it out for messages that never expire.';
+            using errcode = 'MQ002', hint = 'Omit it for messages that never expire.';
     end if;
     if max_attempts not between 1 and 1000 then
         raise exception 'max_attempts must be 1 to 1000, got: %', max_attempts
-            using errcode = 'MQ002', hint = 'Leave it out for what the policy says.';
+            using errcode = 'MQ002', hint = 'Omit it for what the policy says.';
     end if;
     if ordered is null then
         raise exception 'ordered cannot be NULL'
-            using errcode = 'MQ002', hint = 'Say true or false.';
+            using errcode = 'MQ002', hint = 'Pass true or false.';
     end if;
 end $$;
 
@@ -185,11 +185,11 @@ begin
     end if;
     if cardinality(dedup_ids) <> n then
         raise exception 'dedup_ids array length (%) must match messages array length (%)', cardinality(dedup_ids), n
-            using errcode = 'MQ002', hint = 'Give one for each message; null is none.';
+            using errcode = 'MQ002', hint = 'Pass one for each message; null for none.';
     end if;
     if dedup_for is null or not (dedup_for > 0 and dedup_for <= 1209600) then
         raise exception 'dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %', dedup_for
-            using errcode = 'MQ002', hint = 'Leave it out for 5 minutes.';
+            using errcode = 'MQ002', hint = 'Omit it for 5 minutes.';
     end if;
     if exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
         raise exception 'a dedup_id must have 1 to 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';

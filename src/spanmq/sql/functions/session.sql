@@ -1,7 +1,7 @@
 -- Sessions of the service's pages: each stands for the token whose secret was presented. Roles that may check tokens
 -- may manage sessions, because without a valid secret, or the key of a session, neither has any effect.
 
--- Opens a session for the token with that secret, if it is good now: no row otherwise, whatever the reason. It ends after `seconds`, and
+-- Opens a session for the token with that secret, if it is valid now, otherwise no row. It ends after `seconds`, and
 -- no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.
 create or replace function spanmq.open_session(secret_hash text, key_hash text, seconds double precision default 43200) returns setof spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -13,7 +13,7 @@ begin
     perform spanmq_core.check_secret_hash(key_hash);
     if seconds <= 0 then
         raise exception 'seconds must be a positive number, got: %', seconds
-            using errcode = 'MQ002', hint = 'Give a number of seconds above 0.';
+            using errcode = 'MQ002', hint = 'Pass a number of seconds above 0.';
     end if;
     delete from spanmq_core.session s where s.key_hash in (
         select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);
@@ -38,7 +38,7 @@ begin
         where s.key_hash = check_session.key_hash and s.expires_at > clock_timestamp() and spanmq_core.is_good(t, s.secret_hash);
 end $$;
 
--- Ends a session; false if there was none. Services hear of it at once.
+-- Ends a session; false if there was none. Services are notified at once.
 create or replace function spanmq.close_session(key_hash text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -1,6 +1,6 @@
 -- Taking messages out by their ids: delete, archive, set_vt, ack, nack and all other ends of a lease.
 --
--- Lock order: rows of held, ascending by id -> rows of fresh, ascending -> notes in done, ascending. A transaction that
+-- Lock order: rows of held and fresh, ascending by id -> notes in done, ascending. A transaction that
 -- waited for a row looks again, in a new statement: the row may have been replaced by others that hold the rest of its
 -- messages.
 
@@ -82,7 +82,7 @@ begin
         found_any := false;
         whole := '{}';
         took_all := '{}';
-        for candidate in select * from spanmq_core.runs_with(this_queue, asked, fence) r order by r.is_fresh, r.lo loop
+        for candidate in select * from spanmq_core.runs_with(this_queue, asked, fence) r order by r.lo loop
             if candidate.is_fresh then
                 took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.wanted);
             elsif candidate.wanted = int8multirange(int8range(candidate.lo, candidate.lo + candidate.n)) then
@@ -312,36 +312,44 @@ declare
     sees_any boolean;
     seen_in pg_snapshot;
     unpublished int8multirange;
-    -- The first statement waits for locks, in their order. Later ones come back to lower rows, and a transaction that has one of them may wait for
-    -- a row that is locked here: they do not wait.
-    may_wait boolean;
+    run_lo bigint;
+    -- Whether it waits for the locks of all runs, in their order; what takes the messages never waits.
+    is_waiting boolean := false;
 begin
     loop
         purged := 0;
-        may_wait := true;
         begin
+            if is_waiting then
+                for run_lo in
+                    select h.lo from spanmq_core.held h where h.queue_id = this_queue
+                    union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by 1
+                loop
+                    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = run_lo for update;
+                    perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = run_lo for update;
+                end loop;
+                is_waiting := false;
+            end if;
             loop
-                execute format(
-                    'with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = $1 order by h.lo for update %1$s),'
-                    ' gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),'
-                    ' doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = $1 order by f.lo for update %1$s),'
-                    ' gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)'
-                    ' select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),'
-                    ' (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),'
-                    ' exists (select from spanmq_core.held h where h.queue_id = $1) or exists (select from spanmq_core.fresh f where f.queue_id = $1),'
-                    ' pg_current_snapshot(), spanmq_core.unpublished($1)', case when may_wait then '' else 'nowait' end)
-                    into n, n_fresh, runs, sees_any, seen_in, unpublished using this_queue;
+                with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = this_queue order by h.lo for update nowait),
+                gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
+                doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue order by f.lo for update nowait),
+                gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
+                select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
+                       (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
+                       exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
+                       pg_current_snapshot(), spanmq_core.unpublished(this_queue)
+                    into n, n_fresh, runs, sees_any, seen_in, unpublished;
                 exit when not sees_any;
-                may_wait := false;
                 -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
                 purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
             end loop;
             exit;
         exception when lock_not_available then
-            -- The end of this block has released its locks: it starts over. The caller's lock_timeout is an error as ever.
-            if may_wait then
+            -- The end of this block has released its locks. The caller's lock_timeout is an error as ever.
+            if is_waiting then
                 raise;
             end if;
+            is_waiting := true;
         end;
     end loop;
     if purged > 0 then

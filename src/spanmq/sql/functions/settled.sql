@@ -1,8 +1,8 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Says that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen to. Each
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen to. Each
 -- settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways (an expiry, a
--- pop, a purge) are not notified: ask unsettled() from time to time. Raises MQ002 for seconds that are null or out of range, 42P01, 42501.
+-- pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range, 42P01, 42501.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare
@@ -11,7 +11,7 @@ declare
 begin
     if seconds is null or not (seconds > 0 and seconds <= 60) then
         raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Call it again before they are over.';
+            using errcode = 'MQ002', hint = 'Call it again before they have passed.';
     end if;
     begin
         insert into spanmq_core.settle_wait as w (queue_id, until) values (this.queue_id, now_at + make_interval(secs => seconds))
@@ -59,7 +59,7 @@ begin
             using errcode = 'MQ002', hint = 'Store it elsewhere, and return its key.';
     elsif keep_for is null or not (keep_for > 0 and keep_for <= 2592000) then
         raise exception 'keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %', keep_for
-            using errcode = 'MQ002', hint = 'Leave it out for an hour.';
+            using errcode = 'MQ002', hint = 'Omit it for an hour.';
     end if;
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))

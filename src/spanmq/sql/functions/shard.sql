@@ -20,7 +20,7 @@ begin
     perform pgmq.validate_queue_name(queue);
     if epoch is null or routing is null or shards is null then
         raise exception 'a map of shards needs an epoch, a routing and shards'
-            using errcode = 'MQ002', hint = 'Give what get_shards() gave, changed.';
+            using errcode = 'MQ002', hint = 'Pass the result of get_shards() with your changes.';
     end if;
     perform spanmq_core.lock(0, 'shards ' || lower(queue));
     begin
@@ -30,7 +30,7 @@ begin
     exception when check_violation then
         raise exception 'this is not a map of shards: %', sqlerrm
             using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former),
-                hint = 'Give what get_shards() gave, changed.';
+                hint = 'Pass the result of get_shards() with your changes.';
     end;
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     return there;
@@ -63,7 +63,7 @@ begin
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     if there is distinct from enter_shards.epoch then
         raise exception 'the shards of queue "%" have changed: epoch % here, not %', queue, coalesce(there::text, 'none'), enter_shards.epoch
-            using errcode = 'MQ030', hint = 'Look at the map again, and send by the new one.';
+            using errcode = 'MQ030', hint = 'Read the map again, and send by the new one.';
     end if;
     if shard is null or group_key is null then
         return null;

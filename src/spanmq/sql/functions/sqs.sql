@@ -46,7 +46,7 @@ declare
 begin
     if coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object' then
         raise exception 'attributes and tags must be JSON objects'
-            using errcode = 'MQ002', hint = 'Give {} for none.';
+            using errcode = 'MQ002', hint = 'Pass {} for none.';
     end if;
     if attributes ->> 'RedrivePolicy' is not null then
         if spanmq_core.sqs_redrive_to(attributes) is null then

@@ -43,7 +43,7 @@ begin
         perform spanmq_core.raise_not_redriven(null, this.name);
     end if;
     perform spanmq_core.raise_if(rate not between 1 and 500 or to_move is null or source_arn is null,
-        'rate must be 1 to 500, and to_move and source_arn not NULL', 'Give a rate in messages a second, and what is to be moved.');
+        'rate must be 1 to 500, and to_move and source_arn not NULL', 'Pass a rate in messages a second, and what is to be moved.');
     delete from spanmq_core.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
     insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, access_key_id, rate, to_move)
         values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
@@ -67,7 +67,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.handle::text = find_sqs_move.handle
 $$;
 
--- Moves no more, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.
+-- Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.
 create or replace function spanmq.cancel_sqs_move(handle text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -145,7 +145,7 @@ declare
 begin
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids),
-        'expires_in cannot be NULL, and messages must have one element for each of msg_ids', 'Give the MessageRetentionPeriod of the destination.');
+        'expires_in cannot be NULL, and messages must have one element for each of msg_ids', 'Pass the MessageRetentionPeriod of the destination.');
     acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;

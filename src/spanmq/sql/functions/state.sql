@@ -57,7 +57,7 @@ set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off 
 begin
     if msg_id is null then
         raise exception 'msg_id cannot be NULL'
-            using errcode = 'MQ002', hint = 'Give the id of a message.';
+            using errcode = 'MQ002', hint = 'Pass the id of a message.';
     end if;
     return spanmq_core.state_of(spanmq_core.find_queue(queue), msg_id);
 end $$;

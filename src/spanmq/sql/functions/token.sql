@@ -8,7 +8,7 @@ begin
     if secret_hash is null or secret_hash !~ '^[0-9a-f]{64}$' then
         -- Without the value: a secret that was passed by mistake must not appear in the server's log.
         raise exception 'secret_hash must be the SHA-256 of a secret, in 64 hexadecimal digits'
-            using errcode = 'MQ002', hint = 'Keep the secret: the database must not see it.';
+            using errcode = 'MQ002', hint = 'Pass the hash, not the secret.';
     end if;
 end $$;
 
@@ -46,7 +46,7 @@ language sql volatile as $$
         and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
 $$;
 
--- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that fits no queue's name, an
+-- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of a queue can match, an
 -- unknown verb, a time that is over.
 create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.token
@@ -59,7 +59,7 @@ begin
         'the name of a token must have 1 to 100 bytes', 'Choose another name.');
     perform spanmq_core.check_scope(queues, verbs);
     perform spanmq_core.raise_if(expires_at <= clock_timestamp(),
-        format('the token would have expired at %s', expires_at), 'Give a time that is still to come, or none.');
+        format('the token would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.token as t (name, secret_hash, queues, verbs, expires_at)
         values (create_token.name, create_token.secret_hash, create_token.queues,
                 array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)
@@ -108,7 +108,7 @@ begin
     return true;
 end $$;
 
--- The token with that hash, if it is good now: no row otherwise, whatever the reason.
+-- The token with that hash, if it is valid now, otherwise no row.
 create or replace function spanmq.check_token(secret_hash text) returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin

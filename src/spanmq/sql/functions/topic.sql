@@ -36,7 +36,7 @@ declare
 begin
     if wrong is not null then
         raise exception '% %', what, wrong
-            using errcode = 'P0001', constraint = 'MQ005', hint = 'Give up to 255 characters: words with dots between them.';
+            using errcode = 'P0001', constraint = 'MQ005', hint = 'Use up to 255 characters: words separated by dots.';
     end if;
 end $$;
 
@@ -49,7 +49,7 @@ begin
     perform pgmq.validate_topic_pattern(pattern);
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
     perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)), '42P01',
-        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() shows what there is.');
+        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() lists the queues.');
     this := spanmq_core.find_target(queue_name);
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
     if not found then
@@ -66,7 +66,7 @@ declare
     this spanmq_core.queue;
 begin
     perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
-        'pattern cannot be NULL or empty', 'Give words with dots between them, * for one and # for more.');
+        'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
         return false;
@@ -150,7 +150,7 @@ begin
     if msg is null then
         perform pgmq.validate_routing_key(routing_key);
         raise exception 'msg cannot be NULL'
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Send the JSON null if that is meant.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass a JSON value; JSON has a null of its own.';
     end if;
     perform spanmq_call.check_topic_send(array[msg], null::pg_catalog.jsonb[], delay);
     select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;

@@ -11,9 +11,8 @@
 -- that commits late or not at all. So a waiting receiver also polls at growing intervals: see
 -- docs/internals/wake-up.md.
 
--- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Say it
--- again before they are
--- over; listen before you say it, and look for messages after. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
+-- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Call it
+-- again before they have passed; listen before the call, and poll for messages after it. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
 -- range, 42P01 and 42501 as receive() does.
 create or replace function spanmq_call.await_messages(queue text, seconds double precision default 3) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -22,7 +21,7 @@ declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
-        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Say it again before they are over.');
+        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Call it again before they have passed.');
     if this.waiting is null then
         this.waiting := spanmq_core.make_wake_clocks(this);
     end if;

@@ -35,4 +35,7 @@ create table spanmq_core.receiver_batch (
     claimed_at timestamptz not null default clock_timestamp(),
     primary key (receiver_id, batch)
 );
+-- Arrays of many ranges do not shrink enough to pay for it.
+alter table spanmq_core.receiver_batch
+    alter column los set storage external, alter column his set storage external, alter column attempts set storage external;
 create index receiver_batch_ids on spanmq_core.receiver_batch (queue_id, lo);

@@ -1,7 +1,7 @@
 """What was looked at before a lock was had may have changed: each is looked at again under the lock."""
 
 import pytest
-from tests.sql.race.sessions import Race
+from tests.sql.race.sessions import Later, Race, Session
 
 GATE = 4711
 SEND = (
@@ -23,16 +23,12 @@ def make_gate(race: Race) -> None:
     )
 
 
-@pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries"])
-def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
-    race.main.rows(
-        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
-    )
-    ids = race.main.column(SEND, 3, 3)
-    # Of a lease that ran out, which gives the group free.
-    late = race.lease(1, -1) if act in ("extends", "retries") else None
+def stopped_in_a_look(race: Race, passes: int) -> tuple[Session, Session, Later]:
+    """Stop a claim in its first look at the group, which it sees free, or in a later one.
+
+    Return who may let it go on, another session, and the claim.
+    """
     make_gate(race)
-    # In the midst of the look at all groups, as of the moment at which it began; or of the second look.
     race.main.rows("alter table spanmq_core.blocked_group rename to blocked_group_rows")
     race.main.rows(
         "create view spanmq_core.blocked_group as"
@@ -41,9 +37,31 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
     guard, slow, quick = race.open(), race.open(), race.open()
     guard.rows("select pg_advisory_lock(%s)", GATE)
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
-    slow.rows("select set_config('test.passes', %s, false)", str(int(late is not None)))
-    # Its look sees the group free.
-    later = slow.waiting("select msg_id from spanmq.receive('jobs', 1)")
+    slow.rows("select set_config('test.passes', %s, false)", str(passes))
+    return guard, quick, slow.waiting("select msg_id from spanmq.receive('jobs', 1)")
+
+
+def test_group_is_locked_before_the_second_look(race: Race) -> None:
+    race.main.rows(
+        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
+    )
+    ids = race.main.column(SEND, 3, 3)
+    guard, quick, later = stopped_in_a_look(race, 1)
+    assert quick.rows("select msg_id from spanmq.receive('jobs', 1)") == []
+    guard.rows("select pg_advisory_unlock(%s)", GATE)
+    assert later.rows() == [(ids[0],)]
+
+
+@pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries"])
+def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
+    race.main.rows(
+        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
+    )
+    ids = race.main.column(SEND, 3, 3)
+    # Of a lease that ran out, which gives the group free.
+    late = race.lease(1, -1) if act in ("extends", "retries") else None
+    # In the midst of the look at all groups, as of the moment at which it began; or of the second look.
+    guard, quick, later = stopped_in_a_look(race, int(late is not None))
     if act == "extends":
         assert quick.value("select spanmq.extend('jobs', %s, 60)", late) == 1
     elif act == "retries":

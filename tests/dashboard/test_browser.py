@@ -10,8 +10,7 @@ from tests.dashboard.browser import Browser
 from tests.service.running import Running
 
 from spanmq.dashboard.app import PAGES as ROUTES
-from spanmq.spark.jobs.page import write_page
-from spanmq.spark.jobs.report import PipelineReport
+from spanmq.spark.jobs.page import PipelineReport, write_page
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
 PAGES = {

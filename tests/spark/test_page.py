@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spanmq.spark.jobs.page import write_page
-from spanmq.spark.jobs.report import PipelineReport
+from spanmq.spark.jobs.page import PipelineReport, write_page
 
 FOUND = PipelineReport([{"queue": "orders", "messages": 7}], [], [], [], [], [], 60.0, 0.1, None)
 

@@ -110,7 +110,6 @@ RULES = {
 
 # What is left: for its types only.
 CIRCLES = {
-    "spark.jobs.page": "spark.jobs.report",
     "tasks.handling": "tasks.registry",
     "tasks.running": "tasks.registry",
     "tasks.periodic": "tasks.registry",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from spanmq.cli.table import print_table, raw
+from spanmq.cli.table import print_table
 from spanmq.codec.body import RawJson
 
 Record = dict[str, Any]
@@ -116,7 +116,7 @@ def fields(record: Any) -> Record:
 
 def _json_of(value: object) -> str:
     if isinstance(value, RawJson):
-        return raw(value)
+        return str(value)
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 

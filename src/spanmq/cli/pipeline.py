@@ -468,8 +468,7 @@ class Job:
 def _running(master: str | None, what: str) -> Iterator[Job]:
     """Yield a session for a job; errors of Spark are raised with one message."""
     from spanmq.spark.cause import clear_errors
-    from spanmq.spark.progress import told_of_tasks
-    from spanmq.spark.session import opened
+    from spanmq.spark.session import opened, told_of_tasks
 
     is_counted = False
     with awaited(what) as say_far, clear_errors():

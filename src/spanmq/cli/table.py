@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spanmq.codec.body import RawJson
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -55,18 +53,11 @@ def text_of(value: object) -> str:
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     if isinstance(value, datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, RawJson):
-        return raw(value)
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "-"
     return str(value)
-
-
-def raw(value: RawJson) -> str:
-    """Return JSON as it was written."""
-    return value.text if isinstance(value.text, str) else value.text.decode()
 
 
 def _print_grid(

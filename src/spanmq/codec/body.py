@@ -48,6 +48,9 @@ class RawJson:
 
     text: str | bytes
 
+    def __str__(self) -> str:
+        return self.text if isinstance(self.text, str) else self.text.decode()
+
 
 def plain(value: object) -> object:
     """Return a value that JSON has for one that it has not; raises TypeError for other types."""
@@ -150,7 +153,7 @@ class Codec:
         if isinstance(body, RawJson):
             if not isinstance(body.text, str | bytes):
                 raise TypeError(f"RawJson takes str or bytes, got {type(body.text).__qualname__}")
-            return body.text if isinstance(body.text, str) else body.text.decode()
+            return str(body)
         if isinstance(body, bytes | bytearray | memoryview):
             # bytes(): a memoryview may have gaps
             return f'{{"{BYTES_KEY}":"{base64.b64encode(bytes(body)).decode()}"}}'

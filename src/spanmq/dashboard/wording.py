@@ -85,7 +85,7 @@ def text(value: object) -> str:
     if not isinstance(value, RawJson):
         value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         return str(value)
-    whole = value.text if isinstance(value.text, str) else value.text.decode()
+    whole = str(value)
     return whole if (bytes_ := bytes_cut(value)) is None else f"({size(bytes_)}, too large to be shown here)"
 
 
@@ -93,7 +93,7 @@ def bytes_cut(value: object) -> int | None:
     """Return the size of a body that was not loaded; None for a loaded one."""
     if not isinstance(value, RawJson):
         return None
-    found = _CUT.fullmatch(value.text if isinstance(value.text, str) else value.text.decode())
+    found = _CUT.fullmatch(str(value))
     return None if found is None else int(found[1])
 
 

@@ -75,7 +75,7 @@ def _encoded(value: object) -> str:
 def to_json(value: Any) -> str:
     """Encode a value: dataclasses as objects, times in ISO 8601."""
     if isinstance(value, RawJson):
-        return value.text if isinstance(value.text, str) else value.text.decode()
+        return str(value)
     if value is None or isinstance(value, str | int):
         return _encoded(value)
     if isinstance(value, datetime):

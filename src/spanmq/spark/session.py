@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
@@ -52,6 +53,8 @@ ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 NAMES_MASTER: Final = re.compile(r"--master\b|\bspark\.master=")
 # Its pauses do not matter here; the default collector uses a twentieth of the CPU to keep them short.
 COLLECTOR: Final = "-XX:+UseParallelGC"
+# How often the progress of tasks is looked at.
+LOOK_SECONDS: Final = 0.5
 
 
 def session(
@@ -130,3 +133,25 @@ def is_running() -> bool:
     except ImportError:
         return False
     return SparkSession.getActiveSession() is not None
+
+
+@contextmanager
+def told_of_tasks(spark: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+    """Call `tell` during the block, now and then while tasks run: with how many are done, and of how many."""
+    is_over = threading.Event()
+
+    def look() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not is_over.wait(LOOK_SECONDS):
+            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+            known = [(each.numCompletedTasks, each.numTasks) for each in stages if each is not None]
+            if known:
+                tell(sum(done for done, _ in known), sum(n for _, n in known))
+
+    thread = threading.Thread(target=look, name="spanmq progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -101,20 +101,19 @@ async def test_ordered_sends_within_one_transaction(client: AsyncClient) -> None
     assert ids == [1, 2, 3, 4, 5]
 
 
-# More than a call carries, and too few for COPY. The last is refused by the server, or by the client.
-SPLIT = 1_500
-
-
+# More than a call carries, and too few for COPY, which knows no options. The last is refused by the server, or by
+# the client.
+@pytest.mark.parametrize(("count", "options"), [(1_500, {}), (2_500, {"priority": 1})])
 @pytest.mark.parametrize("last", [RawJson("{no json}"), object()], ids=["server", "client"])
 async def test_batch_of_several_calls_of_which_the_last_is_refused_sends_nothing(
-    client: AsyncClient, database: str, last: object
+    client: AsyncClient, database: str, last: object, count: int, options: dict[str, Any]
 ) -> None:
-    bodies = [*range(SPLIT), last]
+    bodies = [*range(count), last]
     with pytest.raises(errors.InvalidBodyError):
-        await client.send_batch("orders", bodies)
+        await client.send_batch("orders", bodies, **options)
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         with pytest.raises(errors.InvalidBodyError):
-            await AsyncClient(connection=connection).send_batch("orders", bodies)
+            await AsyncClient(connection=connection).send_batch("orders", bodies, **options)
         assert (await client.queues.metrics("orders")).length == 0
-        await AsyncClient(connection=connection).send_batch("orders", range(SPLIT))
-    assert (await client.queues.metrics("orders")).length == SPLIT
+        await AsyncClient(connection=connection).send_batch("orders", range(count), **options)
+    assert (await client.queues.metrics("orders")).length == count

@@ -24,8 +24,8 @@ from spanmq.spark.jobs.export import export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import read_manifests, union, within
 from spanmq.spark.jobs.report import report
-from spanmq.spark.progress import told_of_tasks
 from spanmq.spark.rows import Range
+from spanmq.spark.session import told_of_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

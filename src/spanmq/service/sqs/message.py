@@ -122,10 +122,7 @@ def text_of(message: Message) -> str:
     A string with characters that SQS cannot represent is returned as JSON too, with these characters escaped.
     """
     body = message.body
-    if isinstance(body, RawJson):
-        text = body.text if isinstance(body.text, str) else body.text.decode()
-    else:
-        text = json.dumps(body)
+    text = str(body) if isinstance(body, RawJson) else json.dumps(body)
     loaded = json.loads(text) if text.startswith('"') else None
     if isinstance(loaded, str) and not FORBIDDEN.search(loaded):
         return loaded

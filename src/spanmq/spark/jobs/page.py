@@ -5,12 +5,10 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from spanmq.spark.jobs.report import PipelineReport
+from typing import Any, Final
 
 Row = dict[str, Any]
 WIDTH: Final = 900
@@ -41,6 +39,28 @@ text { font-size: 11px; fill: #5a6472 }
     body { color: #dde3ec; background: #14181f } text { fill: #9aa5b4 } dt { color: #9aa5b4 }
 }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """What was found. Times are in seconds; a window is `window_seconds` long and begins at `at`.
+
+    `failures` counts by queue, category and outcome, `dead_letters` by queue and window, with the `total` so
+    far; a lake knows those that led to the death of a message only.
+    """
+
+    queues: list[Row]
+    windows: list[Row]
+    attempts: list[Row]
+    groups: list[Row]
+    failures: list[Row]
+    dead_letters: list[Row]
+    window_seconds: float
+    seconds: float
+    page: str | None
+    is_dry_run: bool = False
+    # Where the messages were, without credentials.
+    source: str = ""
 
 
 def write_page(path: Path, found: PipelineReport) -> None:

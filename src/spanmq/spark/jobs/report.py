@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.archived import files, lake_frame
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.page import write_page
+from spanmq.spark.jobs.page import PipelineReport, write_page
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,28 +30,6 @@ Row = dict[str, Any]
 _WAITED: Final = "unix_micros(last_read_at) / 1e6 - unix_micros(enqueued_at) / 1e6"
 _LENGTH: Final = "unix_micros(max(archived_at)) / 1e6 - unix_micros(min(archived_at)) / 1e6"
 _HANDLED: Final = "unix_micros(archived_at) / 1e6 - unix_micros(last_read_at) / 1e6"
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineReport:
-    """What was found. Times are in seconds; a window is `window_seconds` long and begins at `at`.
-
-    `failures` counts by queue, category and outcome, `dead_letters` by queue and window, with the `total` so
-    far; a lake knows those that led to the death of a message only.
-    """
-
-    queues: list[Row]
-    windows: list[Row]
-    attempts: list[Row]
-    groups: list[Row]
-    failures: list[Row]
-    dead_letters: list[Row]
-    window_seconds: float
-    seconds: float
-    page: str | None
-    is_dry_run: bool = False
-    # Where the messages were, without credentials.
-    source: str = ""
 
 
 def report(

@@ -190,7 +190,7 @@ def test_delete_of_a_fresh_message_locks_no_leased_run_before_it(race: Race) -> 
     race.send(20, new_block=False)
     race.lease(10)
     one, two = race.begun(), race.open()
-    one.rows("select pgmq.set_vt('jobs', 13::bigint, 60)")
+    one.rows("select pgmq.set_vt('jobs', 18::bigint, 60)")
     waiting = two.waiting("select pgmq.set_vt('jobs', '{1, 14}'::bigint[], 60)")
     # The first run is that session's.
     assert one.value("select pgmq.delete('jobs', 15)")

@@ -184,3 +184,15 @@ def test_locks_go_by_ids_whether_messages_are_fresh_or_held(race: Race, call: st
     one.commit()
     found = waiting.rows()
     assert (found == [(20,)] and race.left() == []) if n == 20 else len(found) == n
+
+
+def test_delete_of_a_fresh_message_locks_no_leased_run_before_it(race: Race) -> None:
+    race.send(20, new_block=False)
+    race.lease(10)
+    one, two = race.begun(), race.open()
+    one.rows("select pgmq.set_vt('jobs', 18::bigint, 60)")
+    waiting = two.waiting("select pgmq.set_vt('jobs', '{1, 14}'::bigint[], 60)")
+    # The first run is that session's.
+    assert one.value("select pgmq.delete('jobs', 15)")
+    one.commit()
+    assert len(waiting.rows()) == 2

@@ -246,9 +246,13 @@ declare
     n int;
     lease bigint;
 begin
+    -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
     select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
-        where h.queue_id = this_queue and h.lo <= id and h.lo >= id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1 for key share;
-    if not found or n = 1 or lease <= 0 or id >= this_lo + n then
+        where h.queue_id = this_queue and h.n > 1 and h.lease_id > 0 and h.lo + h.n > id and h.lo = (
+            select c.lo from spanmq_core.held c
+            where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
+        for key share;
+    if not found then
         return false;
     end if;
     insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;

@@ -284,7 +284,7 @@ def large_bodies(dsn: str) -> float:
     before = kilobytes("VmRSS")
     batch = pyarrow.RecordBatch.from_pydict({"body": ['"' + "x" * 190_000 + '"'] * 200})
     write_rows(options, "large", 0, itertools.repeat(batch, 10))
-    return (kilobytes("VmHWM") - before) / 1024 - batch.nbytes / 2**20
+    return (kilobytes("VmHWM") - before) / 1024 - float(batch.nbytes) / 2**20
 
 
 def kilobytes(name: str) -> int:

@@ -377,9 +377,6 @@ def from_server(
             if name := match.groupdict().get("queue"):
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
-    if kind is QueueNotFoundError and queue:
-        # The server names a relation, as PGMQ's does.
-        message = f"queue {queue!r} does not exist"
     return kind(
         message,
         hint=hint or _HINTS.get(code or code_of(kind)),

@@ -205,7 +205,7 @@ async def test_call_on_a_connection_that_breaks_is_of_unknown_outcome_and_the_cl
     # Nobody knows; in truth the server has not done it.
     async def break_connection(task: asyncio.Task[Any]) -> None:
         assert ask(orders, TERMINATE)
-        with pytest.raises(ConnectionLostError, match=r"during \w+\(\) .*is unknown\n?.*hint: Look"):
+        with pytest.raises(ConnectionLostError, match=r"during \w+\(\) .*is unknown\n?.*hint: Check"):
             await task
 
     await each_call_is_ended(orders, break_connection)
@@ -233,4 +233,4 @@ def test_command_on_a_connection_that_breaks_says_that_it_does_not_know(
         assert state(blocker) == before
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("spanmq: connection lost: the connection was lost during ")
-    assert "is unknown\nhint: Look before you repeat a send" in done.err
+    assert "is unknown\nhint: Check before you repeat a send" in done.err

@@ -113,7 +113,7 @@ def _contestants(names: str | None) -> tuple[Contestant, ...]:
 
 
 def printed_command(arguments: Sequence[str]) -> str:
-    """Give the command to repeat elsewhere: without what names this machine, and may hold a password."""
+    """Return the command to repeat elsewhere: without what names this machine, and may hold a password."""
     own = ("--dsn", "--json", "--report-markdown")
     kept: list[str] = []
     skip = False

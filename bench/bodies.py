@@ -43,7 +43,7 @@ def generate(count: int = DISTINCT) -> Iterator[str]:
 
 
 def batches_of(size: int) -> int:
-    """Tell how many different batches of this size there are."""
+    """Return how many different batches of this size there are."""
     return max(8, min(512, _BATCH_BYTES // (size * BODY_BYTES)))
 
 

@@ -30,11 +30,11 @@ class Contestant:
 
     @property
     def ours(self) -> bool:
-        """Tell whether it runs on spanmq's schema."""
+        """Return whether it runs on spanmq's schema."""
         return self.database == SPANMQ_DATABASE
 
     def receive(self, quantity: int) -> str:
-        """Give the call that takes messages, to stand in a FROM clause."""
+        """Return the call that takes messages, to stand in a FROM clause."""
         if self.name == NATIVE:
             # As the client does: a claim need not wait for the disk, since a lease id that a crash forgets
             # never comes again. Without such a token this would be unsafe, so the others do wait.
@@ -43,13 +43,13 @@ class Contestant:
         return f"pgmq.read('{QUEUE}', {LEASE_SECONDS}, {quantity})"
 
     def settle_one(self) -> str:
-        """Give the statement that settles the message in :msg_id."""
+        """Return the statement that settles the message in :msg_id."""
         if self.name == NATIVE:
             return f"select * from spanmq.ack('{QUEUE}', :lease_id::bigint, array[:msg_id::bigint])"
         return f"select * from pgmq.delete('{QUEUE}', :msg_id::bigint)"
 
     def settle_many(self) -> str:
-        """Give the statement that settles the messages in :ids."""
+        """Return the statement that settles the messages in :ids."""
         if self.name == NATIVE:
             return f"select * from spanmq.ack('{QUEUE}', :lease_id::bigint, :ids::bigint[])"
         return f"select * from pgmq.delete('{QUEUE}', :ids::bigint[])"

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def ninth(times: Sequence[float]) -> float:
-    """Give what nine of ten took at most."""
+    """Return what nine of ten took at most."""
     return quantiles(times, n=10)[-1]
 
 

@@ -42,7 +42,7 @@ class Database:
 
     @property
     def ours(self) -> bool:
-        """Tell whether it holds spanmq's schema."""
+        """Return whether it holds spanmq's schema."""
         return self.name == SPANMQ_DATABASE
 
     def connect(self) -> psycopg.Connection:

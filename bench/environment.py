@@ -78,7 +78,7 @@ def look(databases: dict[str, Database]) -> Environment:
 
 
 def _release() -> str:
-    """Give the kernel's version without what its builder added."""
+    """Return the kernel's version without what its builder added."""
     return ".".join(platform.release().split("-")[0].split(".")[:2])
 
 

@@ -44,7 +44,7 @@ class Load:
 
     @property
     def seconds(self) -> float:
-        """Give the time it ran, connecting excluded."""
+        """Return the time it ran, connecting excluded."""
         return self.transactions / self.rate if self.rate else math.nan
 
 

@@ -62,7 +62,7 @@ def _program(process: int) -> str:
 
 
 def _kilobytes(process: int) -> int:
-    """Give what a process has to itself, and its share of what it shares."""
+    """Return what a process has to itself, and its share of what it shares."""
     try:
         lines = (PROC / str(process) / "smaps_rollup").read_text().splitlines()
     except OSError:

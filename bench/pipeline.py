@@ -60,7 +60,7 @@ class Target:
 
     @property
     def is_missed(self) -> bool:
-        """Tell whether it was measured and is too much."""
+        """Return whether it was measured and is too much."""
         return self.value is not None and self.limit is not None and self.value > self.limit
 
     def line(self) -> str:
@@ -269,7 +269,7 @@ class Bench:
 
 
 def memory(bench: Bench) -> float:
-    """Give the megabytes that Python has while a bench reads, receives and sends all that it has."""
+    """Return the megabytes that Python has while a bench reads, receives and sends all that it has."""
     with Watch(os.getpid()) as watch:
         for case in (bench.archive, bench.stream, bench.send):
             case()
@@ -277,7 +277,7 @@ def memory(bench: Bench) -> float:
 
 
 def large_bodies(dsn: str) -> float:
-    """Give the megabytes that a task needs beside its input to write bodies of 190 KB; in a fresh process."""
+    """Return the megabytes that a task needs beside its input to write bodies of 190 KB; in a fresh process."""
     options = Options(dsn=dsn, queue="large")
     with Client(dsn) as client:
         client.queues.create("large")
@@ -288,7 +288,7 @@ def large_bodies(dsn: str) -> float:
 
 
 def kilobytes(name: str) -> int:
-    """Give what this process has now (VmRSS), or had at most (VmHWM: getrusage() counts its parent's, too)."""
+    """Return the memory of this process now (VmRSS), or at most (VmHWM; getrusage() counts its parent's too)."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))
 
@@ -333,7 +333,7 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
 
 @contextmanager
 def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
-    """Give the DSN of the server to measure on, and its address for JDBC if that is to be measured."""
+    """Return the DSN of the server to measure on, and its address for JDBC if that is to be measured."""
     if dsn is not None:
         given = psycopg.conninfo.conninfo_to_dict(dsn)
         host = str(given.get("host") or "")
@@ -357,7 +357,7 @@ def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Tell whether a server could listen there."""
+    """Return whether a server could listen there."""
     with socket.socket() as tried:
         try:
             tried.bind((host, port))

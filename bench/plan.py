@@ -89,7 +89,7 @@ QUICK = replace(
 
 
 def judges(plan: Plan, case: str) -> bool:
-    """Tell whether this plan can judge a case by its target: a held snapshot takes a minute to hurt."""
+    """Return whether this plan can judge a case by its target: a held snapshot takes a minute to hurt."""
     return plan.title != QUICK.title or not case.startswith("snapshot/")
 
 
@@ -100,5 +100,5 @@ def soaking(plan: Plan, minutes: float) -> Plan:
 
 
 def selects(patterns: Sequence[str], case: str) -> bool:
-    """Tell whether a case is wanted: it matches a glob, or holds the text, or there is no pattern at all."""
+    """Return whether a case is wanted: it matches a glob, or holds the text, or there is no pattern at all."""
     return not patterns or any(fnmatchcase(case, pattern) or pattern in case for pattern in patterns)

@@ -13,7 +13,7 @@ _PARENT, _OWN, _WITH_ENDED = 1, slice(11, 13), slice(11, 15)
 
 
 def seconds_of(pid: int) -> float:
-    """Give what a process and its children, living and ended, have used until now."""
+    """Return what a process and its children, living and ended, have used until now."""
     ticks = sum(map(int, _fields(pid)[_WITH_ENDED]))
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
@@ -32,7 +32,7 @@ def nanoseconds_of(pid: int) -> int:
 
 
 def server_of(dsn: str) -> int | None:
-    """Give the process that started the server's backends; None where it runs elsewhere."""
+    """Return the process that started the server's backends; None where it runs elsewhere."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select pg_backend_pid()").fetchone()
         return None if row is None else _parent(int(row[0]))

@@ -36,7 +36,7 @@ Table = list[tuple[str, ...]]  # the headings, then the rows
 
 
 def tables(plan: Plan, summaries: Sequence[Summary]) -> Iterator[Table]:
-    """Give a table of the rates and one of the latencies, headings first; none that would be empty."""
+    """Return a table of the rates and one of the latencies, headings first; none that would be empty."""
     rates = [(*_common(plan, summary), *_costs(summary)) for summary in summaries if summary.unit == RATE]
     latencies = [
         (*_common(plan, summary), *_outliers(summary)) for summary in summaries if summary.unit == LATENCY
@@ -88,7 +88,7 @@ def _outliers(summary: Summary) -> tuple[str, ...]:
 
 
 def remarks(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Give what does not fit the columns: windows, bites, what was not settled."""
+    """Return what does not fit the columns: windows, bites, what was not settled."""
     for summary in summaries:
         who = f"{summary.case}, {_TITLES.get(summary.contestant, summary.contestant)}"
         details = summary.details
@@ -105,7 +105,7 @@ def remarks(summaries: Sequence[Summary]) -> Iterator[str]:
 
 
 def verdicts(plan: Plan, summaries: Sequence[Summary]) -> list[tuple[Target, float, Verdict]]:
-    """Give every target of which the case was measured, what was reached, and the verdict."""
+    """Return every target of which the case was measured, what was reached, and the verdict."""
     return [
         (target, reached, target.verdict(reached))
         for summary in summaries

@@ -62,7 +62,7 @@ class Summary:
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """Give one summary per case and contestant, in the order in which they were first measured."""
+    """Return one summary per case and contestant, in the order in which they were first measured."""
     grouped: dict[tuple[str, str], list[Measurement]] = {}
     for measurement in measurements:
         grouped.setdefault((measurement.case, measurement.contestant), []).append(measurement)

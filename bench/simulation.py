@@ -167,7 +167,7 @@ def more_workers(simulations: Simulations) -> Iterator[Outcome]:
 
 
 def audited(case: str, reports: Sequence[Report]) -> Outcome:
-    """Tell whether the audits passed."""
+    """Return whether the audits passed."""
     is_passed = all(report.passed for report in reports)
     return Outcome(case, "audit passed" if is_passed else "audit OBJECTS", "order held", is_passed)
 

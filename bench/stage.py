@@ -47,7 +47,7 @@ class Stage:
                 experiment.run(self, wanted)
 
     def rounds(self, count: int) -> Iterator[tuple[int, Contestant, Database]]:
-        """Give the contestants in turn, each round beginning with the next: a, b, c, then b, c, a, …"""
+        """Return the contestants in turn, each round beginning with the next: a, b, c, then b, c, a, …"""
         for number in range(count):
             first = number % len(self.contestants)
             for contestant in self.contestants[first:] + self.contestants[:first]:

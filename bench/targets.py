@@ -59,7 +59,7 @@ def _cycle(contestant: str, batch: int, clients: int, floor: float, aim: float) 
 
 
 def _deep(prefix: str, contestants: tuple[str, ...], floor: float) -> tuple[Target, ...]:
-    """Give the targets of depth: they hold however the backlog came about."""
+    """Return the targets of depth: they hold however the backlog came about."""
     manners = ("leased", "delayed") if prefix == "invisible" else ("batched",)
     return tuple(
         Target(f"{prefix}/{manner}", contestant, floor, 200)
@@ -114,7 +114,7 @@ TARGETS: tuple[Target, ...] = (
 
 
 def targets_of(summary: Summary, plan: Plan) -> list[Target]:
-    """Give the targets of a case and contestant, as far as this plan can judge them."""
+    """Return the targets of a case and contestant, as far as this plan can judge them."""
     measured = (summary.case, summary.contestant)
     if not judges(plan, summary.case):
         return []

@@ -21,11 +21,11 @@ class Recorded:
     tracer: Tracer
 
     def all(self, name: str) -> list[ReadableSpan]:
-        """Give those of a name, in the order of their ends."""
+        """Return those of a name, in the order of their ends."""
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        """Give the only one of a name."""
+        """Return the only one of a name."""
         [span] = self.all(name)
         return span
 
@@ -36,17 +36,17 @@ def parent_text(context: SpanContext) -> str:
 
 
 def context_of(span: ReadableSpan) -> SpanContext:
-    """Give the context of a span that has one."""
+    """Return the context of a span that has one."""
     context = span.get_span_context()
     assert context is not None
     return context
 
 
 def told(span: ReadableSpan, name: str) -> list[Mapping[str, Any]]:
-    """Give the attributes of a span's events of one name."""
+    """Return the attributes of a span's events of one name."""
     return [event.attributes or {} for event in span.events if event.name == name]
 
 
 def linked(span: ReadableSpan) -> list[str]:
-    """Give what a span links to."""
+    """Return what a span links to."""
     return [parent_text(link.context) for link in span.links]

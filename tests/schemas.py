@@ -45,5 +45,5 @@ PGMQ = frozenset(
 
 
 def qualified(call: str) -> str:
-    """Give the call with its schema: `pgmq` for a function that PGMQ has, `spanmq` for one of ours."""
+    """Return the call with its schema: `pgmq` for a function that PGMQ has, `spanmq` for one of ours."""
     return f"pgmq.{call}" if call.partition("(")[0] in PGMQ else f"spanmq.{call}"

@@ -22,7 +22,7 @@ from bench.stage import Experiment
 
 
 def experiments(plan: Plan) -> tuple[Experiment, ...]:
-    """Give the experiments of a benchmark run."""
+    """Return the experiments of a benchmark run."""
     return (
         *cycle.experiments(plan),
         *bites.experiments(),
@@ -36,7 +36,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
 
 
 def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
-    """Give those in which only our own calls compete."""
+    """Return those in which only our own calls compete."""
     return (
         *delivery.experiments(plan),
         *ordered.experiments(plan),
@@ -47,5 +47,5 @@ def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
 
 
 def soak_experiments(plan: Plan) -> tuple[Experiment, ...]:
-    """Give the experiments of a soak."""
+    """Return the experiments of a soak."""
     return soak.experiments(plan)

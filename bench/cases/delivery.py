@@ -120,5 +120,5 @@ def _record(stage: Stage, case: str, measured: Sequence[float]) -> None:
 
 
 def _ours(stage: Stage) -> Database | None:
-    """Give our database, unless only upstream competes: these calls are ours alone."""
+    """Return our database, unless only upstream competes: these calls are ours alone."""
     return stage.databases.get(SPANMQ_DATABASE)

@@ -118,7 +118,7 @@ async def run(kind: str, address: str, count: int) -> dict[str, object]:
 
 
 def processor_seconds() -> float:
-    """Give what this process has used until now."""
+    """Return what this process has used until now."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 

@@ -19,7 +19,7 @@ CONNECTIONS = "select count(*) from pg_stat_activity where application_name = 's
 
 
 def measure(dsn: str, address: str) -> tuple[list[float], int]:
-    """Give the milliseconds from a send to the answer of a waiter, and the service's connections."""
+    """Return the milliseconds from a send to the answer of a waiter, and the service's connections."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for number in range(QUEUES):
             connection.execute("select pgmq.create(%s)", [f"poll{number}"])

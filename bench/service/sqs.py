@@ -91,7 +91,7 @@ def moto() -> Iterator[str]:
 
 
 def client(address: str) -> Any:
-    """Give a client as a program would make it."""
+    """Return a client as a program would make it."""
     import boto3
     from botocore.config import Config
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def pgmq_rate(dsn: str) -> float:
-    """Give upstream's rate of send, read and delete, a hundred at once: the measure of this machine."""
+    """Return upstream's rate of send, read and delete, a hundred at once: the measure of this machine."""
     upstream = database.create(dsn, PGMQ_DATABASE)
     try:
         upstream.create_queue()

@@ -73,7 +73,7 @@ class _Stopwatch:
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
-    """Give so many bodies of 250 bytes."""
+    """Return so many bodies of 250 bytes."""
     texts = list(generate())
     return [json.loads(texts[number % len(texts)]) for number in range(count)]
 

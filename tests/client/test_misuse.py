@@ -224,7 +224,7 @@ def orders(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
 
 
 def contents(dsn: str) -> dict[str, str]:
-    """Give what each table and view holds."""
+    """Return what each table and view holds."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         tables = [name for (name,) in connection.execute(TABLES).fetchall()]
         return {

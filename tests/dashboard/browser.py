@@ -45,7 +45,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def find(self, selector: str) -> Any:
-        """Give the only element that fits; waits for it, as a page may still be on its way."""
+        """Return the only element that fits; waits for it, as a page may still be on its way."""
         self.wait(lambda: len(self.driver.find_elements("css selector", selector)) == 1)
         return self.driver.find_element("css selector", selector)
 
@@ -89,7 +89,7 @@ class Browser:
         assert all(words in said for words, said in zip(expected, complaints, strict=True))
 
     def complaints(self) -> list[str]:
-        """Give what the console said since the last time."""
+        """Return what the console said since the last time."""
         entries = self.driver.get_log("browser")
         return [str(each["message"]) for each in entries if each["level"] in ("WARNING", "SEVERE")]
 

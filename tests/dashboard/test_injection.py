@@ -44,7 +44,7 @@ Fields = dict[str, str]
 
 
 def forms_of(page: Reader) -> list[tuple[str, str, Fields]]:
-    """Give method, address and fields of each form, with what stands in them."""
+    """Return method, address and fields of each form, with what stands in them."""
     found: list[tuple[str, str, Fields]] = []
     for tag, attributes in page.tags:
         if tag == "form":
@@ -55,7 +55,7 @@ def forms_of(page: Reader) -> list[tuple[str, str, Fields]]:
 
 
 def asked_of(someone: Person) -> tuple[dict[str, Fields], dict[str, tuple[str, Fields]]]:
-    """Give for each page what its address may hold, and for each form where it goes and its fields."""
+    """Return for each page what its address may hold, and for each form where it goes and its fields."""
     queries: dict[str, Fields] = defaultdict(dict)
     forms: dict[str, tuple[str, Fields]] = {}
     for address in FIRST:

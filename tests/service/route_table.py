@@ -19,7 +19,7 @@ class Route:
     scope: Scope | None
 
     def at(self, queue: str) -> str:
-        """Give its path for a queue, and something for what else is in it."""
+        """Return its path for a queue, and something for what else is in it."""
         given = {
             "queue": queue,
             "message_id": "1",

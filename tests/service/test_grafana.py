@@ -21,7 +21,7 @@ SUFFIXES = {"counter": "_total", "histogram": "_bucket"}
 
 
 def names_of(families: Iterable[Metric]) -> set[str]:
-    """Give the names by which Prometheus knows samples; of a histogram the one that tells most."""
+    """Return the names by which Prometheus knows samples; of a histogram the one that tells most."""
     return {
         family.name + SUFFIXES.get(family.type, "")
         for family in families

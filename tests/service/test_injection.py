@@ -81,7 +81,7 @@ def texts_in(schema: dict[str, Any]) -> Iterator[Place]:
 
 
 def example(schema: dict[str, Any]) -> Any:
-    """Give the least that the description allows."""
+    """Return the least that the description allows."""
     found = plain(schema)
     match found.get("type"):
         case "string":
@@ -98,7 +98,7 @@ def example(schema: dict[str, Any]) -> Any:
 
 
 def put(value: Any, schema: dict[str, Any], place: Place, text: str) -> Any:
-    """Give the value with the text at a place, for which room is made where there is none."""
+    """Return the value with the text at a place, for which room is made where there is none."""
     if not place:
         return text
     found = plain(schema)
@@ -179,7 +179,7 @@ def test_no_text_of_a_route_becomes_anything_else(
 
 
 def sqs_example(each: Any) -> Any:
-    """Give a value of a shape of SQS."""
+    """Return a value of a shape of SQS."""
     match each.type_name:
         case "structure":
             if each.name == "MessageAttributeValue":

@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-
 
 
 def scraped(running: Running) -> dict[str, dict[str, float]]:
-    """Give each sample of a queue, or of the service (``), by its name."""
+    """Return each sample of a queue, or of the service (``), by its name."""
     with running.client() as client:
         text = client.get("/metrics").text
     found: dict[str, dict[str, float]] = {}

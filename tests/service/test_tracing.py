@@ -18,7 +18,7 @@ SECOND = FOREIGN.replace("0af7", "1af7")
 
 @asynccontextmanager
 async def serving(dsn: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Give a client of a service in this process, for its traces are recorded here."""
+    """Return a client of a service in this process, for its traces are recorded here."""
     app = create_app(Settings(dsn=dsn, with_tokens=False))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)

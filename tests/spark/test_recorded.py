@@ -20,7 +20,7 @@ class Report:
 
 
 def job(act: Any = lambda: None) -> Any:
-    """Give a job that does what the test wants."""
+    """Return a job that does what the test wants."""
 
     @recorded("fill", lambda given: given["source"])
     def fill(spark: object, dsn: str, queue: str, source: str, *, dry_run: bool = False) -> Report:

@@ -19,7 +19,7 @@ def prepare(connection: Connection) -> None:
 
 
 def ages(connection: Connection) -> tuple[int, int]:
-    """Give the age of the oldest and of the newest message, in whole thousands of seconds."""
+    """Return the age of the oldest and of the newest message, in whole thousands of seconds."""
     thousands = "oldest_msg_age_sec / 1000, newest_msg_age_sec / 1000"
     [(oldest, newest)] = rows(connection, f"select {thousands} from pgmq.metrics('orders')")
     return oldest, newest

@@ -14,7 +14,7 @@ SHAPES = {
 
 
 def shaped(shape: str, elements: list[str]) -> str:
-    """Give the array as PostgreSQL reads it."""
+    """Return the array as PostgreSQL reads it."""
     return SHAPES[shape].format(*(json.dumps(element) for element in elements))
 
 

@@ -81,7 +81,7 @@ def test_health_costs_the_same_whatever_waits(jobs: Connection) -> None:
 
 
 def pages_touched(connection: Connection, query: LiteralString) -> dict[str, int]:
-    """Give how many pages of each relation of ours a query looks at: those of catalogues depend on others."""
+    """Return how many pages of each relation of ours a query looks at: those of catalogues depend on others."""
     pages = """
         select c.relname, pg_stat_get_xact_blocks_fetched(c.oid) from pg_class c
         where c.relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)
@@ -93,7 +93,7 @@ def pages_touched(connection: Connection, query: LiteralString) -> dict[str, int
 
 
 def logs(pages: dict[str, int]) -> int:
-    """Give how many of them are of messages."""
+    """Return how many of them are of messages."""
     return sum(n for name, n in pages.items() if name.startswith("log_"))
 
 

@@ -45,7 +45,7 @@ def lane_of(race: Race, queue: str = "jobs") -> int | None:
 
 
 def shown(race: Race) -> dict[int, str]:
-    """Give the log that each lane shows, as the catalog knows it."""
+    """Return the log that each lane shows, as the catalog knows it."""
     return dict(
         race.main.rows(
             "select substr(v.view_name, 6)::int, v.table_name from information_schema.view_table_usage v"

@@ -8,7 +8,7 @@ from tests.sql.queue import Connection, column, one
 
 @pytest.fixture
 def orders(connection: Connection) -> Connection:
-    """Give a connection to a database with an ordered queue `orders`."""
+    """Return a connection to a database with an ordered queue `orders`."""
     connection.execute("select pgmq.create('orders')")
     change(connection, '{"ordered": true}')
     return connection

@@ -181,7 +181,7 @@ NAMES = frozenset(name_of(path) for path in MODULES)
 
 
 def fits(name: str, patterns: tuple[str, ...]) -> bool:
-    """Tell whether a name is one of these, or within one of these packages."""
+    """Return whether a name is one of these, or within one of these packages."""
     return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
 
 
@@ -197,7 +197,7 @@ class Imported:
 
 
 def imports_of(tree: ast.Module) -> Iterator[Imported]:
-    """Give every import of a module; lazy are those within a function or for the type checker only."""
+    """Return every import of a module; lazy are those within a function or for the type checker only."""
     lazy = {
         id(inner)
         for node in ast.walk(tree)
@@ -251,7 +251,7 @@ def modules_imported(path: Path, names: set[str]) -> set[str]:
 
 
 def statements_of(source: str) -> Iterator[tuple[str, str]]:
-    """Give the SQL in a module's strings, and the top-level name each stands under, but not docstrings."""
+    """Return the SQL in a module's strings, and the top-level name each stands under, but not docstrings."""
     tree = ast.parse(source)
     alone = docstrings(tree)
     for top in tree.body:
@@ -374,7 +374,7 @@ def test_tests_look_at_no_session_of_another_test() -> None:
 
 
 def waits_of_its_own(source: str) -> list[str]:
-    """Give the lines that say how long a test waits, in figures; under five seconds it waits for the end."""
+    """Return the lines that say how long a test waits, in figures; under five seconds it waits for the end."""
     found = []
     for node in ast.walk(ast.parse(source)):
         given: list[ast.expr] = []

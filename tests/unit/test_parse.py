@@ -150,7 +150,7 @@ def message_of(body: Any) -> Message:
 
 
 def again(value: object) -> Any:
-    """Give what a receiver makes of what was sent."""
+    """Return what a receiver makes of what was sent."""
     return message_of(Codec().decode(Codec().encode(value).encode())).parse(type(value))
 
 

@@ -30,7 +30,7 @@ BLOCKED = """
 
 
 def is_refused(address: str) -> bool:
-    """Tell whether nobody listens there any more."""
+    """Return whether nobody listens there any more."""
     place = urlsplit(address)
     try:
         socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS).close()

@@ -65,7 +65,7 @@ class Wire:
 
 
 def looks_until_aborted(*left: int) -> int:
-    """Give how many looks were left when the connection was cut off."""
+    """Return how many looks were left when the connection was cut off."""
 
     async def watch() -> int:
         wire = Wire(*left)

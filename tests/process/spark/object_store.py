@@ -50,6 +50,6 @@ def serving(spark: SparkSession) -> Iterator[str]:
 
 
 def answers(port: int) -> bool:
-    """Tell whether somebody listens."""
+    """Return whether somebody listens."""
     with socket.socket() as tried:
         return tried.connect_ex(("127.0.0.1", port)) == 0

@@ -116,7 +116,7 @@ def drained(url: str, name: str) -> list[tuple[str, Any, Any]]:
 
 
 def free_ports(n: int) -> list[int]:
-    """Give ports that nobody has, below those that the kernel gives to whoever connects to something.
+    """Return ports that nobody has, below those that the kernel gives to whoever connects to something.
 
     One of the latter might be taken before the node has it, or while it is dead.
     """

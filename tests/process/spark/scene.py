@@ -96,7 +96,7 @@ def calls(quantity: int) -> list[tuple[int, int]]:
 
 
 def sent(scene: Scene, quantity: int) -> int:
-    """Give the checksum of what `fill` sent."""
+    """Return the checksum of what `fill` sent."""
     bodies = f"select {BODY} from generate_series(1, {quantity}) id"
     return int(scene.ask(CHECKSUM, f"({bodies}) as sent (message)"))
 
@@ -246,14 +246,14 @@ def prepare_migrate(scene: Scene) -> Scene:
 
 
 def killed_in_migration(scene: Scene) -> Scene:
-    """Give the scene after one more kill: all before its batch is done, and of this some comes again."""
+    """Return the scene after one more kill: all before its batch is done, and of this some comes again."""
     batch = scene.act.batch
     doubled = {"half confirmed": batch // 2, "all confirmed": batch}.get(scene.act.seam, 0)
     return replace(scene, done=scene.act.after // batch * batch, doubled=scene.doubled + doubled)
 
 
 def to_broker(scene: Scene, rabbit: Rabbit) -> Scene:
-    """Give the scene a queue in RabbitMQ to migrate to."""
+    """Return the scene a queue in RabbitMQ to migrate to."""
     target = declare(rabbit.url, f"killed-{uuid.uuid4().hex[:8]}")
     return replace(scene, act=replace(scene.act, url=rabbit.url, target=target))
 
@@ -285,7 +285,7 @@ def prepare_redrive(scene: Scene) -> Scene:
 
 
 def killed_in_letters(scene: Scene) -> Scene:
-    """Give the scene after one more kill: whole transactions are done."""
+    """Return the scene after one more kill: whole transactions are done."""
     batch, after = scene.act.batch, scene.act.after
     times = {"begun": -(-after // batch), "done": after // batch + 1}.get(scene.act.seam, 0)
     return replace(scene, done=scene.done + times * batch)

@@ -12,7 +12,7 @@ from spanmq.client import Client
 
 @pytest.fixture
 def remote(connect_url: str) -> Iterator[Any]:
-    """Give a client of the server that the tests' own session runs."""
+    """Return a client of the server that the tests' own session runs."""
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     opened = RemoteSession.builder.remote(connect_url).create()

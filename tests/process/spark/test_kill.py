@@ -75,7 +75,7 @@ def prepare(
 
 @pytest.fixture(scope="module")
 def killed(prepare: Prepare, spark: SparkSession) -> dict[tuple[str, str], Scene]:
-    """Give what one driver left that was killed when it was at all seams that are chosen."""
+    """Return what one driver left that was killed when it was at all seams that are chosen."""
     chosen = [each for each in CHOSEN if each[0] != "migrate" or is_installed()]
     scenes = {(what, seam): prepare(what, seam) for what, seam in chosen}
     kill([scene.act for scene in scenes.values()], seconds=SECONDS)
@@ -92,7 +92,7 @@ def test_killed_driver_loses_and_doubles_nothing(
 
 
 def limit(kills: int) -> pytest.MarkDecorator:
-    """Give a test the time for so many kills, for preparing it all and for its audit."""
+    """Return a test the time for so many kills, for preparing it all and for its audit."""
     return pytest.mark.timeout(120 + SECONDS * (kills + 3))
 
 

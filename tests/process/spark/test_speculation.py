@@ -24,7 +24,7 @@ EACH = "select count(*), count(distinct message->>'id'), sum((message->>'id')::i
 def speculated(
     spanmq_server: str, spanmq_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:
-    """Give the database and the folder that a driver leaves that sent with each seam."""
+    """Return the database and the folder that a driver leaves that sent with each seam."""
     folder = tmp_path_factory.mktemp("speculation")
     with new_database(spanmq_server, template=spanmq_template) as name, Cluster(folder) as cluster:
         dsn = with_database(spanmq_server, name)

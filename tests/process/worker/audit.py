@@ -24,7 +24,7 @@ class Log:
 
     @property
     def acked(self) -> set[int]:
-        """Give the messages of which a worker knows that they are done."""
+        """Return the messages of which a worker knows that they are done."""
         return {
             number
             for number, story in self.stories.items()
@@ -54,7 +54,7 @@ def read(path: Path) -> Log:
 
 
 def faults(log: Log, sent: list[int], *, lease: float) -> list[str]:
-    """Give what is wrong: a message lost, acked twice, or delivered again while its lease still held.
+    """Return what is wrong: a message lost, acked twice, or delivered again while its lease still held.
 
     For workers that gave nothing back: then the end of a lease is the only reason to deliver again.
     """

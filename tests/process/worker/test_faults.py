@@ -53,7 +53,7 @@ class Handled:
         self._busy.discard(group)
 
     def faults_of_order(self) -> list[str]:
-        """Give what was handled beside another of its group, or before one that stands before it there."""
+        """Return what was handled beside another of its group, or before one that stands before it there."""
         found = list(self._overlaps)
         for group, numbers in self.groups.items():
             first_times = list(dict.fromkeys(numbers))
@@ -67,7 +67,7 @@ def send_in_order(client: Client, count: int) -> list[int]:
 
 
 def faults(record: Record, handled: Handled, sent: list[int]) -> list[str]:
-    """Give what is wrong: a message lost, acked twice, or handled again though its first ack counted."""
+    """Return what is wrong: a message lost, acked twice, or handled again though its first ack counted."""
     found = [f"message {number} was never handled" for number in set(sent) - set(handled.numbers)]
     found += handled.faults_of_order()
     outcomes: dict[int, list[str]] = {number: [] for number in sent}

@@ -24,7 +24,7 @@ PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbi
 
 @pytest.fixture
 def pooled(database: str) -> Iterator[str]:
-    """Give a DSN that leads to the same database through a pooler with three sessions."""
+    """Return a DSN that leads to the same database through a pooler with three sessions."""
     if PROGRAM is None:
         pytest.skip("PgBouncer is not installed (Debian: apt install pgbouncer)")
     parts: dict[str, Any] = conninfo_to_dict(database)

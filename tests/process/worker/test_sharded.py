@@ -93,7 +93,7 @@ def process(folder: Path, dsns: dict[str, str], *arguments: str, **variables: st
 
 
 def disorder(lines: list[str], each: int) -> list[str]:
-    """Give what is wrong: handled before an earlier one was, again without a new attempt, or never."""
+    """Return what is wrong: handled before an earlier one was, again without a new attempt, or never."""
     done: dict[tuple[str, str], set[int]] = defaultdict(set)
     attempts: dict[tuple[str, str, int], int] = {}
     found = []

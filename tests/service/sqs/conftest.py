@@ -15,7 +15,7 @@ Make = Callable[..., Any]
 
 
 def client_of(address: str, key: dict[str, str]) -> Any:
-    """Give a client as a program would make it."""
+    """Return a client as a program would make it."""
     return boto3.client(
         "sqs",
         endpoint_url=address,

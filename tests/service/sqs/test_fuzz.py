@@ -29,7 +29,7 @@ VALUES = st.recursive(
 
 
 def fitting(each: Any, depth: int = 0) -> st.SearchStrategy[Any]:
-    """Give values of a shape, now and then of another."""
+    """Return values of a shape, now and then of another."""
     if each.type_name == "structure" and depth < 4:
         members = {name: fitting(member, depth + 1) for name, member in each.members.items()}
         required = {name: members.pop(name) for name in each.required_members}

@@ -28,7 +28,7 @@ class Asking:
         return query(self.address, self.key, action, **given)
 
     def one(self, name: str, action: str, url: str | None = None, **fields: Any) -> str:
-        """Give the only text of an element of the answer."""
+        """Return the only text of an element of the answer."""
         answer = self(action, url, **fields)
         [found] = texts(answer, name)
         return str(found)

@@ -11,7 +11,7 @@ collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all of these time: a time-out in a call to the JVM would fail every test after it, too."""
+    """Return all of these time: a time-out in a call to the JVM would fail every test after it, too."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(600))

@@ -34,7 +34,7 @@ def databases(spanmq_server: str, spanmq_template: str, upstream_template: str) 
 
 @pytest.fixture
 def pair(databases: tuple[str, str]) -> Iterator[Pair]:
-    """Give a connection in autocommit mode to each of the two."""
+    """Return a connection in autocommit mode to each of the two."""
     upstream, here = databases
     with (
         psycopg.connect(upstream, autocommit=True) as upstream_connection,

@@ -55,7 +55,7 @@ class Scenario:
 
     @property
     def has_orders(self) -> bool:
-        """Tell whether it begins with a queue `orders`."""
+        """Return whether it begins with a queue `orders`."""
         return "pgmq.create" not in self.statements[0].text
 
 
@@ -158,7 +158,7 @@ def render(value: object, column: str, started_at: datetime) -> str:
 
 
 def is_same(upstream: Outcome, here: Outcome) -> bool:
-    """Tell whether both did the same."""
+    """Return whether both did the same."""
     return upstream.columns == here.columns and upstream.lines == here.lines
 
 

@@ -32,7 +32,7 @@ def session(database: str) -> Any:
 
 
 def processor_seconds(session: Connection, call: str, ids: list[int]) -> float:
-    """Give the server's own processor time for a call, the least of two: load leaves it alone."""
+    """Return the server's own processor time for a call, the least of two: load leaves it alone."""
     told: list[str] = []
     session.add_notice_handler(lambda diagnostic: told.append(diagnostic.message_detail or ""))
     seconds = []
@@ -73,7 +73,7 @@ def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
 
 
 def pages(session: Connection, call: str) -> int:
-    """Give how many pages a call touches that is made a second time, and undo it."""
+    """Return how many pages a call touches that is made a second time, and undo it."""
     for _ in range(2):
         with session.transaction(force_rollback=True):
             plan = one(session, f"explain (analyze, buffers, format json) {call}")[0]["Plan"]

@@ -35,7 +35,7 @@ def find_programs() -> Path | None:
 
 @pytest.fixture(scope="session")
 def default_server() -> Iterator[str]:
-    """Give the DSN of a server whose only setting is that it counts statements."""
+    """Return the DSN of a server whose only setting is that it counts statements."""
     programs = find_programs()
     if programs is None:
         pytest.skip("PostgreSQL 15 to 17 with LLVM is not installed (Debian: apt install postgresql-15)")

@@ -44,7 +44,7 @@ CYCLE = (
 
 @pytest.fixture
 def connection(default_server: str) -> Iterator[Connection]:
-    """Give a connection, rolled back after the test; it shadows the one to the suite's own server."""
+    """Return a connection, rolled back after the test; it shadows the one to the suite's own server."""
     with psycopg.connect(default_server) as opened, opened.transaction(force_rollback=True):
         yield opened
 

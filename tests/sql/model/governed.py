@@ -86,7 +86,7 @@ class Governed(Model):
             assert min(self.priorities.get(each, 0) for each in ids) >= max(left, default=0), "highest first"
 
     def release_behind(self, ids: Sequence[int]) -> None:
-        """Give back, as if undelivered, what is leased behind the first of these in its group."""
+        """Return back, as if undelivered, what is leased behind the first of these in its group."""
         if not self.policy.ordered:
             return
         firsts: dict[str, int] = {}

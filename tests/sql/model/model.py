@@ -25,7 +25,7 @@ class Message:
 
     @property
     def blocks(self) -> bool:
-        """Tell whether its ordered group must wait for it: it was delivered, and may yet be settled."""
+        """Return whether its ordered group must wait for it: it was delivered, and may yet be settled."""
         return not self.visible and self.read_ct > 0
 
 
@@ -266,5 +266,5 @@ def outcomes(ids: Sequence[int], held: Sequence[int], outcome: str) -> list[tupl
 
 
 def may_expire(message: Message) -> bool:
-    """Tell whether nobody has it in work."""
+    """Return whether nobody has it in work."""
     return message.visible or message.lease is None

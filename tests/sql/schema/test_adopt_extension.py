@@ -23,7 +23,7 @@ insert into part_config values
 
 @pytest.fixture
 def extended(session: Connection, tmp_path: Path) -> Connection:
-    """Give a session on a database with PGMQ as an extension, which the server finds in a folder of ours."""
+    """Return a session on a database with PGMQ as an extension, which the server finds in a folder of ours."""
     pgmq = pytest.importorskip("pgmq")
     if session.info.server_version < 180000:
         pytest.skip("before PostgreSQL 18 extensions lie in the server's own folder")

@@ -41,17 +41,20 @@ begin
     perform spanmq_core.check_bodies(this, messages);
 end $$;
 
+-- The schema that what is sent must fit; null if sends are not checked.
+create or replace function spanmq_core.checked_schema(this spanmq_core.queue) returns jsonb
+language plpgsql as $$
+begin
+    return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id) end;
+end $$;
+
 create or replace function spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text default 'a body') returns void
 language plpgsql as $$
 declare
-    its_schema jsonb;
+    its_schema jsonb := spanmq_core.checked_schema(this);
     fault text;
 begin
-    if not this.checks_bodies then
-        return;
-    end if;
-    its_schema := (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id);
-    for i in 1 .. cardinality(messages) loop
+    for i in 1 .. case when its_schema is null then 0 else cardinality(messages) end loop
         fault := spanmq_core.misfit(messages[i], its_schema, its_schema);
         if fault is not null then
             perform spanmq_core.raise_misfit(this, case when cardinality(messages) > 1 then format('body %s of %s', i, cardinality(messages)) else what end, fault);
@@ -63,13 +66,12 @@ end $$;
 create or replace function spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint) returns void
 language plpgsql as $$
 declare
-    its_schema jsonb;
+    its_schema jsonb := spanmq_core.checked_schema(this);
     fault text;
 begin
-    if not this.checks_bodies then
+    if its_schema is null then
         return;
     end if;
-    its_schema := (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id);
     execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3, $3) as fault offset 0) m'
                    ' where l.msg_id between $1 and $2 and m.fault is not null order by l.msg_id limit 1', log_name)
         into fault using first_id, last_id, its_schema;

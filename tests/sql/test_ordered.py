@@ -45,6 +45,23 @@ def test_a_group_is_given_to_one_at_a_time(orders: Connection, claim: str) -> No
     assert column(orders, claim, 10) == ids[2:]
 
 
+@pytest.mark.parametrize(
+    "settings", ['{"ordered": true}', '{"ordered": false, "max_in_flight_per_group": 1}']
+)
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_messages_without_a_group_are_not_hidden_by_blocked_groups(
+    orders: Connection, settings: str, *, comes_back: bool
+) -> None:
+    change(orders, settings)
+    first = send(orders, "ab" * 50)[:2]
+    assert column(orders, RECEIVE, 2) == first
+    ids = send(orders, "-")
+    if comes_back:
+        one(orders, "select msg_id from pgmq.set_vt('orders', %s, 0)", ids[0])
+    assert column(orders, RECEIVE, 1) == ids
+    assert column(orders, RECEIVE, 1) == []
+
+
 def test_messages_without_a_group_are_one_group(orders: Connection) -> None:
     ids = send(orders, "--")
     assert column(orders, RECEIVE, 1) == ids[:1]

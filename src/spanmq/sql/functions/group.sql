@@ -13,7 +13,7 @@
 -- most_in_flight (null: any number) holds for a group in every mode.
 -- Looks first at the groups of the oldest messages. If these do not suffice, it continues around the ring of all
 -- groups, from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides
--- a free group indefinitely. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
+-- a free group indefinitely; messages without a group, for which no index exists, are found among the first 5,000 runs. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
 -- groups that it takes, to the end of the transaction; never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
@@ -38,6 +38,7 @@ declare
     n_groups int := 0;                 -- whose locks it has: at most 500
     there_is_more boolean;
     has_wrapped boolean := false;
+    is_ungrouped boolean;
 begin
     if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
@@ -85,14 +86,17 @@ begin
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
-                if hash is null and not has_wrapped then
+                -- Messages without a group come at the end of the ring.
+                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried)
+                    and spanmq_core.has_ungrouped(this_queue, bound, at_, case when runs = '{}' then 5000 else 500 end);
+                if hash is null and not has_wrapped and not is_ungrouped then
                     has_wrapped := true;
                     hash := spanmq_core.next_group(this_queue, null);
                 end if;
-                exit when hash is null or has_wrapped and hash > begun_at;
-                turn := hash;
-                continue when hash = any (tried);
-                tried := tried || hash;
+                exit when hash is null and not is_ungrouped or has_wrapped and hash > begun_at;
+                turn := coalesce(hash, turn);
+                continue when coalesce(hash, 0) = any (tried);
+                tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
                 took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
                 continue when took = '{}';
@@ -151,6 +155,18 @@ begin
          order by h.queue_id + 0, h.group_hash limit 1));
 end $$;
 
+-- Whether visible messages without a group are among the first `n_runs` runs.
+create or replace function spanmq_core.has_ungrouped(this_queue int, bound spanmq_core.bound, at_ timestamptz, n_runs int) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from (select f.group_hash from spanmq_core.fresh f
+                                where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit n_runs) f
+                   where f.group_hash is null)
+        or exists (select from (select h.group_hash from spanmq_core.held h
+                                where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit n_runs) h
+                   where h.group_hash is null);
+end $$;
+
 -- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is
 -- blocked or another session is at it: then '{}'. Locks the group to the end of the transaction.
 create or replace function spanmq_core.take_group(
@@ -190,9 +206,10 @@ begin
                      where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
-                    (select f.lo, f.n, false from spanmq_core.fresh f
-                     where hash is null and f.queue_id = this_queue and f.group_hash is null and f.lo >= bound.fresh_from
-                     order by f.queue_id, f.lo limit want)) u) c
+                    (select f.lo, f.n, false
+                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue and f.lo >= bound.fresh_from
+                           order by f.queue_id, f.lo limit 5000) f
+                     where f.group_hash is null order by f.queue_id, f.lo limit want)) u) c
         where c.before < want;
     if mode <> 'free' then
         -- In a statement begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was

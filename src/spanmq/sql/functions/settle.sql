@@ -317,26 +317,33 @@ declare
     seen_in pg_snapshot;
     unpublished int8multirange;
     run_lo bigint;
-    -- Whether it waits for the locks of all runs, in their order; what takes the messages never waits.
+    -- Runs are taken without waiting for a lock. If that fails, it starts over, and first locks the runs up to this id in their order, waiting.
+    locked_to bigint;
+    must_wait boolean := false;
     is_waiting boolean := false;
 begin
     loop
         purged := 0;
+        locked_to := case when must_wait then -1 else 9223372036854775807 end;
         begin
-            if is_waiting then
-                for run_lo in
-                    select h.lo from spanmq_core.held h where h.queue_id = this_queue
-                    union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by 1
-                loop
-                    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = run_lo for update;
-                    perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = run_lo for update;
-                end loop;
-                is_waiting := false;
-            end if;
             loop
-                with doomed as (select h.ctid from spanmq_core.held h where h.queue_id = this_queue order by h.lo for update nowait),
+                if must_wait then
+                    is_waiting := true;
+                    for run_lo in
+                        select h.lo from spanmq_core.held h where h.queue_id = this_queue and h.lo > locked_to
+                        union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > locked_to order by 1
+                    loop
+                        perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = run_lo for update;
+                        perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = run_lo for update;
+                        locked_to := run_lo;
+                    end loop;
+                    is_waiting := false;
+                end if;
+                with doomed as (
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo <= locked_to order by h.lo for update nowait),
                 gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
-                doomed_fresh as (select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue order by f.lo for update nowait),
+                doomed_fresh as (
+                    select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo <= locked_to order by f.lo for update nowait),
                 gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
                 select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
                        (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
@@ -353,7 +360,7 @@ begin
             if is_waiting then
                 raise;
             end if;
-            is_waiting := true;
+            must_wait := true;
         end;
     end loop;
     if purged > 0 then

@@ -118,8 +118,9 @@ class Stage:
                 runs_per_second=runs_per_second,
                 variables=VARIABLES,
             )
-        used = (processor.seconds_of(server) if server else math.nan) - used_before
         after, waiting_after = database.totals(), database.waiting()
+        # Now that the sessions of the load have ended: a process that is ending is counted nowhere.
+        used = (processor.seconds_of(server) if server else math.nan) - used_before
         sent = load.transactions * messages if sending else 0
         settled = sent + waiting_before - waiting_after if settling else sent
         rates = tuple(window * messages for window in load.windows[:count])

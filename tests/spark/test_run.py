@@ -54,7 +54,10 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
         files = written(lake, manifest)
         assert [name.split("/")[2] for name in lake.sizes("archive")] == ["day=2026-01-30", "day=2026-01-31"]
         with psycopg.connect(database, autocommit=True) as admin:
-            admin.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
+            admin.execute(
+                "select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database"
+                " where l.locktype = 'advisory' and d.datname = current_database()"
+            )
         with run_on(database, lake, "orders", "archive") as second:
             assert lake.sizes("archive/queue=orders") == {}
             newer = second.begin("here", format)

@@ -86,8 +86,8 @@ begin
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
-                -- Messages without a group come at the end of the ring.
-                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried)
+                -- Messages without a group come at the end of the ring, unless they are among the oldest.
+                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null
                     and spanmq_core.has_ungrouped(this_queue, bound, at_, case when runs = '{}' then 5000 else 500 end);
                 if hash is null and not has_wrapped and not is_ungrouped then
                     has_wrapped := true;

@@ -321,10 +321,6 @@ class Channels:
         await self._hear(queue, channel)
         return True
 
-    async def look_ahead(self, queue: str) -> float | None:
-        """Return the seconds until the next message of the queue becomes visible; None if not known."""
-        return await execute(self._connection, calls.look_ahead(queue)) if self.is_native else None
-
     async def _hear(self, queue: str, channel: str) -> None:
         await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self._queues[channel] = queue

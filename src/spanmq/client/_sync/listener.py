@@ -323,10 +323,6 @@ class Channels:
         self._hear(queue, channel)
         return True
 
-    def look_ahead(self, queue: str) -> float | None:
-        """Return the seconds until the next message of the queue becomes visible; None if not known."""
-        return execute(self._connection, calls.look_ahead(queue)) if self.is_native else None
-
     def _hear(self, queue: str, channel: str) -> None:
         self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self._queues[channel] = queue

@@ -11,15 +11,18 @@
 -- by every second
 --         claim, else the oldest
 -- most_in_flight (null: any number) holds for a group in every mode.
--- Looks first at the groups of the oldest messages. If these do not suffice, it continues around the ring of all
--- groups, from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides
--- a free group indefinitely; messages without a group, for which no index exists, are found among the first 5,000 runs. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
+-- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs. Fair claims look at a few
+-- of them only. If these do not suffice, a claim continues around the ring of all groups, from where this session ended the last time. So
+-- neither a long backlog nor any number of blocked groups hides a free group indefinitely; messages without a group, for which no index
+-- exists, are found among the first 5,000 runs. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
 -- groups that it takes, to the end of the transaction; never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     n_looked int := 32 + 2 * least(quantity, 1000);
+    is_fair boolean := mode in ('fair', 'free');
+    phase text;
     oldest record;
     hash bigint;
     share int;
@@ -44,25 +47,22 @@ begin
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
-    select array_agg(g.hash order by g.lo) as hashes, coalesce(sum(g.n_runs), 0) >= n_looked as has_more, coalesce(sum(g.n), 0) as n
-        into oldest
-        from (select s.group_hash as hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
-              from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
-                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit n_looked)
-                    union all
-                    (select h.group_hash, h.lo, h.n from spanmq_core.held h
-                     where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit n_looked)) s
-              group by s.group_hash) g;
-    if oldest.hashes is null then
+    oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
+    if oldest.n = 0 then
         return runs;
     end if;
-    there_is_more := oldest.has_more or mode in ('fair', 'free') and oldest.n > quantity;
-    if mode in ('fair', 'free') and there_is_more then
+    there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
+    if is_fair and there_is_more then
         -- For claims of one message, every second one takes groups by turn.
         left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity else quantity / 2 end;
     end if;
-    for round in 1 .. 3 loop
-        if round <> 2 then
+    foreach phase in array case when is_fair then '{oldest, turn, oldest}' else '{oldest, more, more, more, turn}' end::text[] loop
+        if phase = 'more' then
+            continue when not oldest.has_more or n_looked = 5000;
+            n_looked := least(n_looked * 8, 5000);
+            oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
+        end if;
+        if phase <> 'turn' then
             foreach hash in array oldest.hashes loop
                 exit when missing = 0 or left_for_oldest = 0 or n_groups = 500;
                 continue when coalesce(hash, 0) = any (tried);
@@ -114,7 +114,7 @@ begin
         perform spanmq_core.set_turn(this_queue, turn, not is_odd);
     end if;
     -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
-    while missing > 0 and mode in ('fair', 'free', 'rr') and full_hashes <> '{}' loop
+    while missing > 0 and (is_fair or mode = 'rr') and full_hashes <> '{}' loop
         tried := full_hashes;
         full_hashes := '{}';
         most := greatest(missing / cardinality(tried), 1);
@@ -136,6 +136,29 @@ begin
     end if;
     -- The messages of a group from several rounds are joined.
     return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
+end $$;
+
+-- The groups of the first n_runs visible runs, the oldest first, without blocked ones (but for mode `free`); the number of their messages;
+-- whether there may be more runs.
+create or replace function spanmq_core.oldest_groups(
+    this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint, out has_more boolean
+) language plpgsql as $$
+begin
+    select coalesce(array_agg(g.group_hash order by g.lo)
+                    filter (where mode = 'free' or not exists (
+                        select from spanmq_core.held h
+                        where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null and h.vt > at_
+                          and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0)), '{}'),
+           coalesce(sum(g.n), 0), coalesce(sum(g.n_runs), 0) >= oldest_groups.n_runs
+        into hashes, n, has_more
+        from (select s.group_hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
+              from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
+                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit oldest_groups.n_runs)
+                    union all
+                    (select h.group_hash, h.lo, h.n from spanmq_core.held h
+                     where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                     order by h.queue_id + 0, h.vt limit oldest_groups.n_runs)) s
+              group by s.group_hash) g;
 end $$;
 
 -- The group with the next greater hash (after null: with the least); null after the last.

@@ -151,3 +151,12 @@ select count(*) from pgmq.archive('orders', array(select n::bigint from generate
 select count(*) from pgmq.read_grouped('orders', 1000, 30);
 select pgmq.delete('orders', 1);
 select count(*) from pgmq.read_grouped('orders', 1000, 30);
+
+-- scenario: the oldest free groups come first, behind many that are in work
+select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[800]), array(select jsonb_build_object('x-pgmq-group', (i % 400)::text) from generate_series(1, 800) i));
+select count(*) from pgmq.read_grouped_head('orders', 1000, 400);
+select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[100]), array(select jsonb_build_object('x-pgmq-group', (400 + i % 50)::text) from generate_series(1, 100) i));
+-- in order
+select msg_id from pgmq.read_grouped_rr('orders', 1000, 3);
+select msg_id from pgmq.read_grouped('orders', 1000, 3);
+select msg_id from pgmq.read_grouped_head('orders', 1000, 3);

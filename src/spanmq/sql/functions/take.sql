@@ -198,6 +198,9 @@ declare
     kept spanmq_core.run[] := '{}';
     back spanmq_core.run[] := '{}';
 begin
+    if spanmq_core.count_runs(runs) <= quantity then
+        return spanmq_core.join_runs(runs);
+    end if;
     foreach this in array runs loop
         if quantity >= this.n then
             kept := kept || this;

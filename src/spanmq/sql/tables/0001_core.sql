@@ -30,8 +30,19 @@ create table spanmq_core.queue (
     -- A copy of a late row of spanmq_core.segment, which saves a lookup at each call; not always the newest.
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
-    log_name text
+    log_name text,
+    -- The sequences with the time until which a receiver waits for messages, and the time when the queue was last woken;
+    -- null: no receiver has waited yet. See functions/wake.sql.
+    waiting regclass,
+    woken regclass,
+    is_subscription boolean not null default false,         -- copies of what spanmq_core.subscription has
+    has_subscriptions boolean not null default false,
+    room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
+    lane int,                              -- the lane that shows log_name; null: none does
+    is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
+    checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
+create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
 -- A segment is a table of its own, spanmq_core.log_<queue_id>_<number>, for the ids lo to hi of one queue.
 create table spanmq_core.segment (
@@ -48,6 +59,9 @@ create table spanmq_core.segment (
     copied_at_xid xid8,
     old_name text,                         -- the table that it replaced at swapped_at_xid
     swapped_at_xid xid8,
+    -- When the first and the last message were sent: written where the queue keeps its log, when the segment gets no more messages.
+    oldest_at timestamptz,
+    newest_at timestamptz,
     primary key (queue_id, lo),
     -- Guards against a segment made by a transaction that can't see the newest one.
     exclude using gist (int4range(queue_id, queue_id, '[]') with &&, int8range(lo, hi, '[]') with &&)
@@ -58,7 +72,24 @@ create table spanmq_core.upkeep (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
     quiet_drawn bigint,
-    trouble text                           -- the error that the last call met in this queue
+    trouble text,                          -- the error that the last call met in this queue
+    -- How far maintain() has looked for failures that may go, for messages that expired, and for those without attempts; and up to which id
+    -- a purge has emptied the queue.
+    failures_to bigint not null default 0,
+    failures_at timestamptz not null default '-infinity',
+    expired_at timestamptz not null default '-infinity',
+    expired_to bigint not null default 0,
+    spent_to bigint not null default 0,
+    purged_to bigint not null default 0,
+    -- The messages that the last purge did not see: committed after its last look, though their ids were drawn before.
+    purged_in pg_snapshot,                 -- the snapshot of that look
+    purged_by xid8,                        -- the transaction that purged: it saw its own messages
+    purged_on bigint,                      -- the server on which that was: a restored queue counts transactions anew
+    spared int8multirange not null default '{}',            -- ids of bulk writes that were not published then; their rows may have existed
+    -- The highest id of which the log may lack the message, of a segment that was truncated, or rewritten with its unsettled messages
+    -- alone; and when the last of them was sent, null where that is not known.
+    lost_to bigint,
+    lost_at timestamptz
 );
 create sequence spanmq_core.last_tended minvalue 0;  -- the queue at which the last call of maintain() ended
 create sequence spanmq_core.segment_number;
@@ -155,6 +186,42 @@ create table spanmq_core.missing (
     msg_id bigint not null,
     found_at timestamptz not null default clock_timestamp()
 );
+-- The replica identity, for logical replication, of a table without a primary key is the whole row. A key of its own would cost an index entry
+-- at every failure and every count; this costs nothing until wal_level is logical, and then the old row in the WAL of each delete.
+alter table spanmq_core.missing replica identity full;
+
+-- A lane is a view, spanmq_core.lane_<number>, of the log in which a queue's newest messages lie. Its name is known beforehand, so that statements
+-- on it keep their plans: functions/lane.sql. A row here for each that there is.
+create table spanmq_core.lane (
+    lane int primary key,
+    log_name text not null,                -- the log that the view shows, as long as the view exists
+    free_from_xid xid8                     -- null: a queue's row names it, or has done until now
+);
+
+-- The columns of a log's row beside its id.
+create type spanmq_core.logged as (
+    enqueued_at timestamptz,
+    message jsonb,
+    headers jsonb
+);
+
+-- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
+-- virtual `transactions` have ended that were open when the mark was noted.
+create table spanmq_core.horizon (
+    reached xid8 not null,
+    mark xid8 not null,
+    transactions text[] not null
+);
+insert into spanmq_core.horizon (reached, mark, transactions) values ('3', '3', '{}');
+alter table spanmq_core.horizon replica identity full;
+
+-- Proof of which role calls a function that runs with the rights of the schema's owner. Its entry, which runs with the rights of the
+-- caller, inserts a row with a random number: roles may insert the number only, so that `role` is the role that calls. The function takes the
+-- row out. Hence it is empty.
+create table spanmq_call.caller (
+    proof uuid primary key,
+    role name not null default current_user
+);
 
 -- Messages that a claim or a settlement took, as they were before. vt null: they were fresh. ids null: lo, lo + 1, ...; else exactly these n,
 -- of one block of 256.
@@ -250,3 +317,4 @@ create table pgmq.topic_bindings (
 -- Finds the bindings that begin with a key's first word, and those that begin with a wildcard.
 create index topic_bindings_first_word on pgmq.topic_bindings
     ((case when split_part(pattern, '.', 1) ~ '[*#]' then '*' else split_part(pattern, '.', 1) end));
+alter table pgmq.topic_bindings replica identity using index topic_bindings_unique_pattern_queue;

@@ -163,9 +163,11 @@ def test_policy_that_changes_holds_from_the_next_lease_on(client: Client, databa
         client.send("orders", 1)
         record.outcomes(1)
         client.queues.set_policy("orders", lease=7)
-        client.send("orders", 2)
-        record.outcomes(2)
-    assert seconds == [30.0, 7.0]
+        # The receive that gives the second one may have begun before the policy changed.
+        for n in (2, 3):
+            client.send("orders", n)
+            record.outcomes(n)
+    assert (seconds[0], seconds[2]) == (30.0, 7.0)
 
 
 def test_failure_is_recorded_with_its_circumstances(client: Client, database: str) -> None:

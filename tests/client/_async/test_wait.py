@@ -33,9 +33,7 @@ SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 
 
 async def test_wait_that_is_over_gives_nothing(client: AsyncClient) -> None:
-    started = time.monotonic()
     assert await client.receive("orders", wait=timedelta(seconds=0.2)) == []
-    assert time.monotonic() - started >= 0.2
     assert await client.read("orders", wait=0) == []
 
 

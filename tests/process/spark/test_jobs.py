@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 from tests.process.spark.lakes import archive, leftovers, parquet_bodies
 from typer.testing import CliRunner
 
@@ -88,8 +89,7 @@ def test_command_that_follows_ends_in_good_order(
     archive(client, 10)
 
     def stop_after_the_first() -> None:
-        while not read_manifests(lake_at(tmp_path), "orders"):
-            time.sleep(0.02)
+        wait_until(lambda: read_manifests(lake_at(tmp_path), "orders"))
         # To the thread that waits: another's signal would not end its wait.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
@@ -247,10 +247,11 @@ def test_backfill_keeps_to_its_rate(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     frame = spark.range(0, 120, numPartitions=2).selectExpr("cast(id as string) as n")
-    began = time.monotonic()
     done = backfill(spark, database, "orders", frame, job_id="slow", body="n", rate=100)
-    # Two tasks of 60 rows, each with half of it.
-    assert time.monotonic() - began > 1.2
+    # Two tasks of 60 rows, each with half of the rate: each writes 50, and ten a second later.
+    times = "select max(enqueued_at) - min(enqueued_at) >= '1 s' from pgmq.q_orders"
+    with psycopg.connect(database) as connection:
+        assert connection.execute(times).fetchone() == (True,)
     assert (done.sent, client.queues.metrics("orders").length) == (120, 120)
     with pytest.raises(InvalidArgumentError, match="1 row a second or more"):
         backfill(spark, database, "orders", frame, job_id="none", rate=0)

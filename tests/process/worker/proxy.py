@@ -90,7 +90,9 @@ def proxying(socket: str) -> Iterator[Proxy]:
         proxy.set("pass")
         proxy._loop.call_soon_threadsafe(end.set)
         thread.join(WAIT_SECONDS)
-        for task in asyncio.all_tasks(proxy._loop):
+        tasks = asyncio.all_tasks(proxy._loop)
+        for task in tasks:
             task.cancel()
-        proxy._loop.run_until_complete(asyncio.sleep(0.01))
+        if tasks:
+            proxy._loop.run_until_complete(asyncio.wait(tasks))
         proxy._loop.close()

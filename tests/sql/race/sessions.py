@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -10,11 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from tests.patience import WAIT_SECONDS
+from tests.patience import WAIT_SECONDS, wait_until
 
 LOCK_SECONDS = 90
-OTHERS_SECONDS = 60.0
-POLL_SECONDS = 0.002
 
 Rows = list[tuple[Any, ...]]
 
@@ -35,17 +32,13 @@ class Later:
 
     def waits(self) -> bool:
         """Return as soon as it waits for a lock (True) or has ended (False)."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not self._future.done():
-            row = self._server.execute(
-                "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", [self._pid]
-            ).fetchone()
-            if row is not None and row[0]:
-                return True
-            if time.monotonic() > deadline:
-                raise AssertionError(f"session {self._pid} neither waits for a lock nor ends")
-            time.sleep(POLL_SECONDS)
-        return False
+        asked = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+
+        def is_waiting() -> bool:
+            return self._server.execute(asked, [self._pid]).fetchone() == (True,)
+
+        wait_until(lambda: self._future.done() or is_waiting())
+        return not self._future.done()
 
 
 class Session:
@@ -94,12 +87,8 @@ class Session:
 
     def waits_for(self, holder: "Session") -> None:
         """Return when the statement under way here waits for that session."""
-        deadline = time.monotonic() + WAIT_SECONDS
         asked = "select %s = any (pg_blocking_pids(%s))"
-        while self._server.execute(asked, [holder.pid, self.pid]).fetchone() != (True,):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"session {self.pid} does not wait for {holder.pid}")
-            time.sleep(POLL_SECONDS)
+        wait_until(lambda: self._server.execute(asked, [holder.pid, self.pid]).fetchone() == (True,))
 
     def begin(self, isolation: str = "read committed") -> None:
         self.rows(f"begin isolation level {isolation}")
@@ -124,13 +113,8 @@ class Session:
         pid = self.pid
         self._connection.close()
         self._thread.shutdown()
-        deadline = time.monotonic() + WAIT_SECONDS
-        while (
-            self._server.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone() is not None
-        ):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"session {pid} is still there")
-            time.sleep(POLL_SECONDS)
+        asked = "select from pg_stat_activity where pid = %s"
+        wait_until(lambda: self._server.execute(asked, [pid]).fetchone() is None)
 
     def close(self) -> None:
         """Close it, whatever it is doing."""
@@ -240,19 +224,15 @@ class Race:
         ours holds counts as now: of two tests that hold something, the elder does not wait for the younger.
         """
         now = self._server.execute("select pg_current_xact_id()::xid").fetchone()
-        deadline = time.monotonic() + OTHERS_SECONDS
-        while others := self._server.execute(
+        others = (
             "with held as"
             " (select *, greatest(age(backend_xmin), age(backend_xid)) as age from pg_stat_activity"
             "  where pid <> pg_backend_pid())"
             " select pid, datname, state, query from held where datname <> current_database()"
             " and age > greatest(age(%s::text::xid),"
-            "                    (select max(age) from held where datname = current_database()))",
-            now,
-        ).fetchall():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"others still hold snapshots or transactions: {others}")
-            time.sleep(POLL_SECONDS)
+            "                    (select max(age) from held where datname = current_database()))"
+        )
+        wait_until(lambda: not self._server.execute(others, now).fetchall())
 
     def left(self) -> list[int]:
         """Return the ids of all unsettled messages."""

@@ -83,6 +83,9 @@ declare
     body jsonb;
     edited spanmq_core.revived[] := '{}';
 begin
+    -- The place in a list does not depend on where its array begins.
+    dead_letter_ids := array(select unnest(dead_letter_ids));
+    new_messages := array(select unnest(new_messages));
     foreach letter in array letters loop
         body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
                      else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;

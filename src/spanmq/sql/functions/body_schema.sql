@@ -41,10 +41,13 @@ begin
     perform spanmq_core.check_bodies(this, messages);
 end $$;
 
--- The schema that what is sent must fit; null if sends are not checked.
+-- The schema that what is sent, or repaired in a subscription, must fit; null if it is not checked.
 create or replace function spanmq_core.checked_schema(this spanmq_core.queue) returns jsonb
 language plpgsql as $$
 begin
+    if this.is_subscription then
+        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+    end if;
     return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id) end;
 end $$;
 

@@ -2,6 +2,7 @@
 
 import json
 
+import psycopg
 import pytest
 from tests.sql.queue import Connection
 
@@ -53,3 +54,36 @@ def test_deduplication_goes_by_the_place_in_the_list(queue: Connection, shape: s
     assert send() == first
     again = "select spanmq.send_messages('jobs', array['1']::jsonb[], dedup_ids => array['d3'])"
     assert queue.execute(again.encode()).fetchone() == (first[3],)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_schema_is_checked_on_every_body_in_the_list(queue: Connection, shape: str) -> None:
+    queue.execute("""select spanmq.set_schema('jobs', '{"type": ["integer", "null"]}', checked => true)""")
+    good = [str(n) for n in NUMBERS]
+    for call in ("pgmq.send_batch('jobs', %s::jsonb[])", "spanmq.send_messages('jobs', %s::jsonb[])"):
+        queue.execute(f"select {call}".encode(), [shaped(shape, good)])
+        for place in (0, 9):
+            bad = [*good[:place], '"x"', *good[place + 1 :]]
+            with (
+                pytest.raises(psycopg.Error, match=f"body {place + 1} of 10 does not fit"),
+                queue.transaction(),
+            ):
+                queue.execute(f"select {call}".encode(), [shaped(shape, bad)])
+    assert queue.execute("select count(*) from pgmq.q_jobs where message = '\"x\"'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape_of_ids", SHAPES)
+def test_new_bodies_go_by_the_place_in_the_list(queue: Connection, shape: str, shape_of_ids: str) -> None:
+    queue.execute("select pgmq.send_batch('jobs', array_fill('0'::jsonb, array[10]))")
+    queue.execute(
+        "select spanmq.reject('jobs', lease_id, array_agg(msg_id)) from spanmq.receive('jobs', 10) group by lease_id"
+    )
+    ids = [str(row[0]) for row in queue.execute("select dead_letter_id from spanmq.dead_letters('jobs')")]
+    queue.execute(
+        "select spanmq.redrive('jobs', dead_letter_ids => %s::bigint[], new_messages => %s::jsonb[])",
+        [shaped(shape_of_ids, ids), shaped(shape, [str(n) for n in NUMBERS])],
+    )
+    assert queue.execute("select message from pgmq.q_jobs order by msg_id").fetchall() == [
+        (n,) for n in NUMBERS
+    ]

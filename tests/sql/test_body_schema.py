@@ -247,3 +247,26 @@ def test_subscription_has_the_schema_of_its_queue(orders: Queue) -> None:
     assert sqlstate_of(orders.connection, "select spanmq.set_schema('audit', 'true')") == "MQ060"
     assert sqlstate_of(orders.connection, "select spanmq.set_schema('none', 'true')") == "42P01"
     assert sqlstate_of(orders.connection, "select spanmq.set_schema('orders', 'true', null)") == "MQ002"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "redrive_message('audit', 1, '{}')",
+        """redrive('audit', patch => '[{"op": "remove", "path": "/order"}]')""",
+        (
+            "redrive('audit', dead_letter_ids => array(select dead_letter_id from spanmq.dead_letters('audit')),"
+            " new_messages => array['{}'::jsonb])"
+        ),
+    ],
+)
+def test_repair_in_a_subscription_is_checked_too(orders: Queue, call: str) -> None:
+    connection = orders.connection
+    orders.rows("select spanmq.create_subscription('audit', 'orders')")
+    orders.rows("""select pgmq.send('orders', '{"order": 1}')""")
+    orders.rows("select pgmq.delete('orders', 1)")
+    orders.rows("select spanmq.reject('audit', lease_id, array[msg_id]) from spanmq.receive('audit')")
+    set_schema(connection, SCHEMA)
+    message_of(connection, call)
+    set_schema(connection, SCHEMA, checked=False)
+    connection.execute(f"select * from {qualified(call)}".encode())

@@ -47,6 +47,7 @@ FITTING: list[tuple[Any, list[dict[str, Any]], Any]] = [
     ([1, 2, 3], [{"op": "move", "from": "/0", "path": "/2"}], [2, 3, 1]),
     ({"a": 1}, [{"op": "move", "from": "/a", "path": "/a"}], {"a": 1}),
     ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": ""}], 1),
+    (1, [{"op": "move", "from": "", "path": ""}], 1),
     ({"a": [1, {"b": 2}]}, [{"op": "test", "path": "/a", "value": [1.0, {"b": 2}]}], {"a": [1, {"b": 2}]}),
     ({"a/b": 1, "m~n": 2}, [{"op": "move", "from": "/a~1b", "path": "/m~0n"}], {"m~n": 1}),
     ({"": {"": 1}}, [{"op": "replace", "path": "//", "value": 2}], {"": {"": 2}}),
@@ -285,3 +286,28 @@ def test_patch_wants_the_right_to_receive(race: Race) -> None:
     race.main.rows("reset role; select spanmq.grant_queue('clerk', 'jobs', 'receive'); set local role clerk")
     assert repair(race.main, RENAME) == [1]
     race.main.rollback()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "redrive('jobs', dry_run => null)",
+        "redrive('jobs', match => '$x > 1')",
+        """redrive('jobs', match => '$."$" ? (@ == "$" && $"y" == 1)')""",
+        "purge_dead_letters('jobs', dry_run => null)",
+        "purge_dead_letters('jobs', match => '$x')",
+    ],
+)
+def test_arguments_that_say_nothing_are_refused(race: Race, call: str) -> None:
+    ids = dead(race, [1])
+    with pytest.raises(psycopg.Error) as raised:
+        race.main.rows(f"select * from spanmq.{call}")
+    assert raised.value.sqlstate == "MQ002"
+    assert race.main.column(WAITING) == ids
+    assert race.main.rows("""select * from spanmq.redrive('jobs', match => '$."$x" ? (@ == "$")')""") == []
+
+
+def test_least_rate_that_there_is_puts_off_all_but_the_first(race: Race) -> None:
+    ids = dead(race, [1, 2])
+    assert race.main.column("select msg_id from spanmq.redrive('jobs', rate => 5e-324)") == ids
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == ids[:1]

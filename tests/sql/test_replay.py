@@ -240,3 +240,8 @@ def test_replay_waits_for_a_segment_that_is_being_truncated(race: Race) -> None:
     assert raised.value.sqlstate == "MQ064"
     # Without a time: from where the log has all.
     assert replay(race)[1] == last
+
+
+def test_replay_after_the_last_id_there_is_finds_nothing(race: Race) -> None:
+    send_past(race, 3)
+    assert replay(race, ", after => 9223372036854775807") == (0, None)

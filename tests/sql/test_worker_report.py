@@ -1,5 +1,7 @@
 """What workers report, and who is listed."""
 
+import psycopg
+import pytest
 from tests.sql.queue import Queue
 
 WORKERS = "select worker, slots, held, breaker_open_until is not null from spanmq.list_workers()"
@@ -41,3 +43,25 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
     orders.rows("update spanmq_core.task_time set minute = minute - interval '1 day'")
     orders.rows("select spanmq.maintain(100)")
     assert orders.value("select count(*) from spanmq_core.task_time") == 0
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        "[1]",
+        "[null]",
+        "[[]]",
+        '[{"kind": "a", "failed": "maybe", "bucket": 1, "n": 1}]',
+        '[{"kind": "a", "failed": true, "bucket": 1.5, "n": 1}]',
+        '[{"kind": "a", "failed": true, "bucket": 1, "n": 1e30}]',
+        '[{"kind": null, "failed": true, "bucket": 1, "n": 1}]',
+    ],
+)
+def test_times_of_another_form_are_refused(orders: Queue, times: str) -> None:
+    with (
+        pytest.raises(psycopg.Error, match="times must be an array") as raised,
+        orders.connection.transaction(),
+    ):
+        orders.rows("select spanmq.report_worker('orders', 'a', 5, 1, 0, %s::jsonb)", times)
+    assert raised.value.sqlstate == "MQ002"
+    assert orders.rows(WORKERS) == []

@@ -108,7 +108,7 @@ def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, s
     assert odd in sqs.list_queues()["QueueUrls"]
 
 
-@pytest.mark.parametrize("fault", ["dropped", "full"])
+@pytest.mark.parametrize("fault", ["dropped", "full", "schema"])
 def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     sqs: Any, make: Make, service_database: str, fault: str
 ) -> None:
@@ -121,6 +121,11 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     sqs.send_message(QueueUrl=url, MessageBody="fresh")
     if fault == "dropped":
         sqs.delete_queue(QueueUrl=dead)
+    elif fault == "schema":
+        do(
+            service_database,
+            f"""select spanmq.set_schema('{name}dead', '{{"type": "object"}}', checked => true)""",
+        )
     else:
         sqs.send_message(QueueUrl=dead, MessageBody="first")
         do(service_database, f"""select spanmq.set_policy('{name}dead', '{{"max_backlog": 1}}')""")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spanmq.errors import (
     InvalidArgumentError,
+    InvalidBodyError,
     MissingPrivilegeError,
     NotPossibleError,
     QueueFullError,
@@ -57,11 +58,11 @@ MOVED_MAX: Final = 100
 HIDDEN_MAX: Final = 43_200
 # Errors after which messages stay in their queue although they were received too often.
 UNMOVABLE: Final = (
+    InvalidBodyError,
     MissingPrivilegeError,
     NotPossibleError,
     QueueFullError,
     QueueNotFoundError,
-    NotPossibleError,
 )
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -261,8 +262,9 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     """Receive messages by one claim, and move those that were received too often to the dead-letter queue.
 
     Each has a lease of its own, because messages are deleted and hidden one by one. The transaction of the
-    claim moves them, so each is in exactly one queue. A message that cannot be moved (the other queue is full
-    or was dropped, or the role that set the policy may no longer send there) is received once more.
+    claim moves them, so each is in exactly one queue. A message that cannot be moved (the other queue is full,
+    was dropped or takes no such body, or the role that set the policy may no longer send there) is received
+    once more.
     """
     redrive = queue.redrive
     if redrive is None:

@@ -41,10 +41,13 @@ begin
     perform spanmq_core.check_bodies(this, messages);
 end $$;
 
--- The schema that what is sent must fit; null if sends are not checked.
+-- The schema that what is sent, or repaired in a subscription, must fit; null if it is not checked.
 create or replace function spanmq_core.checked_schema(this spanmq_core.queue) returns jsonb
 language plpgsql as $$
 begin
+    if this.is_subscription then
+        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+    end if;
     return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id) end;
 end $$;
 
@@ -52,12 +55,19 @@ create or replace function spanmq_core.check_bodies(this spanmq_core.queue, mess
 language plpgsql as $$
 declare
     its_schema jsonb := spanmq_core.checked_schema(this);
+    body jsonb;
     fault text;
+    n int := 0;
 begin
-    for i in 1 .. case when its_schema is null then 0 else cardinality(messages) end loop
-        fault := spanmq_core.misfit(messages[i], its_schema, its_schema);
+    if its_schema is null then
+        return;
+    end if;
+    -- Not by index: the array of a caller may begin anywhere, and have more than one dimension.
+    foreach body in array messages loop
+        n := n + 1;
+        fault := spanmq_core.misfit(body, its_schema, its_schema);
         if fault is not null then
-            perform spanmq_core.raise_misfit(this, case when cardinality(messages) > 1 then format('body %s of %s', i, cardinality(messages)) else what end, fault);
+            perform spanmq_core.raise_misfit(this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages)) else what end, fault);
         end if;
     end loop;
 end $$;

@@ -191,6 +191,7 @@ declare
     given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
 begin
     perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
     if dry_run then
         return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id'));
     end if;

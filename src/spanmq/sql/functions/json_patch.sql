@@ -75,6 +75,7 @@ begin
             when op = 'move' and keys <> from_keys and keys[:cardinality(from_keys)] = from_keys then 'a value cannot be moved into itself'
             when op in ('remove', 'replace', 'test') and target is null then 'nothing is there'
             when op = 'test' and target <> value then 'another value is there' end;
+        continue when problem is null and op = 'move' and keys = from_keys;
         if problem is null and op = 'replace' then
             body := case when keys = '{}' then value else jsonb_set(body, keys, value) end;
         elsif problem is null and op in ('remove', 'move') then

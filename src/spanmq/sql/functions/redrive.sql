@@ -46,6 +46,7 @@ declare
     letters spanmq_core.revived[];
 begin
     perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
     perform spanmq_core.check_patch(patch);
     perform spanmq_core.raise_if(
         new_messages is not null and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
@@ -83,6 +84,9 @@ declare
     body jsonb;
     edited spanmq_core.revived[] := '{}';
 begin
+    -- The place in a list does not depend on where its array begins.
+    dead_letter_ids := array(select unnest(dead_letter_ids));
+    new_messages := array(select unnest(new_messages));
     foreach letter in array letters loop
         body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
                      else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;
@@ -114,7 +118,7 @@ $$;
 -- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as never.
 create or replace function spanmq_core.visible_at(visible_from timestamptz, rate double precision, n bigint) returns timestamptz
 language sql immutable as $$
-    select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / rate, 3e9) end)
+    select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
 -- Puts one dead letter back, repaired: with this message and these headers in place of its own (null: as they were; JSON's null is a

@@ -125,8 +125,14 @@ end $$;
 -- The condition that callers give on bodies. Raises MQ002 for text that is not a JSON path.
 create or replace function spanmq_core.as_path(match text) returns jsonpath
 language plpgsql immutable as $$
+declare
+    path jsonpath;
 begin
-    return match::jsonpath;
+    path := match::jsonpath;
+    -- Without what is in quotes, $"x" is a variable.
+    perform spanmq_core.raise_if(regexp_replace(path::text, '"([^"\\\\]|\\\\.)*"', 'q', 'g') ~ '[$]q',
+        format('a JSON path has no variables here: %s', match), 'Write the value itself.');
+    return path;
 exception when syntax_error or data_exception then
     raise exception '% is not a JSON path: %', match, sqlerrm
         using errcode = 'MQ002', hint = 'Such as $.amount > 100, or $.items[*] ? (@.sku == "A1").';
@@ -204,6 +210,8 @@ begin
     perform spanmq_core.check_isolation('replay()');
     perform spanmq_core.raise_if(after is null or after < 0 or qty < 1 or dry_run is null,
         format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty), 'Leave them out for all messages.');
+    -- No id is the greatest bigint.
+    after := least(after, 9223372036854775806);
     end_id := spanmq_core.drawn_from(this.ids);
     n := 0;
     -- As any sender: a transaction id before the first message id.

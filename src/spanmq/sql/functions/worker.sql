@@ -17,9 +17,7 @@ begin
     perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or slots is null or slots < 0 or held is null or held < 0,
         format('running_for, slots and held cannot be negative, got: %L, %s and %s', running_for, slots, held),
         'running_for is null for a worker that has stopped.');
-    perform spanmq_core.raise_if(times is not null and (jsonb_typeof(times) <> 'array' or jsonb_array_length(times) > 5000 or exists (
-            select from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
-            where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true)),
+    perform spanmq_core.raise_if(not spanmq_core.are_times(times),
         'times must be an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
         'Such as [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}].');
     delete from spanmq_core.worker w
@@ -39,6 +37,17 @@ begin
             group by t.kind, t.failed, t.bucket order by t.kind, t.failed, t.bucket
             on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
     end if;
+end $$;
+
+-- Whether these are times for report_worker(); null is.
+create or replace function spanmq_core.are_times(times jsonb) returns boolean
+language plpgsql immutable as $$
+begin
+    return times is null or jsonb_typeof(times) = 'array' and jsonb_array_length(times) <= 5000 and not exists (
+        select from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
+        where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true);
+exception when data_exception then
+    return false;
 end $$;
 
 -- The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open.

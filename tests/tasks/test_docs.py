@@ -11,7 +11,7 @@ import spanmq.tasks
 import spanmq.testing
 from spanmq import Client
 from spanmq.tasks import Tasks
-from spanmq.tasks.task import Options
+from spanmq.tasks.call import Options
 
 PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
 

@@ -35,7 +35,7 @@ async def test_schedules_follow_the_version_that_came_last(client: Client, datab
     async with AsyncClient(database) as other:
 
         async def run(tasks: Tasks, *, at_start: bool) -> Crons:
-            await synchronise(other, tasks, at_start=at_start)
+            await synchronise(other, tasks.catalog, at_start=at_start)
             found = {**schedules(client)}
             assert found.pop("by hand") == NIGHTLY
             return found
@@ -58,10 +58,10 @@ async def test_schedules_follow_the_version_that_came_last(client: Client, datab
 
 async def test_pause_and_planned_times_outlive_a_start(client: Client, database: str) -> None:
     async with AsyncClient(database) as other:
-        await synchronise(other, version({"report": NIGHTLY}), at_start=True)
+        await synchronise(other, version({"report": NIGHTLY}).catalog, at_start=True)
         client.schedules.pause("orders.report")
         [before] = client.schedules.list()
-        await synchronise(other, version({"report": NIGHTLY, "sweep": HOURLY}), at_start=True)
+        await synchronise(other, version({"report": NIGHTLY, "sweep": HOURLY}).catalog, at_start=True)
     after = client.schedules.list()[0]
     assert (after.is_paused, after.next_at) == (True, before.next_at)
 

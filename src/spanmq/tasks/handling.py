@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 from spanmq.model import Message
-from spanmq.tasks.sending import BatchCall, send, send_async, send_batch, send_batch_async
-from spanmq.tasks.task import BatchResult, Call, Task
+from spanmq.tasks.call import BatchResult, Call
+from spanmq.tasks.sending import BatchCall
+from spanmq.tasks.task import CallNext, Catalog, Middleware, Task
 from spanmq.worker.failure import Failure, judge
+from spanmq.worker.handler import Handler
 from spanmq.worker.performing import Delivery, refuse_coroutine
 from spanmq.worker.threads import Threads
-
-if TYPE_CHECKING:
-    from spanmq.tasks.registry import Tasks
-
-CallNext = Callable[[Message], Awaitable[Any]]
-Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
 
 class Handling:
     """The handler of a registry's messages."""
 
-    def __init__(self, tasks: Tasks, threads: Any = None) -> None:
-        self._tasks = tasks
+    def __init__(self, catalog: Catalog, threads: Any = None) -> None:
+        self._catalog = catalog
         # Made when the first plain function beside async ones is called.
         self._threads: Threads | None = threads
 
     async def __call__(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""
         call: CallNext = partial(self.call, delivery=delivery)
-        for middleware in reversed(self._tasks.handle_middleware):
+        for middleware in reversed(self._catalog.middleware):
             call = partial(_surround, middleware, call)
         return await call(message)
 
@@ -69,12 +65,46 @@ class Handling:
 
     def judge(self, error: BaseException, message: Message) -> Failure:
         """Decide what an exception means, by the task's own rules."""
-        task = self._tasks.find(message)
-        retry = self._tasks.retry if task is None else task.retry
+        task = self._catalog.find(message)
+        retry = self._catalog.retry if task is None else task.retry
         try:
             return retry.judge(error, message.attempt)
         except Exception as broken:  # noqa: BLE001, a function `backoff` may raise anything
             return judge(broken, {})
+
+    def handler(self, timeout: float | None = None) -> Handler:
+        """Return what a worker calls; `timeout` is for tasks without one."""
+        tasks = self._catalog.tasks.values()
+        wants = [task.arguments.injected for task in tasks]
+        plain = [task.arguments.injected for task in tasks if not task.is_async]
+        transactional = {"connection", "session"}
+
+        def timeout_of(message: Message) -> float | None:
+            task = self._catalog.find(message)
+            return timeout if task is None or task.timeout is None else task.timeout
+
+        def limit_of(message: Message) -> tuple[str, int] | None:
+            task = self._catalog.find(message)
+            return None if task is None or task.concurrency is None else (task.name, task.concurrency)
+
+        is_limited = any(task.concurrency is not None for task in tasks)
+
+        # Threads of the worker's own cost a third of those beside an event loop.
+        is_async = len(plain) < len(wants) or bool(self._catalog.middleware)
+        function: Callable[..., Any] = self.call if is_async else self.call_plain
+        return Handler(
+            self if self._catalog.middleware else function,
+            f"tasks {self._catalog.name}",
+            is_async=is_async,
+            takes_connection=any(transactional & each for each in wants),
+            takes_batches=False,
+            takes_delivery=True,
+            uses_threads=any("connection" in each for each in plain),
+            judge=self.judge,
+            timeout_of=timeout_of,
+            limit_of=limit_of if is_limited else None,
+            kind_of=lambda message: getattr(self._catalog.find(message), "name", None),
+        )
 
     def close(self) -> None:
         """End the threads."""
@@ -83,7 +113,7 @@ class Handling:
             self._threads = None
 
     def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
-        task = self._tasks.get(message)
+        task = self._catalog.get(message)
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message
@@ -97,10 +127,10 @@ class Handling:
         if task.keep_for is not None and not steps and message.message_id:
             client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
-            send(self._tasks, client, calls)
+            self._catalog.sender.send(client, calls)
         for each in steps:
             if isinstance(each, BatchCall):
-                send_batch(self._tasks, client, each)
+                self._catalog.sender.send_batch(client, each)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -109,10 +139,10 @@ class Handling:
         if task.keep_for is not None and not steps and message.message_id:
             await client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
         if calls := [each for each in steps if isinstance(each, Call)]:
-            await send_async(self._tasks, client, calls)
+            await self._catalog.sender.send_async(client, calls)
         for each in steps:
             if isinstance(each, BatchCall):
-                await send_batch_async(self._tasks, client, each)
+                await self._catalog.sender.send_batch_async(client, each)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
@@ -122,9 +152,9 @@ class Handling:
                 result = await task.function(**arguments, connection=client.connection)
                 await self._follow_async(client, task, message, result)
             return result
-        async with delivery.within(_needed(self._tasks.async_session, task, "async_session")) as session:
+        async with delivery.within(_needed(self._catalog.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            client = self._tasks.clients.of_async(session=session)
+            client = self._catalog.sender.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
 
@@ -132,7 +162,7 @@ class Handling:
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
     ) -> tuple[Any, bool]:
         """Call a plain function; also return whether the calls that it returned are sent."""
-        with self._tasks.around_plain():
+        with self._catalog.around_plain():
             if "connection" in task.arguments.injected:
                 with delivery.thread_transaction() as client:
                     result = task.function(**arguments, connection=client.connection)
@@ -140,10 +170,10 @@ class Handling:
                     self._follow(client, task, message, result)
                 return result, True
             if "session" in task.arguments.injected:
-                with delivery.thread_within(_needed(self._tasks.session, task, "session")) as session:
+                with delivery.thread_within(_needed(self._catalog.session, task, "session")) as session:
                     result = task.function(**arguments, session=session)
                     refuse_coroutine(result)
-                    self._follow(self._tasks.clients.of(session=session), task, message, result)
+                    self._follow(self._catalog.sender.clients.of(session=session), task, message, result)
                 return result, True
             result = task.function(**arguments)
             refuse_coroutine(result)

@@ -7,17 +7,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from spanmq.client import AsyncClient
-from spanmq.codec.body import RawJson
 from spanmq.errors import MissingPrivilegeError, SpanmqError
 from spanmq.model import Schedule
-from spanmq.tasks.task import Task
-
-if TYPE_CHECKING:
-    from spanmq.tasks.registry import Tasks
+from spanmq.tasks.task import Catalog, Periodic
 
 logger = logging.getLogger("spanmq.tasks")
 
@@ -28,26 +23,11 @@ VERSIONS_MAX: Final = 20
 CHECK_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Periodic:
-    """A task and its times."""
-
-    task: Task[..., Any]
-    cron: str
-    zone: str
-    catch_up: bool
-    arguments: dict[str, Any]
-
-    def body(self) -> RawJson:
-        """Return the body of its messages; raises TaskArgumentsError."""
-        return RawJson(self.task.arguments.write((), self.arguments))
-
-
-def named(tasks: Tasks) -> dict[str, Periodic]:
+def named(catalog: Catalog) -> dict[str, Periodic]:
     """Return the periodic tasks by the names of their schedules."""
     found: dict[str, Periodic] = {}
-    for each in tasks.periodic_tasks:
-        name = f"{tasks.name}.{each.task.name}"
+    for each in catalog.periodic:
+        name = f"{catalog.name}.{each.task.name}"
         number = sum(other == name or other.startswith(f"{name}#") for other in found)
         found[f"{name}#{number + 1}" if number else name] = each
     return found
@@ -62,13 +42,13 @@ def version_of(wanted: dict[str, Periodic]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> None:
+async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) -> None:
     """Make the schedules in the database those of this program.
 
     A worker that starts always does. Later it does so only if an older version has come back meanwhile, by a
     worker of it that was started again: of two versions that run at once, the one that came last stays.
     """
-    wanted = named(tasks)
+    wanted = named(catalog)
     mine = version_of(wanted)
     try:
         schedules = await client.schedules.list()
@@ -76,8 +56,8 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
         if wanted:
             raise
         return
-    present = {each.name: each for each in schedules if state_of(each, tasks)}
-    states = [state_of(each, tasks) for each in present.values()]
+    present = {each.name: each for each in schedules if state_of(each, catalog)}
+    states = [state_of(each, catalog) for each in present.values()]
     others = {state["version"] for state in states} - {mine}
     if not others and present.keys() == wanted.keys():
         return
@@ -87,7 +67,7 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
         if not others or mine not in versions or others & {*newer}:
             return
     versions = [*versions, *([] if mine in versions else [mine])][-VERSIONS_MAX:]
-    state = {"tasks": tasks.name, "version": mine, "versions": versions}
+    state = {"tasks": catalog.name, "version": mine, "versions": versions}
     async with client.transaction() as transaction:
         for name, each in sorted(wanted.items()):
             await transaction.schedules.create(
@@ -103,24 +83,24 @@ async def synchronise(client: AsyncClient, tasks: Tasks, *, at_start: bool) -> N
             await transaction.schedules.delete(name)
     logger.info(
         "periodic_synchronised tasks=%s added=%s kept=%s removed=%s",
-        tasks.name,
+        catalog.name,
         len(wanted.keys() - present.keys()),
         len(wanted.keys() & present.keys()),
         len(present.keys() - wanted.keys()),
     )
 
 
-async def keep(client: AsyncClient, tasks: Tasks) -> None:
+async def keep(client: AsyncClient, catalog: Catalog) -> None:
     """Check periodically, until cancelled."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
-            await synchronise(client, tasks, at_start=False)
+            await synchronise(client, catalog, at_start=False)
         except SpanmqError as error:
-            logger.warning("periodic_failed tasks=%s error=%s", tasks.name, error)
+            logger.warning("periodic_failed tasks=%s error=%s", catalog.name, error)
 
 
-def state_of(schedule: Schedule, tasks: Tasks) -> Any:
+def state_of(schedule: Schedule, catalog: Catalog) -> Any:
     """Return what the header of a schedule says if it is one of these tasks', else None."""
     state = (schedule.headers or {}).get(HEADER)
-    return state if isinstance(state, dict) and state.get("tasks") == tasks.name else None
+    return state if isinstance(state, dict) and state.get("tasks") == catalog.name else None

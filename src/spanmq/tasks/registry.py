@@ -12,28 +12,19 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import replace
-from functools import reduce
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from spanmq.client.call import Seconds
-from spanmq.errors import (
-    ExtraNotInstalledError,
-    InvalidArgumentError,
-    TaskArgumentsError,
-    UnknownTaskError,
-)
-from spanmq.model import Message
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.tasks import running
-from spanmq.tasks.handling import Handling, Middleware
-from spanmq.tasks.periodic import Periodic
+from spanmq.tasks.call import Call
+from spanmq.tasks.clients import Clients
+from spanmq.tasks.handling import Handling
 from spanmq.tasks.retry import Retry
-from spanmq.tasks.sending import BatchCall, Clients, send, send_async
-from spanmq.tasks.task import Call, P, R, Sent, Task
+from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
+from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions
-from spanmq.worker.handler import Handler
 
-Sends = Callable[[Iterable[Call]], Any]
-SendMiddleware = Callable[[list[Call], Sends], Any]
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
@@ -88,18 +79,17 @@ class Tasks:
         if not isinstance(name, str):
             raise InvalidArgumentError(f"tasks have a name, got {name!r}")
         self.name = name
-        self.retry = retry or Retry()
-        self.session = session
-        self.async_session = async_session
-        self.weights = dict(weights or {})
-        self.limits = dict(limits or {})
-        self.around_plain = around_plain
         self.clients = Clients(dsn, place, client or {})
-        self.periodic_tasks: list[Periodic] = []
-        self.handle_middleware: list[Middleware] = []
-        self._send_middleware: list[SendMiddleware] = []
-        self._tasks: dict[str, Task[..., Any]] = {}
-        self._names: dict[str, Task[..., Any]] = {}
+        self.catalog = Catalog(
+            name=name,
+            retry=retry or Retry(),
+            sender=Sender(self.clients),
+            around_plain=around_plain,
+            session=session,
+            async_session=async_session,
+            weights=dict(weights or {}),
+            limits=dict(limits or {}),
+        )
         atexit.register(self.clients.close)
 
     # Registering.
@@ -136,20 +126,16 @@ class Tasks:
                 raise InvalidArgumentError(
                     f"a task is a function, got {function!r}", hint='A name is @tasks.task(name="ship").'
                 )
-            rules = retry or self.retry
+            rules = retry or self.catalog.retry
             task = Task(
-                self,
+                self.catalog,
                 function,
                 name=name or function.__name__,
                 queue=queue or self.name,
                 retry=rules if max_attempts is None else replace(rules, max_attempts=max_attempts),
                 **options,
             )
-            for each in (task.name, *task.aliases):
-                if each in self._names:
-                    raise InvalidArgumentError(f"there are two tasks of the name {each!r}")
-                self._names[each] = task
-            self._tasks[task.name] = task
+            self.catalog.add(task)
             return task
 
         return register if function is None else register(function)
@@ -173,7 +159,7 @@ class Tasks:
                     hint="Write @tasks.task below @tasks.periodic.",
                     code="invalid_handler",
                 )
-            self.periodic_tasks.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
+            self.catalog.periodic.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
             return task
 
         return register
@@ -184,7 +170,7 @@ class Tasks:
             raise InvalidArgumentError(
                 f"{middleware!r} must be an async function (message, call_next)", code="invalid_handler"
             )
-        self.handle_middleware.append(middleware)
+        self.catalog.middleware.append(middleware)
         return middleware
 
     def on_send(self, middleware: SendMiddleware) -> SendMiddleware:
@@ -192,46 +178,25 @@ class Tasks:
 
         It returns what `call_next(calls)` returns, which is awaitable for `send_async` and `send_many_async`.
         """
-        self._send_middleware.append(middleware)
+        self.catalog.sender.middleware.append(middleware)
         return middleware
-
-    def find(self, message: Message) -> Task[..., Any] | None:
-        """Return the task of a message, or None."""
-        return self._names.get(name_of(message))
-
-    def get(self, message: Message) -> Task[..., Any]:
-        """Return the task of a message; raises UnknownTaskError, or TaskArgumentsError if it names none."""
-        if (task := self.find(message)) is not None:
-            return task
-        name = name_of(message)
-        if not name:
-            raise TaskArgumentsError(
-                "the message is not for a task",
-                hint='Its body is {"task": "name", "args": {…}}.',
-                queue=message.queue,
-            )
-        raise UnknownTaskError(
-            f"this worker has no task {name!r}",
-            hint="Another version of the program may have it.",
-            queue=message.queue,
-        )
 
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues of all tasks."""
-        return tuple(dict.fromkeys(task.queue for task in self._tasks.values())) or (self.name,)
+        return self.catalog.queues
 
     # Sending.
 
     def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
-        return send(self, self.clients.of(connection, session), calls)
+        return self.catalog.sender.send(self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
-        return await send_async(self, self.clients.of_async(connection, session), calls)
+        return await self.catalog.sender.send_async(self.clients.of_async(connection, session), calls)
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
         """Return a batch: when the messages of all calls are settled, `then` is sent, once.
@@ -243,7 +208,7 @@ class Tasks:
             raise InvalidArgumentError(f"a batch ends with a call, got {last!r}")
         if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
-        return BatchCall(tuple(calls), last, self)
+        return BatchCall(tuple(calls), last, self.catalog.sender)
 
     def connect(self, dsn: str) -> None:
         """Use another database from now on."""
@@ -263,61 +228,15 @@ class Tasks:
         """Close the connections that `send_async` opened in this event loop."""
         await self.clients.close_async()
 
-    def around_sends(self, sends: Sends) -> Sends:
-        """Return a function that sends, within the middleware."""
-        return reduce(
-            lambda call_next, middleware: lambda calls: middleware([*calls], call_next),
-            reversed(self._send_middleware),
-            sends,
-        )
-
     # Running.
 
     def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
-        return running.worker_of(self, Handling(self), queues, settings)
-
-    def check(self) -> None:
-        """Raise InvalidArgumentError for a task whose signature can't be read."""
-        for task in self._tasks.values():
-            task.arguments.check()
-
-    def handler(self, handling: Handling, timeout: float | None = None) -> Handler:
-        """Return what a worker calls; `timeout` is for tasks without one."""
-        wants = [task.arguments.injected for task in self._tasks.values()]
-        plain = [task.arguments.injected for task in self._tasks.values() if not task.is_async]
-        transactional = {"connection", "session"}
-
-        def timeout_of(message: Message) -> float | None:
-            task = self.find(message)
-            return timeout if task is None or task.timeout is None else task.timeout
-
-        def limit_of(message: Message) -> tuple[str, int] | None:
-            task = self.find(message)
-            return None if task is None or task.concurrency is None else (task.name, task.concurrency)
-
-        is_limited = any(task.concurrency is not None for task in self._tasks.values())
-
-        # Threads of the worker's own cost a third of those beside an event loop.
-        is_async = len(plain) < len(wants) or bool(self.handle_middleware)
-        function: Callable[..., Any] = handling.call if is_async else handling.call_plain
-        return Handler(
-            handling if self.handle_middleware else function,
-            f"tasks {self.name}",
-            is_async=is_async,
-            takes_connection=any(transactional & each for each in wants),
-            takes_batches=False,
-            takes_delivery=True,
-            uses_threads=any("connection" in each for each in plain),
-            judge=handling.judge,
-            timeout_of=timeout_of,
-            limit_of=limit_of if is_limited else None,
-            kind_of=lambda message: getattr(self.find(message), "name", None),
-        )
+        return running.worker_of(self.catalog, Handling(self.catalog), queues, settings)
 
     def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
-        running.run(self, queues, settings)
+        running.run(self.catalog, queues, settings)
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -329,11 +248,4 @@ class Tasks:
         self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
     ) -> AbstractAsyncContextManager[Worker]:
         """Run a worker while a block of async code runs."""
-        return running.working(self, queues, settings)
-
-
-def name_of(message: Message) -> str:
-    """Return the name of the task that a message asks for; "" for none."""
-    body = message.body
-    name = body.get("task") if type(body) is dict else None
-    return name if type(name) is str else ""
+        return running.working(self.catalog, queues, settings)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Unpack
-from weakref import WeakKeyDictionary
+from functools import partial, reduce
+from typing import Any, Unpack
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.dsn import default_dsn
+from spanmq.client.call import Seconds
 from spanmq.codec.body import RawJson
-from spanmq.codec.encryption import Encryption
-from spanmq.errors import InvalidArgumentError
-from spanmq.tasks.task import Call, Place, Sent
+from spanmq.errors import InvalidArgumentError, TaskFailedError
+from spanmq.model import Failure
+from spanmq.tasks.call import Call, Place
+from spanmq.tasks.clients import Clients
 
-if TYPE_CHECKING:
-    from spanmq.tasks.registry import Tasks
+Sends = Callable[[Iterable[Call]], Any]
+SendMiddleware = Callable[[list[Call], Sends], Any]
 
 
 class Batch:
@@ -75,6 +72,46 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was sent, or the earlier one that a unique task found."""
+
+    queue: str
+    message_id: int
+    clients: Clients | None = field(default=None, repr=False, compare=False)
+
+    def wait(self, timeout: Seconds | None = None) -> Any:
+        """Wait until the message is settled; return the result that the task stored, or None.
+
+        Raises TimeoutError, or TaskFailedError if it is a dead letter. Commit the send before you wait.
+        """
+        client = self._clients.client()
+        if client.results.wait(self.queue, self.message_id, seconds=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if client.inspect.state(self.queue, self.message_id) == "dead":
+            raise self._failed(client.inspect.failures(self.queue, self.message_id))
+        return client.results.get(self.queue, self.message_id).get(self.message_id)
+
+    async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
+        """Wait from async code; the twin of `wait`."""
+        client = self._clients.async_client()
+        if await client.results.wait(self.queue, self.message_id, seconds=timeout):
+            raise TimeoutError(f"{self} was not settled in time")
+        if await client.inspect.state(self.queue, self.message_id) == "dead":
+            raise self._failed(await client.inspect.failures(self.queue, self.message_id))
+        return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
+
+    @property
+    def _clients(self) -> Clients:
+        if self.clients is None:
+            raise InvalidArgumentError(f"{self} was not sent by a task, so nothing waits for it")
+        return self.clients
+
+    def _failed(self, failures: Sequence[Failure]) -> TaskFailedError:
+        reason = failures[-1].error if failures else None
+        return TaskFailedError(f"{self} is a dead letter: {reason}", queue=self.queue)
+
+
+@dataclass(frozen=True, slots=True)
 class SentBatch:
     """A batch that was sent, with its messages."""
 
@@ -88,168 +125,94 @@ class BatchCall:
 
     calls: tuple[Call, ...]
     then: Call
-    tasks: Tasks = field(repr=False)
+    sender: Sender = field(repr=False)
 
     def send(self, **place: Unpack[Place]) -> SentBatch:
         """Send it, all or nothing."""
-        client = self.tasks.clients.of(**place)
-        return send_batch(self.tasks, client, self)
+        return self.sender.send_batch(self.sender.clients.of(**place), self)
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
         """Send it from async code."""
-        client = self.tasks.clients.of_async(**place)
-        return await send_batch_async(self.tasks, client, self)
+        return await self.sender.send_batch_async(self.sender.clients.of_async(**place), self)
 
 
-def send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
-    """Send calls through a client, all or none, within the middleware."""
-    sent: list[Sent] = tasks.around_sends(partial(_send, tasks, client))(calls)
-    return sent
+class Sender:
+    """Sends calls through a client, all or none, within the middleware."""
 
+    def __init__(self, clients: Clients) -> None:
+        self.clients = clients
+        self.middleware: list[SendMiddleware] = []
 
-async def send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
-    """Send calls from async code; the twin of `send`."""
-    sent: list[Sent] = await tasks.around_sends(partial(_send_async, tasks, client))(calls)
-    return sent
-
-
-def _send(tasks: Tasks, client: Client, calls: Iterable[Call]) -> list[Sent]:
-    divided = batches(calls)
-    with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [within.send_batch(**each.arguments()) for each in divided])
-
-
-async def _send_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
-    divided = batches(calls)
-    async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-        return sent_of(tasks, divided, [await within.send_batch(**each.arguments()) for each in divided])
-
-
-def sent_of(tasks: Tasks, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent]:
-    """Return what was sent, in the order of the calls."""
-    sent = {
-        place: Sent(batch.queue, message_id, tasks)
-        for batch, message_ids in zip(divided, ids, strict=True)
-        for place, message_id in zip(batch.places, message_ids, strict=True)
-    }
-    return [sent[place] for place in range(len(sent))]
-
-
-def send_batch(tasks: Tasks, client: Client, batch: BatchCall) -> SentBatch:
-    """Send a batch through a client, within the middleware."""
-    sent: SentBatch = tasks.around_sends(partial(_send_batch, tasks, client))([*batch.calls, batch.then])
-    return sent
-
-
-async def send_batch_async(tasks: Tasks, client: AsyncClient, batch: BatchCall) -> SentBatch:
-    """Send a batch from async code; the twin of `send_batch`."""
-    sends = tasks.around_sends(partial(_send_batch_async, tasks, client))
-    sent: SentBatch = await sends([*batch.calls, batch.then])
-    return sent
-
-
-def _send_batch(tasks: Tasks, client: Client, calls: Iterable[Call]) -> SentBatch:
-    *parts, then = calls
-    with client.transaction() as within:
-        sent = _send(tasks, within, parts)
-        batch_id = within.batches.create(
-            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
+    def around(self, sends: Sends) -> Sends:
+        """Return a function that sends, within the middleware."""
+        return reduce(
+            lambda call_next, middleware: lambda calls: middleware([*calls], call_next),
+            reversed(self.middleware),
+            sends,
         )
-    return SentBatch(batch_id, sent)
+
+    def send(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+        """Send calls."""
+        sent: list[Sent] = self.around(partial(self._send, client))(calls)
+        return sent
+
+    async def send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+        """Send calls from async code; the twin of `send`."""
+        sent: list[Sent] = await self.around(partial(self._send_async, client))(calls)
+        return sent
+
+    def send_batch(self, client: Client, batch: BatchCall) -> SentBatch:
+        """Send a batch."""
+        sent: SentBatch = self.around(partial(self._send_batch, client))([*batch.calls, batch.then])
+        return sent
+
+    async def send_batch_async(self, client: AsyncClient, batch: BatchCall) -> SentBatch:
+        """Send a batch from async code; the twin of `send_batch`."""
+        sends = self.around(partial(self._send_batch_async, client))
+        sent: SentBatch = await sends([*batch.calls, batch.then])
+        return sent
+
+    def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+        divided = batches(calls)
+        with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
+            return self._sent(divided, [within.send_batch(**each.arguments()) for each in divided])
+
+    async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+        divided = batches(calls)
+        async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
+            return self._sent(divided, [await within.send_batch(**each.arguments()) for each in divided])
+
+    def _send_batch(self, client: Client, calls: Iterable[Call]) -> SentBatch:
+        *parts, then = calls
+        with client.transaction() as within:
+            sent = self._send(within, parts)
+            return SentBatch(within.batches.create(**end_of(then, sent)), sent)
+
+    async def _send_batch_async(self, client: AsyncClient, calls: Iterable[Call]) -> SentBatch:
+        *parts, then = calls
+        async with client.transaction() as within:
+            sent = await self._send_async(within, parts)
+            return SentBatch(await within.batches.create(**end_of(then, sent)), sent)
+
+    def _sent(self, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent]:
+        """Return what was sent, in the order of the calls."""
+        sent = {
+            place: Sent(batch.queue, message_id, self.clients)
+            for batch, message_ids in zip(divided, ids, strict=True)
+            for place, message_id in zip(batch.places, message_ids, strict=True)
+        }
+        return [sent[place] for place in range(len(sent))]
 
 
-async def _send_batch_async(tasks: Tasks, client: AsyncClient, calls: Iterable[Call]) -> SentBatch:
-    *parts, then = calls
-    async with client.transaction() as within:
-        sent = await _send_async(tasks, within, parts)
-        batch_id = await within.batches.create(
-            then.queue, RawJson(then.body), ids_by_queue(sent), headers=then.headers, group=then.group
-        )
-    return SentBatch(batch_id, sent)
-
-
-def ids_by_queue(sent: Sequence[Sent]) -> dict[str, list[int]]:
-    """Return the ids of messages by their queues."""
-    found: dict[str, list[int]] = {}
+def end_of(then: Call, sent: Sequence[Sent]) -> dict[str, Any]:
+    """Return the arguments of `batches.create` for the call that ends a batch of these messages."""
+    ids: dict[str, list[int]] = {}
     for each in sent:
-        found.setdefault(each.queue, []).append(each.message_id)
-    return found
-
-
-class Clients:
-    """The clients that send when the caller has no connection: one a process, one an event loop."""
-
-    def __init__(
-        self,
-        dsn: str | Callable[[], str] | None,
-        place: Callable[[], Any] | None,
-        options: Mapping[str, Any],
-    ) -> None:
-        self.dsn = dsn
-        self._place = place
-        self._options = {**options}
-        self._lock = threading.Lock()
-        self._client: Client | None = None
-        self._process = 0
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
-
-    def address(self) -> str:
-        """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
-        return (self.dsn() if callable(self.dsn) else self.dsn) or default_dsn()
-
-    @cached_property
-    def encryption(self) -> Encryption | None:
-        """Return the encryption that the environment asks for, as a worker does."""
-        return Encryption.from_environment()
-
-    def client(self) -> Client:
-        """Return the client of this process."""
-        with self._lock:
-            if self._client is None or self._process != os.getpid():
-                self._client = Client(self.address(), encryption=self.encryption, **self._options)
-                self._process = os.getpid()
-            return self._client
-
-    def async_client(self) -> AsyncClient:
-        """Return the client of this event loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._async_clients:
-            self._async_clients[loop] = AsyncClient(
-                self.address(), encryption=self.encryption, **self._options
-            )
-        return self._async_clients[loop]
-
-    def of(self, connection: Any = None, session: Any = None) -> Client:
-        """Return a client for the caller's transaction, else that of the process."""
-        within = given(connection, session)
-        if within is None and self._place is not None:
-            within = self._place()
-        if within is None:
-            return self.client()
-        return Client(connection=within, encryption=self.encryption)
-
-    def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
-        """Return a client for the caller's transaction, else that of the loop."""
-        within = given(connection, session)
-        if within is None:
-            return self.async_client()
-        return AsyncClient(connection=within, encryption=self.encryption)
-
-    def close(self) -> None:
-        """Close the client of this process."""
-        if self._client is not None and self._process == os.getpid():
-            self._client.close()
-        self._client = None
-
-    async def close_async(self) -> None:
-        """Close the client of this event loop."""
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
-
-
-def given(connection: Any, session: Any) -> Any:
-    """Return the one of the two that the caller named, or None."""
-    if connection is not None and session is not None:
-        raise InvalidArgumentError("a task is sent through a connection or a session, not both")
-    return session if connection is None else connection
+        ids.setdefault(each.queue, []).append(each.message_id)
+    return {
+        "queue": then.queue,
+        "body": RawJson(then.body),
+        "messages": ids,
+        "headers": then.headers,
+        "group": then.group,
+    }

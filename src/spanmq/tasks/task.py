@@ -1,122 +1,29 @@
-"""A task: a function with a name, a queue, and typed ways to send it."""
+"""A task: a function with a name, a queue, and typed ways to send it; and the catalog of a program's tasks."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import update_wrapper
 from hashlib import sha256
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-from spanmq.client.call import Delay, Seconds, duration
-from spanmq.errors import InvalidArgumentError, TaskFailedError
-from spanmq.model import Failure
+from spanmq.client.call import Seconds, duration
+from spanmq.codec.body import RawJson
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
+from spanmq.model import Message
 from spanmq.tasks.arguments import Arguments
+from spanmq.tasks.call import Call, Options, Place
 from spanmq.tasks.retry import Retry, check_number
-
-if TYPE_CHECKING:
-    from spanmq.tasks.registry import Tasks
+from spanmq.tasks.sending import Sender, Sent
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Place(TypedDict, total=False):
-    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
-
-    connection: Any
-    session: Any
-
-
-class Options(Place, total=False):
-    """What `using` takes: see docs/guides/tasks.md."""
-
-    delay: Seconds
-    at: datetime
-    group: str
-    priority: int
-    expires_in: Seconds
-    unique: str
-    unique_for: Seconds
-    headers: Mapping[str, Any]
-    queue: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message that was sent, or the earlier one that a unique task found."""
-
-    queue: str
-    message_id: int
-    tasks: Tasks | None = field(default=None, repr=False, compare=False)
-
-    def wait(self, timeout: Seconds | None = None) -> Any:
-        """Wait until the message is settled; return the result that the task stored, or None.
-
-        Raises TimeoutError, or TaskFailedError if it is a dead letter. Commit the send before you wait.
-        """
-        client = self._tasks.clients.client()
-        if client.results.wait(self.queue, self.message_id, seconds=timeout):
-            raise TimeoutError(f"{self} was not settled in time")
-        if client.inspect.state(self.queue, self.message_id) == "dead":
-            raise self._failed(client.inspect.failures(self.queue, self.message_id))
-        return client.results.get(self.queue, self.message_id).get(self.message_id)
-
-    async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
-        """Wait from async code; the twin of `wait`."""
-        client = self._tasks.clients.async_client()
-        if await client.results.wait(self.queue, self.message_id, seconds=timeout):
-            raise TimeoutError(f"{self} was not settled in time")
-        if await client.inspect.state(self.queue, self.message_id) == "dead":
-            raise self._failed(await client.inspect.failures(self.queue, self.message_id))
-        return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
-
-    @property
-    def _tasks(self) -> Tasks:
-        if self.tasks is None:
-            raise InvalidArgumentError(f"{self} was not sent by a task, so nothing waits for it")
-        return self.tasks
-
-    def _failed(self, failures: Sequence[Failure]) -> TaskFailedError:
-        reason = failures[-1].error if failures else None
-        return TaskFailedError(f"{self} is a dead letter: {reason}", queue=self.queue)
-
-
-NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-# Not frozen, and its default headers are shared: calls are made by the ten thousand.
-@dataclass(slots=True)
-class Call:
-    """A task with its arguments, checked and ready: for `send_many`, or as the result of another task.
-
-    `body` is JSON, `delay` also a moment, and the other fields are the options of the task.
-    """
-
-    task: str
-    body: str
-    queue: str
-    delay: Delay | None = None
-    group: str | None = None
-    priority: int = 0
-    expires_in: Seconds | None = None
-    unique: str | None = None
-    unique_for: Seconds = 300.0
-    headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """How a batch ended: `dead` messages are dead letters, `done` are all others."""
-
-    id: int
-    total: int
-    done: int
-    dead: int
+CallNext = Callable[[Message], Awaitable[Any]]
+Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
 
 class Task(Generic[P, R]):
@@ -124,7 +31,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        tasks: Tasks,
+        catalog: Catalog,
         function: Callable[P, R],
         *,
         name: str,
@@ -173,7 +80,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.
         self.is_simple = self.is_async and not self.arguments.injected & {"connection", "session"}
-        self.tasks = tasks
+        self.catalog = catalog
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -208,11 +115,15 @@ class Task(Generic[P, R]):
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it; raises TaskArgumentsError before anything is sent."""
-        return self.tasks.send_many([self.prepare(args, kwargs)], **self.place)[0]
+        sender = self.catalog.sender
+        return sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
 
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it from async code."""
-        return (await self.tasks.send_many_async([self.prepare(args, kwargs)], **self.place))[0]
+        sender = self.catalog.sender
+        return (await sender.send_async(sender.clients.of_async(**self.place), [self.prepare(args, kwargs)]))[
+            0
+        ]
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Check arguments; `call` and `send` do."""
@@ -223,3 +134,81 @@ class Task(Generic[P, R]):
             else:
                 call.unique = sha256(call.body.encode()).hexdigest()
         return call
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """A task and its times."""
+
+    task: Task[..., Any]
+    cron: str
+    zone: str
+    catch_up: bool
+    arguments: dict[str, Any]
+
+    def body(self) -> RawJson:
+        """Return the body of its messages; raises TaskArgumentsError."""
+        return RawJson(self.task.arguments.write((), self.arguments))
+
+
+@dataclass(kw_only=True)
+class Catalog:
+    """The tasks of a program, and what sends and runs them."""
+
+    name: str
+    retry: Retry
+    sender: Sender
+    around_plain: Callable[[], AbstractContextManager[Any]]
+    session: Callable[[], AbstractContextManager[Any]] | None
+    async_session: Callable[[], AbstractAsyncContextManager[Any]] | None
+    weights: Mapping[str, float]
+    limits: Mapping[str, int]
+    middleware: list[Middleware] = field(default_factory=list)
+    periodic: list[Periodic] = field(default_factory=list)
+    # By their names, and by those that they had.
+    tasks: dict[str, Task[..., Any]] = field(default_factory=dict)
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Add a task; raises InvalidArgumentError for a name that is taken."""
+        for each in (task.name, *task.aliases):
+            if each in self.tasks:
+                raise InvalidArgumentError(f"there are two tasks of the name {each!r}")
+            self.tasks[each] = task
+
+    def find(self, message: Message) -> Task[..., Any] | None:
+        """Return the task of a message, or None."""
+        return self.tasks.get(name_of(message))
+
+    def get(self, message: Message) -> Task[..., Any]:
+        """Return the task of a message; raises UnknownTaskError, or TaskArgumentsError if it names none."""
+        if (task := self.find(message)) is not None:
+            return task
+        name = name_of(message)
+        if not name:
+            raise TaskArgumentsError(
+                "the message is not for a task",
+                hint='Its body is {"task": "name", "args": {…}}.',
+                queue=message.queue,
+            )
+        raise UnknownTaskError(
+            f"this worker has no task {name!r}",
+            hint="Another version of the program may have it.",
+            queue=message.queue,
+        )
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues of all tasks."""
+        return tuple(dict.fromkeys(task.queue for task in self.tasks.values())) or (self.name,)
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError for a task whose signature can't be read."""
+        for task in self.tasks.values():
+            task.arguments.check()
+
+
+def name_of(message: Message) -> str:
+    """Return the name of the task that a message asks for; "" for none."""
+    body = message.body
+    name = body.get("task") if type(body) is dict else None
+    return name if type(name) is str else ""

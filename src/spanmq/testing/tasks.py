@@ -23,10 +23,11 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
 from spanmq.model import Message
-from spanmq.tasks import Sent, Task, Tasks
+from spanmq.tasks import Call, Sent, Task, Tasks
+from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import named
-from spanmq.tasks.task import Call
+from spanmq.tasks.task import Catalog
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Holding, Job, Release
 from spanmq.worker.performing import Performer
@@ -45,27 +46,27 @@ def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
     Raises what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only
     the queue knows. Raises AssertionError for more than `limit`.
     """
-    return _run(tasks, lambda threads: _drain(tasks, threads, raises=raises, limit=limit))
+    return _run(tasks.catalog, lambda threads: _drain(tasks.catalog, threads, raises=raises, limit=limit))
 
 
 async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
     """Run every task that is due, from async code; the twin of `drain`, but plain functions run in threads."""
-    return await _drain(tasks, None, raises=raises, limit=limit)
+    return await _drain(tasks.catalog, None, raises=raises, limit=limit)
 
 
-async def _drain(tasks: Tasks, threads: _Here | None, *, raises: bool, limit: int) -> int:
-    client = tasks.clients.async_client()
-    handling = Handling(tasks, threads)
-    session: Any = _Session(client, tasks.clients.client())
-    tasks.check()
+async def _drain(catalog: Catalog, threads: _Here | None, *, raises: bool, limit: int) -> int:
+    client = catalog.sender.clients.async_client()
+    handling = Handling(catalog, threads)
+    session: Any = _Session(client, catalog.sender.clients.client())
+    catalog.check()
     performer = Performer(
-        replace(tasks.handler(handling), function=handling, is_async=True), lambda _: session, {}
+        replace(handling.handler(), function=handling, is_async=True), lambda _: session, {}
     )
     errors: list[Exception] = []
     retries: list[tuple[Message, datetime]] = []
     count = 0
     try:
-        while messages := [each for queue in tasks.queues for each in await client.receive(queue)]:
+        while messages := [each for queue in catalog.queues for each in await client.receive(queue)]:
             for message in messages:
                 count += 1
                 if count > limit:
@@ -91,7 +92,7 @@ def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Its arguments go to JSON and back. Its transaction is committed; there is no message.
     """
-    return _run(task.tasks, lambda threads: _perform(task, args, kwargs, threads))
+    return _run(task.catalog, lambda threads: _perform(task, args, kwargs, threads))
 
 
 async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,7 +104,7 @@ async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **
 def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     """Return the messages of a task that wait, the oldest of a queue first; those with these arguments."""
     found = []
-    for message in _peek(task.tasks):
+    for message in _peek(task.catalog):
         body = message.body if isinstance(message.body, dict) else {}
         if body.get("task") in (task.name, *task.aliases):
             values = task.arguments.read(body.get("args", {}))
@@ -116,7 +117,7 @@ def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     """Return the messages of a task that wait, with these arguments; raises AssertionError for none."""
     if found := sent(task, **arguments):
         return found
-    bodies = [message.body for message in _peek(task.tasks)]
+    bodies = [message.body for message in _peek(task.catalog)]
     raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
 
 
@@ -127,7 +128,7 @@ class Clock:
     """
 
     def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
+        self._catalog = tasks.catalog
         self._began_at = self._now = datetime.now(UTC)
 
     def advance(self, time: timedelta) -> None:
@@ -136,13 +137,13 @@ class Clock:
         Messages that become due in this time are due now, and each periodic task is sent for each of its
         times in it.
         """
-        client = self._tasks.clients.client()
+        client = self._catalog.sender.clients.client()
         now = datetime.now(UTC)
-        for message in _peek(self._tasks):
+        for message in _peek(self._catalog):
             if message.leased_until > now:
                 client.set_vt(message.queue, message.message_id, max(message.leased_until - time, now))
         until = self._now + time
-        for name, each in named(self._tasks).items():
+        for name, each in named(self._catalog).items():
             times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
             for at in times:
                 if at <= until:
@@ -191,14 +192,14 @@ async def _put_off(client: AsyncClient, message: Message) -> list[tuple[Message,
 async def _perform(
     task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], threads: _Here | None
 ) -> Any:
-    tasks = task.tasks
+    catalog = task.catalog
     prepared: list[Call] = []
 
     def keep(calls: Iterable[Call]) -> list[Sent]:
         prepared.extend(calls)
         return [Sent(call.queue, 0) for call in prepared]
 
-    tasks.around_sends(keep)([task.prepare(args, kwargs)])
+    catalog.sender.around(keep)([task.prepare(args, kwargs)])
     now = datetime.now(UTC)
     message = Message(
         queue=task.queue,
@@ -209,15 +210,15 @@ async def _perform(
         enqueued_at=now,
         leased_until=now + timedelta(hours=1),
     )
-    handling = Handling(tasks, threads)
-    alone: Any = _Alone(tasks)
+    handling = Handling(catalog, threads)
+    alone: Any = _Alone(catalog.sender.clients)
     try:
         return await handling(message, alone)
     finally:
         handling.close()
 
 
-def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
+def _run(catalog: Catalog, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
     """Run async work in a thread, and the plain functions that it calls in this one; leave no connection open."""
     here = _Here()
     result: Future[R] = Future()
@@ -226,7 +227,7 @@ def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
         try:
             return await work(here)
         finally:
-            await tasks.close_async()
+            await catalog.sender.clients.close_async()
 
     def finish() -> None:
         try:
@@ -238,7 +239,7 @@ def _run(tasks: Tasks, work: Callable[[_Here], Coroutine[Any, Any, R]]) -> R:
     # A daemon, so that Ctrl-C ends a test whose task hangs.
     Thread(target=copy_context().run, args=[finish], name="spanmq drain", daemon=True).start()
     here.run()
-    tasks.close()
+    catalog.sender.clients.close()
     return result.result()
 
 
@@ -267,9 +268,9 @@ class _Here:
         self._calls.put(None)
 
 
-def _peek(tasks: Tasks) -> Iterator[Message]:
-    client = tasks.clients.of()
-    for queue in tasks.queues:
+def _peek(catalog: Catalog) -> Iterator[Message]:
+    client = catalog.sender.clients.of()
+    for queue in catalog.queues:
         after = 0
         while page := client.peek(queue, PAGE, after=after):
             yield from page
@@ -293,17 +294,17 @@ class _Session:
 class _Alone:
     """In place of a Delivery: the transactions of a task without a message to ack."""
 
-    def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:
-        async with self._tasks.clients.async_client().transaction() as client:
+        async with self._clients.async_client().transaction() as client:
             yield client
 
     @contextmanager
     def thread_transaction(self) -> Iterator[Client]:
-        with self._tasks.clients.client().transaction() as client:
+        with self._clients.client().transaction() as client:
             yield client
 
     def within(

@@ -1,0 +1,65 @@
+"""A call of a task, and the options it is sent with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, TypedDict
+
+from spanmq.client.call import Delay, Seconds
+
+
+class Place(TypedDict, total=False):
+    """The transaction to send in: a connection of psycopg or asyncpg, or a session of other software."""
+
+    connection: Any
+    session: Any
+
+
+class Options(Place, total=False):
+    """What `using` takes: see docs/guides/tasks.md."""
+
+    delay: Seconds
+    at: datetime
+    group: str
+    priority: int
+    expires_in: Seconds
+    unique: str
+    unique_for: Seconds
+    headers: Mapping[str, Any]
+    queue: str
+
+
+NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+# Not frozen, and its default headers are shared: calls are made by the ten thousand.
+@dataclass(slots=True)
+class Call:
+    """A task with its arguments, checked and ready: for `send_many`, or as the result of another task.
+
+    `body` is JSON, `delay` also a moment, and the other fields are the options of the task.
+    """
+
+    task: str
+    body: str
+    queue: str
+    delay: Delay | None = None
+    group: str | None = None
+    priority: int = 0
+    expires_in: Seconds | None = None
+    unique: str | None = None
+    unique_for: Seconds = 300.0
+    headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """How a batch ended: `dead` messages are dead letters, `done` are all others."""
+
+    id: int
+    total: int
+    done: int
+    dead: int

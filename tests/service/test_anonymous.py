@@ -107,7 +107,8 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
         slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
         for connection in slow:
             connection.sendall(f"{amazon(known.access_key_id)}Content-Length: 1000\r\n\r\n".encode())
-        assert all(b" 503 " in line for line in statuses(slow, 2))
+        # Two wait for their bodies; until the others are refused, they may count as arriving.
+        assert all(b" 503 " in line for line in statuses(slow, 4))
         assert innocent.get("/v1/queues").status_code == 200
         key = {"access_key_id": other.access_key_id, "secret_access_key": str(other.secret)}
         client_of(guarded.address, key).list_queues()

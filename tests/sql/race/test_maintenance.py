@@ -50,3 +50,18 @@ def test_queue_is_dropped_with_the_segments_that_are_made_meanwhile(race: Race) 
     keeper.commit()
     assert dropping.rows() == [(True,)]
     assert race.main.value("select to_regclass(%s)", f"spanmq_core.log_{race.queue_id}") is None
+
+
+def test_what_has_attempts_left_is_received_while_another_maintains(race: Race) -> None:
+    ids = [
+        row[0]
+        for row in race.main.rows(
+            "select * from spanmq.send_messages('jobs', array['1', '2']::jsonb[], max_attempts => 5)"
+        )
+    ]
+    lease = race.main.value("select max(lease_id) from spanmq.receive('jobs', 10)")
+    race.main.rows("select * from spanmq.nack('jobs', %s, %s, retry_in => 0)", lease, ids)
+    one = race.begun()
+    one.rows("select action, queue from spanmq.maintain()")
+    assert [row[0] for row in race.main.rows("select msg_id from spanmq.receive('jobs', 10)")] == ids
+    one.commit()

@@ -178,24 +178,15 @@ begin
     return runs;
 end $$;
 
--- Among the next 1,000 held runs from an id on, those without a running lease that are visible after that many attempts;
--- locks them, skipping those that other transactions have locked. next_lo: where to continue, 0 after the last one.
-create or replace function spanmq_core.lock_spent(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint)
-returns table (runs spanmq_core.run[], next_lo bigint)
+-- Among the next 1,000 held runs from an id on, those without a running lease that are visible after that many attempts. next_lo: where
+-- to continue, 0 after the last one.
+create or replace function spanmq_core.runs_tried(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint, out runs spanmq_core.run[], out next_lo bigint)
 language plpgsql as $$
 begin
-    return query
-        with looked_at as materialized (
-            select h.lo, h.lease_id, h.attempts, h.vt from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo >= from_lo order by h.queue_id, h.lo limit 1000),
-        locked as materialized (
-            select k.this
-            from (select l.lo from looked_at l where l.lease_id = 0 and l.attempts >= least_attempts and l.vt <= at_) l
-            cross join lateral (
-                select h as this from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo = l.lo and h.lease_id = 0 and h.attempts >= least_attempts and h.vt <= at_
-                for update skip locked) k)
-        select array(select spanmq_core.run_of(l.this) from locked l), (select case when count(*) = 1000 then max(l.lo) + 1 else 0 end from looked_at l);
+    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0 and (l.h).attempts >= least_attempts and (l.h).vt <= at_), '{}'),
+           case when count(*) = 1000 then max((l.h).lo) + 1 else 0 end
+        into runs, next_lo
+        from (select h from spanmq_core.held h where h.queue_id = this_queue and h.lo >= from_lo order by h.queue_id, h.lo limit 1000) l;
 end $$;
 
 -- Those of the messages that no lease holds and no other transaction has locked. Locks their runs.

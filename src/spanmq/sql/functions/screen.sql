@@ -304,23 +304,25 @@ begin
     return spanmq_core.count_runs(runs) + spanmq_core.bury_spent(this, at_, least_attempts);
 end $$;
 
+-- Looks without locks, which would hide messages that have attempts left from receivers until maintain() ends. A message that was visible
+-- at at_, and is so still, has not been delivered since.
 create or replace function spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamptz, least_attempts int) returns bigint
 language plpgsql as $$
 declare
     first_lo bigint := (select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id);
-    found_spent record;
-    dead int8multirange;
+    tried record := spanmq_core.runs_tried(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
+    dead int8multirange := spanmq_core.spent(this, tried.runs, least_attempts);
+    run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
 begin
-    select * into found_spent from spanmq_core.lock_spent(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
-    dead := spanmq_core.spent(this, found_spent.runs, least_attempts);
-    if not isempty(dead) then
-        runs := spanmq_core.take_out(
-            this.queue_id, array(select id from unnest(dead) r, generate_series(lower(r), upper(r) - 1) id order by id), 0);
-        perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());
-    end if;
-    if found_spent.next_lo is distinct from coalesce(first_lo, 0) then
-        insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, found_spent.next_lo)
+    foreach run in array tried.runs loop
+        if dead && int8range(run.lo, run.lo + run.n) then
+            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n, null) * dead, 0, at_);
+        end if;
+    end loop;
+    perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());
+    if tried.next_lo is distinct from coalesce(first_lo, 0) then
+        insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, tried.next_lo)
             on conflict (queue_id) do update set spent_to = excluded.spent_to;
     end if;
     return spanmq_core.count_runs(runs);

@@ -4,18 +4,13 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-import typer
 from tests.documented import DOCS, check_sessions
 from tests.service.running import service, token
 
-from spanmq.cli.app import app
 from spanmq.service import refusal
 
 PAGE = (DOCS / "guides/service.md").read_text("utf-8")
 SOURCES = Path(str(refusal.__file__)).parent
-# What somebody must know who sets a service up; the reference of commands has the rest.
-NAMED = {"host", "port", "pool-size", "requests-max", "body-bytes-max", "grace", "without-tokens", "tls-key"}
 
 
 def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:
@@ -33,10 +28,3 @@ def test_every_code_of_the_service_is_on_the_page() -> None:
     }
     assert len(codes) > 10
     assert {code for code in codes if f"`{code}`" not in PAGE} == set()
-
-
-@pytest.mark.parametrize("name", sorted(NAMED))
-def test_setting_is_on_the_page_and_in_the_command(name: str) -> None:
-    command = dict(getattr(typer.main.get_command(app), "commands"))["serve"]  # noqa: B009
-    assert f"--{name}" in PAGE
-    assert any(f"--{name}" in each.opts for each in command.params)

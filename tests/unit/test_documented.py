@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from tests.cli.test_commands import COMMANDS
 from tests.service.route_table import ROUTES
-from tools.check_docs import count_words, too_long
 
 import spanmq
 from spanmq import errors
@@ -51,13 +50,3 @@ def test_every_sqlstate_is_documented() -> None:
     states = found_in(r"'(MQ\d\d\d)'", ".sql")
     assert len(states) > 15
     assert states - INNER - WORDS == set()
-
-
-def test_navigation_lists_every_page() -> None:
-    listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
-    docs = ROOT / "docs"
-    assert sorted(listed) == sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
-
-
-def test_no_page_is_too_long() -> None:
-    assert too_long(count_words()) == []

@@ -201,10 +201,7 @@ begin
         end if;
     end if;
     this := spanmq_core.find_queue(queue);
-    if msg_ids is null or (ack.lease_id > 0 and ack.lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
-        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', ack.lease_id, msg_ids
-            using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
-    end if;
+    perform spanmq_core.check_lease(ack.lease_id, msg_ids);
     runs := coalesce(runs, spanmq_core.take_out(this.queue_id, msg_ids, ack.lease_id, true));
     if this.archive_on_ack and runs <> '{}' then
         perform spanmq_core.copy_to_archive(this, runs);
@@ -215,21 +212,7 @@ begin
     if this.is_watched then
         perform spanmq_core.note_settled(this, runs);
     end if;
-    if spanmq_core.count_runs(runs) = asked then
-        -- The usual case without a join: all of them were held.
-        range := spanmq_core.as_range(runs, false);
-        if range.lo is not null then
-            return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
-        else
-            return query select id, outcome from unnest(msg_ids) id order by id;
-        end if;
-    else
-        return query
-            select a.id, case when r.lo is null then 'stale' else 'acked' end
-            from (select distinct id from unnest(msg_ids) id where id is not null) a
-            left join unnest(runs) r on a.id >= r.lo and case when r.ids is null then a.id < r.lo + r.n else r.ids @> a.id end
-            order by a.id;
-    end if;
+    return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
 end $$;
 
 -- Cancels messages that no receiver holds. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
@@ -239,8 +222,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
     cancelled int8multirange;
-    others bigint[];
-    known bigint[];
+    known int8multirange := '{}';
 begin
     -- Fence 0: only from runs that no lease holds.
     runs := spanmq_core.remove(this, msg_ids, 0);
@@ -248,14 +230,15 @@ begin
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     -- Finding out where a message is costs more than taking it: only for those that could not be taken.
-    others := array(select id from unnest(msg_ids) id where not id <@ cancelled);
-    if others <> '{}' then
+    if spanmq_core.count_runs(runs) < cardinality(msg_ids) then
         -- Raises if the queue was dropped meanwhile.
         this := spanmq_core.find_queue(queue);
+        known := coalesce((
+            select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
+            where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
     end if;
-    known := array(select id from unnest(others) id where exists (select from spanmq_core.find_run(this.queue_id, id)));
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id = any (known) then 'processing' else 'unknown' end
+        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'processing' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 

@@ -109,16 +109,18 @@ end $$;
 create or replace function spanmq_core.outcomes(msg_ids bigint[], runs spanmq_core.run[], dead int8multirange, held text)
 returns table (msg_id bigint, outcome text)
 language plpgsql as $$
+declare
+    -- Looked up in, not joined with: to compare each id with each run costs the square of their number.
+    taken int8multirange;
 begin
     if isempty(dead) and spanmq_core.count_runs(runs) = cardinality(msg_ids) then
         return query select id, held from unnest(msg_ids) id order by id;
         return;
     end if;
+    taken := coalesce(spanmq_core.ids_of_runs(runs), '{}');
     return query
-        select a.id, case when r.lo is null then 'stale' when a.id <@ dead then 'dead' else held end
-        from (select distinct id from unnest(msg_ids) id where id is not null) a
-        left join unnest(runs) r on a.id >= r.lo and case when r.ids is null then a.id < r.lo + r.n else r.ids @> a.id end
-        order by a.id;
+        select a.id, case when not a.id <@ taken then 'stale' when a.id <@ dead then 'dead' else held end
+        from (select distinct id from unnest(msg_ids) id where id is not null) a order by a.id;
 end $$;
 
 -- Gives messages back with a failure. They come again after retry_in seconds, or the backoff of their category or queue; those whose
@@ -163,7 +165,7 @@ begin
         retrying := runs;
         if not isempty(dead) then
             perform spanmq_core.bury(this, spanmq_core.runs_among(runs, dead), at_, reason);
-            retrying := array(select r from unnest(runs) u, unnest(spanmq_core.run_without(u, spanmq_core.ids_of(u.lo, u.n, u.ids) * dead)) r);
+            retrying := spanmq_core.runs_among(runs, spanmq_core.ids_of_runs(runs) - dead);
         end if;
         if retrying <> '{}' then
             -- One draw for each block of ids: its messages that failed together are retried together, and cost one run

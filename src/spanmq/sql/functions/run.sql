@@ -161,10 +161,17 @@ create or replace function spanmq_core.runs_among(runs spanmq_core.run[], wanted
 language plpgsql immutable as $$
 declare
     this spanmq_core.run;
+    piece spanmq_core.run;
     part spanmq_core.run[] := '{}';
+    gone int8multirange;
 begin
     foreach this in array runs loop
-        part := part || spanmq_core.run_without(this, spanmq_core.ids_of(this.lo, this.n, this.ids) - wanted);
+        -- Id by id: to subtract all that is wanted from each run costs the square of their number.
+        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]')) from spanmq_core.expand(this.lo, this.n, this.ids) e (id)
+                          where not e.id <@ wanted), '{}');
+        foreach piece in array spanmq_core.run_without(this, gone) loop
+            part := part || piece;
+        end loop;
     end loop;
     return part;
 end $$;

@@ -70,6 +70,7 @@ declare
     candidate record;
     row_id tid;
     whole tid[];
+    run spanmq_core.run;
     took spanmq_core.run[];
     took_all spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
@@ -103,13 +104,10 @@ begin
             found_any := found_any or took is null or took <> '{}';
             -- Ids that a run has lost may be in another one before the next.
             exit when took is null;
-            took_all := took_all || took;
-            if cardinality(took_all) > 100 then
-                -- Each append copies the whole array.
-                runs := runs || took_all;
-                asked := asked - spanmq_core.ids_of_runs(took_all);
-                took_all := '{}';
-            end if;
+            -- One by one, which is in place: to join two arrays copies both, a square of the number of runs.
+            foreach run in array took loop
+                took_all := took_all || run;
+            end loop;
         end loop;
         if whole <> '{}' then
             with gone as (

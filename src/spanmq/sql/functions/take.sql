@@ -141,17 +141,18 @@ create or replace function spanmq_core.without_done(this_queue int, runs spanmq_
 language plpgsql as $$
 declare
     this spanmq_core.run;
-    left_ids int8multirange;
+    piece spanmq_core.run;
     kept spanmq_core.run[] := '{}';
 begin
     if runs is not null then
         foreach this in array runs loop
             if this.n = 1 or this.lease_id = 0 then
                 kept := kept || this;
-            else
-                left_ids := spanmq_core.ids_of(this.lo, this.n, null) - spanmq_core.forget_done(this_queue, this.lo, this.n);
-                kept := kept || spanmq_core.pieces(this, left_ids);
+                continue;
             end if;
+            foreach piece in array spanmq_core.run_without(this, spanmq_core.forget_done(this_queue, this.lo, this.n)) loop
+                kept := kept || piece;
+            end loop;
         end loop;
     end if;
     return kept;

@@ -19,9 +19,10 @@ import spanmq
 import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
-from spanmq.service import Settings, condition, create_app, gate, measures
+from spanmq.service import condition, gate, measures
 from spanmq.service.access import Scope
-from spanmq.service.app import ROUTERS
+from spanmq.service.app import ROUTERS, create_app
+from spanmq.service.settings import Settings
 from spanmq.worker import event, log
 from spanmq.worker.measures import Measures
 

@@ -121,7 +121,7 @@ def work(address: str, url: str, cycles: int, ready: Any) -> None:
 
 def main(address: str, cycles: int, clients: int) -> float:
     """Let so many processes share the cycles; give the seconds from their common start to the last end."""
-    url = client(address).queues.create(QueueName=f"bench-{time.time_ns()}")["QueueUrl"]
+    url = client(address).create_queue(QueueName=f"bench-{time.time_ns()}")["QueueUrl"]
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(clients + 1)
     workers = [

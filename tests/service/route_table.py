@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from fastapi.routing import APIRoute
 
-from spanmq.service import Settings, condition, create_app
+from spanmq.service import condition
 from spanmq.service.access import Scope
-from spanmq.service.app import ROUTERS
+from spanmq.service.app import ROUTERS, create_app
+from spanmq.service.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from tests.service.described import check_described
 from spanmq.cli.log_lines import OneLine
 from spanmq.client import Client
 from spanmq.dashboard import pages
-from spanmq.service import Settings
 from spanmq.service.server import Server, make_server
+from spanmq.service.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from tests.cli.program import spanmq
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.service import Settings
+from spanmq.service.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,10 @@ RULES = {
         packages=DRIVER | {"typer"},
         not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "simulate"),
     ),
+    "cli.service": Rule(
+        packages=DRIVER | {"typer"},
+        not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "service"),
+    ),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
         packages_lazily=frozenset({"pyspark", "watchfiles"}),

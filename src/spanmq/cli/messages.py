@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from spanmq.client import Client
 
 message = Commands()
-message.command()(settling.reject)
-message.command()(settling.release)
+message.verb(empty="no messages")(settling.reject)
+message.verb(empty="no messages")(settling.release)
 
 LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
 

@@ -1,16 +1,12 @@
 """`receive`, and the commands that settle what it has received."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 import typer
 
-from spanmq.cli.connect import client
 from spanmq.cli.option import (
-    AsJson,
     Category,
-    Dsn,
     ErrorText,
     Quantity,
     QueueName,
@@ -19,7 +15,7 @@ from spanmq.cli.option import (
     refuse_terminal,
     stdin_lines,
 )
-from spanmq.cli.output import MESSAGE_COLUMNS, Nothing, Output
+from spanmq.cli.output import MESSAGE_COLUMNS, Nothing
 from spanmq.cli.verbs import Commands
 from spanmq.codec.exact_json import json_of
 from spanmq.errors import NotSupportedByUpstreamError
@@ -35,19 +31,32 @@ SettledQueue = Annotated[
     str | None, typer.Argument(metavar="QUEUE", help="With a lease and ids; default: messages of stdin.")
 ]
 LeaseId = Annotated[int | None, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
-RetryIn = Annotated[
-    float | None, typer.Option(help="Seconds until the next attempt; default: the policy's backoff.")
-]
 
 
-class Failure(TypedDict):
-    """The text of the error."""
+class Held(TypedDict):
+    """Messages under a lease."""
+
+    queue: SettledQueue
+    lease_id: LeaseId
+    message_ids: SomeMessageIds
+
+
+class Failed(Held):
+    """Messages under a lease, and why they failed."""
 
     error: ErrorText
     category: Category
     error_class: Annotated[str | None, typer.Option(help="Such as ValueError.")]
     traceback: Annotated[str | None, typer.Option(help="Its traceback.")]
     worker: Annotated[str | None, typer.Option(help="The receiver that failed.")]
+
+
+class Nacked(Failed):
+    """The same, and when they are retried."""
+
+    retry_in: Annotated[
+        float | None, typer.Option(help="Seconds until the next attempt; default: the policy's backoff.")
+    ]
 
 
 @commands.verb(columns=MESSAGE_COLUMNS)
@@ -82,14 +91,8 @@ def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Mess
     return messages or Nothing(sentence)
 
 
-@commands.command()
-def ack(
-    queue: SettledQueue = None,
-    lease_id: LeaseId = None,
-    message_ids: SomeMessageIds = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
+@commands.verb(empty="no messages")
+def ack(client: "Client", **held: Unpack[Held]) -> Any:
     """Acknowledge messages, in one transaction.
 
     Reads messages from stdin, as receive --json prints them, or takes a queue, a lease and ids. A message
@@ -98,76 +101,54 @@ def ack(
     $ spanmq receive orders --json | spanmq ack
     $ spanmq ack orders 17 1 2 3
     """
-    leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, held: opened.ack(held))
+    return _settled(client, "ack", **held)
 
 
-@commands.command()
-def nack(
-    queue: SettledQueue = None,
-    lease_id: LeaseId = None,
-    message_ids: SomeMessageIds = None,
-    retry_in: RetryIn = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-    **failure: Unpack[Failure],
-) -> None:
+@commands.verb(empty="no messages")
+def nack(client: "Client", **failed: Unpack[Nacked]) -> Any:
     """Report a failure: each message becomes "retrying" or "dead", or is "stale".
 
     Takes messages as ack does.
 
     $ spanmq receive orders --json | spanmq nack --error "connection refused" --retry-in 60
     """
-    leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, held: opened.nack(held, retry_in=retry_in, **failure))
+    return _settled(client, "nack", **failed)
 
 
-def reject(
-    queue: SettledQueue = None,
-    lease_id: LeaseId = None,
-    message_ids: SomeMessageIds = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-    **failure: Unpack[Failure],
-) -> None:
+def reject(client: "Client", **failed: Unpack[Failed]) -> Any:
     """Make messages dead letters at once: each becomes "dead", or is "stale".
 
     Takes messages as ack does.
 
     $ spanmq receive orders --json | spanmq message reject --error "no such customer"
     """
-    leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, held: opened.reject(held, **failure))
+    return _settled(client, "reject", **failed)
 
 
-def release(
-    queue: SettledQueue = None,
-    lease_id: LeaseId = None,
-    message_ids: SomeMessageIds = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
+def release(client: "Client", **held: Unpack[Held]) -> Any:
     """Return messages unhandled; this delivery does not count as an attempt.
 
     Takes messages as ack does.
 
     $ spanmq receive orders --json | spanmq message release
     """
+    return _settled(client, "release", **held)
+
+
+def _settled(
+    client: "Client",
+    verb: str,
+    *,
+    queue: str | None,
+    lease_id: int | None,
+    message_ids: list[int] | None,
+    **how: Any,
+) -> "list[Settled]":
+    """Settle messages in one transaction, and return what became of them."""
     leases = _leases(queue, lease_id, message_ids)
-    settle(dsn, as_json, leases, lambda opened, held: opened.release(held))
-
-
-def settle(
-    dsn: str | None,
-    as_json: bool,
-    leases: list[Leased],
-    settle_all: "Callable[[Client, list[Leased]], list[Settled]]",
-) -> None:
-    """Settle messages in one transaction, and print what became of them."""
-    output = Output(as_json=as_json)
-    with client(dsn) as opened, opened.transaction() as transaction:
-        settled = settle_all(transaction, leases)
-    output.records(settled, empty="no messages")
+    with client.transaction() as transaction:
+        settled: list[Settled] = getattr(transaction, verb)(leases, **how)
+        return settled
 
 
 def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | None) -> list[Leased]:

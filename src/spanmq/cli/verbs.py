@@ -5,7 +5,7 @@ Typer makes a command of a function only when it is used (spanmq.cli.app): makin
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from operator import getitem
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -28,7 +28,7 @@ class Commands:
         """Register a function whose parameters are the arguments and options of a command.
 
         `**options: Unpack[Options]` stands for the options of a TypedDict, which several commands share, a
-        parameter `options: Options` for the fields of a dataclass, whose metadata are those of the options. The
+        parameter `options: Options` for the fields of a dataclass that have the metadata of an option. The
         docstring is the help; its lines that begin with `$ ` are the examples. A command that `passes_on`
         finds unknown arguments and options in `ctx.args`.
         """
@@ -80,7 +80,7 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., None]:
 
     def command(**arguments: Any) -> None:
         for name, kind in kinds.items():
-            arguments[name] = kind(**{each.name: arguments.pop(each.name) for each in fields(kind)})
+            arguments[name] = kind(**{each.name: arguments.pop(each.name) for each in _options(kind)})
         function(**arguments)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -97,15 +97,20 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
             parameters += [_option(name, kind) for name, kind in options.__annotations__.items()]
         elif is_dataclass(each.annotation):
             hints = get_type_hints(each.annotation)
-            for one in fields(each.annotation):
+            for one in _options(each.annotation):
                 told = dict(one.metadata)
                 # Without its name, a truth value would have an option --no-… too.
-                flags = told.pop("flags") or (f"--{one.name.replace('_', '-')}",)
+                flags = told.pop("flags", ()) or (f"--{one.name.replace('_', '-')}",)
                 annotation: Any = getitem(Annotated, (hints[one.name], typer.Option(*flags, **told)))
                 parameters.append(_option(one.name, annotation, one.default))
         else:
             parameters.append(each)
     return parameters
+
+
+def _options(kind: Any) -> list[Field[Any]]:
+    """Return the fields of a dataclass that are options: those with metadata."""
+    return [each for each in fields(kind) if each.metadata]
 
 
 def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

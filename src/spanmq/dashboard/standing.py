@@ -30,7 +30,6 @@ class Standing:
     sent_rate: float
     settled_rate: float
     failed_rate: float
-    dead_rate: float
     sampled_at: datetime | None
     is_paused: bool
     breaker_open_until: datetime | None
@@ -70,7 +69,6 @@ def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
         sent_rate=latest.sent / seconds,
         settled_rate=latest.settled / seconds,
         failed_rate=latest.failed / seconds,
-        dead_rate=latest.dead / seconds,
         sampled_at=latest.sampled_at,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,

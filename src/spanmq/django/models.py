@@ -21,7 +21,7 @@ class Row(models.Model):  # type: ignore[misc]
     objects = NoRows()
 
     class Meta:
-        """Its options, which 0002_admin repeats."""
+        """Its options, which 0001_schema repeats."""
 
         abstract = True
         managed = False

@@ -72,13 +72,11 @@ class TemporaryServer:
         if not keeper.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
             raise EmbeddedError(f"the server in {self.folder} survived SIGKILL", code="embedded_start")
 
-    def restart(self, *, settings: Mapping[str, str] | None = None) -> None:
+    def restart(self) -> None:
         """Start the server again, after a `kill()` with recovery, and return when it takes connections.
 
-        A running server is stopped first, in good order. `settings` replaces what it ran with.
+        A running server is stopped first, in good order.
         """
-        if settings is not None:
-            self._settings = dict(settings)
         with clear_errors(self.folder), start_lock(self._folder, self._timeout):
             keeper.stop(data=self._folder.data, server_lock=self._folder.server_lock, tag=self._folder.tag)
             run(self._folder, self.binaries, settings=self._settings, timeout=self._timeout, keep_data=False)

@@ -29,7 +29,6 @@ from spanmq.service import (
 from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
 from spanmq.service.settings import Settings
-from spanmq.service.short_way import ShortWay
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.mover import Mover
 
@@ -101,7 +100,6 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     # Starlette tries the routes in order: those of the description, which exist already, come last.
     of_the_description = list(app.router.routes)
     app.router.routes.clear()
-    app.router.routes.append(ShortWay(route for router in ROUTERS for route in router.routes))
     for router in (*ROUTERS, condition.routes):
         app.include_router(router)
     app.router.routes += [*of_the_description, *docs_page.routes()]

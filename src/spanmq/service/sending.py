@@ -10,25 +10,26 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spanmq.errors import DedupIdReusedError
+from spanmq.service.access import Guarded
 from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
 from spanmq.service.refusal import Refusal, invalid
-from spanmq.service.straight import Straight
 
-routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Straight)
+routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
 # Longer than clients retry; the ids are deleted after that.
 IDEMPOTENT_SECONDS = 3600.0
 BATCH_MAX = 1_000
 
-IdempotencyKey = Annotated[
+KeyHeader = Annotated[
     str | None,
     Header(
         min_length=1,
@@ -37,6 +38,16 @@ IdempotencyKey = Annotated[
         "returns the same ids. Another request with that key is refused (422).",
     ),
 ]
+
+
+async def _only_key(request: Request, idempotency_key: KeyHeader = None) -> str | None:
+    if len(set(request.headers.getlist("idempotency-key"))) > 1:
+        place = ("header", "idempotency-key")
+        raise RequestValidationError([{"type": "repeated", "loc": place, "msg": "given with two values"}])
+    return idempotency_key
+
+
+IdempotencyKey = Annotated[str | None, Depends(_only_key)]
 
 
 class NewMessage(Given):
@@ -99,7 +110,7 @@ async def send(
     message: SingleMessage,
     backend: Behind,
     caller: MaySend,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: IdempotencyKey,
 ) -> Response:
     """Send a message (SendMessage)."""
     known_by = _known_by(caller, message, [message], idempotency_key)
@@ -129,7 +140,7 @@ async def send_batch(
     batch: NewMessages,
     backend: Behind,
     caller: MaySend,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: IdempotencyKey,
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)

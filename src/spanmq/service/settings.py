@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.service.request_origin import is_loopback
+
+
+def _option(default: Any, words: str) -> Any:
+    """Return a field, and what the command says of its option."""
+    return field(default=default, metadata={"help": words})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,25 +22,27 @@ class Settings:
     Without tokens any caller that reaches the service has all rights; it then listens on this machine only.
     """
 
-    dsn: str = field(repr=False)  # it may hold a password
-    host: str = "127.0.0.1"
-    port: int = 8080
+    dsn: str = field(default="", repr=False)  # it may hold a password
     with_tokens: bool = True
-    pool_size: int = 8
-    pool_timeout: float = 5.0
-    statement_timeout: float = 30.0
-    requests_max: int = 200
-    requests_per_token_max: int = 100
-    anonymous_max: int = 100
-    waiting_max: int = 5_000
-    waiting_per_token_max: int = 2_500
-    wait_max: float = 20.0
-    body_bytes_max: int = 16 * 1024 * 1024
-    read_timeout: float = 20.0
-    token_cache: float = 2.0
-    grace: float = 25.0
-    tls_certificate: Path | None = None
-    tls_key: Path | None = field(default=None, repr=False)
+    host: str = _option("127.0.0.1", "The address to listen on.")
+    port: int = _option(8080, "The port; 0: any that is free.")
+    pool_size: int = _option(8, "Connections to the database; three more listen and check it.")
+    pool_timeout: float = _option(5.0, "Seconds to wait for one of them; then 503.")
+    requests_max: int = _option(200, "Maximum of concurrent requests; more get 503.")
+    requests_per_token_max: int = _option(100, "Maximum of concurrent requests of one token; more get 429.")
+    anonymous_max: int = _option(
+        100, "Requests without a valid token that wait for their client; more get 503."
+    )
+    waiting_max: int = _option(5_000, "Requests that wait for messages at once.")
+    waiting_per_token_max: int = _option(2_500, "Those of one token; more get 429.")
+    wait_max: float = _option(20.0, "Seconds that a request may wait for messages.")
+    read_timeout: float = _option(20.0, "Seconds to receive a request, and to send 16 kB of its answer.")
+    body_bytes_max: int = _option(16 * 1024 * 1024, "Bytes that a request may have.")
+    token_cache: float = _option(2.0, "Seconds that tokens and keys are remembered.")
+    statement_timeout: float = _option(30.0, "Seconds that the database may take.")
+    grace: float = _option(25.0, "Seconds that requests have to end after a signal.")
+    tls_certificate: Path | None = _option(None, "A file with the certificate chain, PEM.")
+    tls_key: Path | None = field(default=None, repr=False, metadata={"help": "A file with its key, PEM."})
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for settings that are not valid."""

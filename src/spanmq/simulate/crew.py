@@ -85,10 +85,6 @@ class Crew:
                 self._recorder.write("worker_restarted", worker=number)
                 self._start_worker(number)
 
-    def stop_producers(self) -> None:
-        """Stop all producers."""
-        _stop(self._producers)
-
     def stop(self) -> None:
         """Ask all processes to stop; kill those that do not."""
         _stop([*self._producers, *self._workers.values()])

@@ -31,7 +31,7 @@ class SparkSender:
 
     def send(self, items: Sequence[Item]) -> None:
         """Send messages of one type, all or none."""
-        from spanmq.spark.fill import fill
+        from spanmq.spark.jobs.backfill import fill
 
         rows = [(json.dumps(item.body), json.dumps({ID_HEADER: item.id}), item.key) for item in items]
         fill(self._spark, self._site.dsn, queue_of(self._site, items[0].type), rows)

@@ -66,7 +66,6 @@ class Session:
         self._mending: asyncio.Task[None] | None = None
         self._is_whole = asyncio.Event()
         self._leftovers: set[asyncio.Future[Any]] = set()
-        self.generation = 0
         # A queue that is received from: used to warm up new sessions.
         self.queue: str | None = None
 
@@ -189,7 +188,6 @@ class Session:
                 timeouts=None,
             )
         self._client = client
-        self.generation += 1
         self._is_whole.set()
         if before is not None:
             self._keep(asyncio.ensure_future(asyncio.to_thread(before.close)))

@@ -1,10 +1,12 @@
-"""Install the schema; later versions are installed after each `migrate`."""
+"""Install the schema, and register what the admin shows; later versions are installed after each `migrate`."""
 
 from __future__ import annotations
 
-from django.db import migrations
+from django.db import migrations, models
 
 from spanmq.django.operations import InstallSchema
+
+KEYS = {"Queue": "name", "DeadLetter": "dead_letter_id", "Schedule": "name"}
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]
@@ -12,4 +14,15 @@ class Migration(migrations.Migration):  # type: ignore[misc]
 
     initial = True
     dependencies: list[tuple[str, str]] = []  # noqa: RUF012, Django's own style
-    operations = [InstallSchema()]  # noqa: RUF012
+    operations = [  # noqa: RUF012
+        InstallSchema(),
+        # Nothing is created for these, and Django compares no fields of such models.
+        *(
+            migrations.CreateModel(
+                name,
+                [(key, models.TextField(primary_key=True))],
+                {"managed": False, "base_manager_name": "objects", "default_permissions": ("view",)},
+            )
+            for name, key in KEYS.items()
+        ),
+    ]

@@ -130,7 +130,7 @@ declare
 begin
     path := match::jsonpath;
     -- Without what is in quotes, $"x" is a variable.
-    perform spanmq_core.raise_if(regexp_replace(path::text, '"([^"\\\\]|\\\\.)*"', 'q', 'g') ~ '[$]q',
+    perform spanmq_core.raise_if(regexp_replace(path::text, E'"([^"\\\\]|\\\\.)*"', 'q', 'g') ~ '[$]q',
         format('a JSON path has no variables here: %s', match), 'Write the value itself.');
     return path;
 exception when syntax_error or data_exception then

@@ -119,7 +119,9 @@ def test_each_statement_has_one_index(database: str) -> None:
     assert [name for name, each in never.items() for index in each if index.startswith("all of")] == []
     for found in (never, full, empty):
         # A conditional read looks at all fresh rows.
-        assert [(n, each) for n, each in found.items() if n != "conditional" and sum(each.values()) > MOST] == []
+        assert [
+            (n, each) for n, each in found.items() if n != "conditional" and sum(each.values()) > MOST
+        ] == []
 
 
 LOOKS: tuple[LiteralString, ...] = (

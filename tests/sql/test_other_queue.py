@@ -74,20 +74,21 @@ def test_what_is_due_in_one_queue_changes_nothing_in_another(connection: Connect
     for queue, keeps, attempts in (("jobs", "1 day", 1), ("others", "1 year", 9)):
         rows(connection, "select spanmq.set_policy(%s, %s)", queue, policy.format(keeps, attempts))
     # By its own times, and at once: in one alone.
-    rows(connection, "update spanmq_core.upkeep set failures_at = '-infinity' where queue_id = 1")
+    mine = one(connection, "select queue_id from spanmq_core.queue where name = 'jobs'")
+    rows(connection, f"update spanmq_core.upkeep set failures_at = '-infinity' where queue_id = {mine}")
     # One by one, the last of them first: then nobody but maintain() sees that none is left.
-    runs = "select lo, n from spanmq_core.held where queue_id = 1 and n = 30 order by lo limit 1"
+    runs = f"select lo, n from spanmq_core.held where queue_id = {mine} and n = 30 order by lo limit 1"
     [(first, n)] = rows(connection, runs)
     for message_id in range(first + n - 1, first - 1, -1):
         rows(connection, "select pgmq.delete('jobs', %s::bigint)", message_id)
     rows(
         connection,
-        "insert into spanmq_core.dead_letter_count select 1, 'UNKNOWN', 0 from generate_series(1, 100)",
+        f"insert into spanmq_core.dead_letter_count select {mine}, 'UNKNOWN', 0 from generate_series(1, 100)",
     )
     for table, times in rows(connection, TABLES, NOTES + " segment"):
         for time in times:
             earlier = (
-                f"update spanmq_core.{table} set {time} = {time} - interval '60 days' where queue_id = 1"
+                f"update spanmq_core.{table} set {time} = {time} - interval '60 days' where queue_id = {mine}"
             )
             rows(connection, earlier)
     others = content(connection, "others")

@@ -333,7 +333,7 @@ _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
     ("54001", r"", InvalidBodyError, None),  # the stack: of what we pass, only JSON nests
     ("54000", r"\bjsonb\b", BodyTooLargeError, None),  # "total size of jsonb array elements exceeds …"
     ("XX000", r"\balloc request size\b", BodyTooLargeError, None),  # over 1 GB of memory for one value
-    ("42P01", r'pgmq\.[qa]_(?P<queue>[^"»«]*)', QueueNotFoundError, None),
+    ("42P01", r'(?s)pgmq\.[qa]_(?P<queue>.*?)(?:["»«][^"»«]*)?$', QueueNotFoundError, None),
     ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
     # Upstream raises everything of its own as P0001.
     ("P0001", r"^queue name (is too long|contains invalid)", InvalidArgumentError, "invalid_queue_name"),
@@ -374,7 +374,7 @@ def from_server(
     for state, pattern, its_kind, its_code in _OF_TEXT:
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
-            if name := match.groupdict().get("queue"):
+            if (name := match.groupdict().get("queue")) is not None:
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
     return kind(

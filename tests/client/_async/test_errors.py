@@ -121,6 +121,12 @@ def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
     assert (error.queue, error.message) == ("nothing", "queue 'nothing' does not exist")
 
 
+@pytest.mark.parametrize("name", ['a"b', 'a" b', "", "a b"])
+def test_unknown_queue_is_named_whatever_is_in_its_name(name: str) -> None:
+    error = errors.from_server("42P01", f'relation "pgmq.q_{name}" does not exist')
+    assert (error.queue, error.message) == (name, f"queue {name!r} does not exist")
+
+
 # Numbers and times.
 
 

@@ -9,8 +9,7 @@
 -- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     segment spanmq_core.segment;
@@ -77,8 +76,7 @@ $$;
 -- exists: it can only damage its own messages by that, and block others.
 create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
 returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     visible_at timestamptz := case when delay is not null then spanmq_core.delayed(delay) end;

@@ -4,8 +4,7 @@
 -- total_messages counts ids drawn, with the gaps that rollbacks leave. default_partition_length: 0 for queues made by
 -- create_partitioned, which have no default partition here, else null.
 create or replace function spanmq_call.metrics(queue_name text) returns pgmq.metrics_result
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();

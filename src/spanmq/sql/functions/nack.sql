@@ -132,8 +132,7 @@ create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
@@ -201,8 +200,7 @@ create or replace function spanmq_call.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
 ) returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue;
     reason spanmq_core.reason;
@@ -240,8 +238,7 @@ end $$;
 -- Gives messages back that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
 -- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
 create or replace function spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
@@ -261,8 +258,7 @@ end $$;
 -- the lease is stale, all of its messages were settled or received by others. An expired lease is held again if its
 -- messages were not received meanwhile: only those that it still holds.
 create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     until timestamptz := spanmq_core.after(seconds, 'seconds');
@@ -279,8 +275,7 @@ end $$;
 -- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
 create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     until timestamptz := spanmq_core.after(seconds, 'seconds');

@@ -148,8 +148,7 @@ end $$;
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
 create or replace function spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
 returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
     until timestamptz := at_ + make_interval(secs => vt);
@@ -206,8 +205,7 @@ end $$;
 
 -- Takes up to qty visible messages out of the queue for good and returns them.
 create or replace function spanmq_call.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
@@ -232,8 +230,7 @@ end $$;
 -- whole batch, with as many slots as concurrent handlers each its share.
 create or replace function spanmq_call.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
 returns setof spanmq.leased_message
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
     lease_id bigint := spanmq_core.new_lease(at_);

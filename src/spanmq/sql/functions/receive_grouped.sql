@@ -24,24 +24,21 @@ end $$;
 
 -- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.
 create or replace function spanmq_call.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'fill');
 end $$;
 
 -- Leases up to qty messages, one of each group in turn.
 create or replace function spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'rr');
 end $$;
 
 -- Leases the first message of up to qty groups.
 create or replace function spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;

@@ -5,8 +5,7 @@
 create or replace function spanmq_call.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     reader spanmq_core.receiver;

@@ -20,8 +20,7 @@ create or replace function spanmq_call.send_messages(
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
     dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
 ) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     n int := cardinality(messages);

@@ -26,8 +26,7 @@ end $$;
 
 -- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null, 42P01, 42501.
 create or replace function spanmq_call.unsettled(queue text, msg_ids bigint[]) returns setof bigint
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin

@@ -51,8 +51,7 @@ end $$;
 -- unsettled messages of the group. Raises MQ030 when the map has another epoch, and 55P03 after 30 seconds, because
 -- servers cannot detect a deadlock across two of them.
 create or replace function spanmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s'
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s' :pinned as $$
 declare
     this spanmq_core.queue;
     there bigint;
@@ -76,8 +75,7 @@ end $$;
 -- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
 -- the end of a change. Those without a group are not among them.
 create or replace function spanmq_call.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin

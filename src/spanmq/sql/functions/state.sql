@@ -52,8 +52,7 @@ end $$;
 
 -- The state of a message (see state_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     if msg_id is null then
         raise exception 'msg_id cannot be NULL'

@@ -247,8 +247,9 @@ def initialise(folder: ServerFolder, binaries: Path, user: ServerUser | None, *,
 def explain(folder: ServerFolder, output: str) -> EmbeddedError:
     """Return the error for the output of `initdb` or of the server."""
     tail = "\n".join(output.strip().splitlines()[-10:])
-    if not tail and shutil.disk_usage(folder.path).free < LOG_BYTES_MAX:
-        return disk_full(folder.path, "the server could not even write its log")
+    has_cause = any(word in tail for word in ("FATAL", "PANIC", "error"))
+    if not has_cause and shutil.disk_usage(folder.path).free < LOG_BYTES_MAX:
+        return disk_full(folder.path, f"the server could not even write its log\n{tail}".strip())
     if any(
         text in line and "shared memory" not in line for line in tail.splitlines() for text in DISK_FULL_TEXTS
     ):

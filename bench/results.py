@@ -12,6 +12,7 @@ from bench.contestants import UPSTREAM
 RATE = "messages/s"
 LATENCY = "ms"
 STATE = "MB of state"
+MEMORY = "MB of memory"
 
 # The words for what stands beside a value (`details`).
 PROCESSOR_US = "processor_us_per_message"  # of the server

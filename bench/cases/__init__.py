@@ -10,6 +10,7 @@ from bench.cases import (
     grouped,
     held_back,
     invisible,
+    many,
     ordered,
     settling,
     snapshot,
@@ -31,6 +32,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *(beside_each_other(plan) if plan.beside else ()),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
+        *many.experiments(),
         *snapshot.experiments(plan),
     )
 

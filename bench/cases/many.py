@@ -1,0 +1,90 @@
+"""What many queues and many segments cost that nobody uses: processor time of maintenance, memory of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+
+from bench import processor
+from bench.contestants import CALLS, NATIVE, UPSTREAM
+from bench.database import Database
+from bench.results import LATENCY, MEMORY, Measurement
+from bench.stage import Experiment, Stage
+
+QUEUES = 2_000
+USED_QUEUES = 200
+SEGMENTS = 400
+TIMES = 20
+IDLE, LATE, TOUCHED = "many/idle-queues", "many/segments-with-late-leases", "many/queues-of-a-session"
+MAINTAIN = "select * from spanmq.maintain()"
+CREATE, DROP = "select pgmq.create(%s)", "select pgmq.drop_queue(%s)"
+
+
+def experiments() -> tuple[Experiment, ...]:
+    return (
+        Experiment((TOUCHED,), _memory),
+        Experiment((IDLE,), lambda stage, _: _maintenance(stage, IDLE, QUEUES)),
+        Experiment((LATE,), lambda stage, _: _maintenance(stage, LATE, 1, _leases_in_segments())),
+    )
+
+
+def _for_each(database: Database, count: int, statement: str) -> None:
+    """Call a statement for many queues, each in a transaction of its own: all at once would need too many locks."""
+    with database.connect() as connection:
+        for number in range(1, count + 1):
+            connection.execute(statement, [f"many_{number}"])
+
+
+def _leases_in_segments() -> str:
+    """Return the block that leaves a message with an ended lease in each of many segments."""
+    return (
+        f"do $$ begin for i in 0 .. {SEGMENTS - 1} loop"
+        " perform setval(q.ids, i * q.segment_size + 5), pgmq.send('many_1', '1')"
+        " from spanmq_core.queue q where q.name = 'many_1';"
+        f" end loop; perform pgmq.read('many_1', -1, {SEGMENTS}); end $$"
+    )
+
+
+def _maintenance(stage: Stage, case: str, queues: int, filling: str = "") -> None:
+    database = next(stage.databases[each.database] for each in stage.contestants if each.ours)
+    _for_each(database, queues, CREATE)
+    if filling:
+        database.execute(filling)
+    database.maintain()
+    database.calm()
+    with database.connect() as connection:
+        for number in range(TIMES):
+            before = processor.nanoseconds_of(connection.info.backend_pid)
+            connection.execute(MAINTAIN)
+            used = (processor.nanoseconds_of(connection.info.backend_pid) - before) / 1e6
+            if number:  # the first one makes its plans
+                stage.record(Measurement(case, NATIVE, number, used, LATENCY))
+    _for_each(database, queues, DROP)
+
+
+def _memory(stage: Stage, _: Sequence[str]) -> None:
+    for number, contestant, database in stage.rounds(1):
+        if contestant.name not in {UPSTREAM, CALLS}:
+            continue
+        _for_each(database, USED_QUEUES, CREATE)
+        with database.connect() as connection:
+            before = _anonymous_megabytes(connection)
+            for queue in range(1, USED_QUEUES + 1):
+                _use(connection, f"many_{queue}")
+            used = _anonymous_megabytes(connection) - before
+        stage.record(Measurement(TOUCHED, contestant.name, number, used, MEMORY))
+        _for_each(database, USED_QUEUES, DROP)
+
+
+def _use(connection: psycopg.Connection, queue: str) -> None:
+    connection.execute("select pgmq.send(%s, '1')", [queue])
+    connection.execute("select * from pgmq.read(%s, 30, 1)", [queue])
+    connection.execute("select pgmq.delete(%s, 1::bigint)", [queue])
+
+
+def _anonymous_megabytes(connection: psycopg.Connection) -> float:
+    """Return what the session's process has to itself: without shared buffers and the program. Linux only."""
+    lines = Path(f"/proc/{connection.info.backend_pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) / 1024

@@ -56,7 +56,8 @@ REFUSED = {
         schedule(?, 'orders', '* * * * *', '1') <- '' | null | repeat('a', 256)
         schedule('a', 'orders', ?, '1') <- null
         schedule('a', 'orders', '* * * * *', '1', ?) <- null | headers => '[]' | catch_up => null
-        plan_schedule('tick', now(), ?, now()) <- null | array[null]::timestamptz[] | array['infinity'::timestamptz] | array['-infinity'::timestamptz]
+        plan_schedule('tick', now(), ?, now()) <- null | array[null]::timestamptz[]
+        plan_schedule('tick', now(), ?, now()) <- '{infinity}' | '{-infinity}'
         plan_schedule('tick', now(), '{}', ?) <- 'infinity'
         send_messages('orders', '{1}', ?) <- array['3'::jsonb], max_attempts => 3 | ordered => null
         send_messages('orders', '{1}', ?) <- array['3'::jsonb] | array['null'::jsonb]

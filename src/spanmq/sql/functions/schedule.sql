@@ -25,6 +25,7 @@ begin
     perform spanmq_core.check_bodies(this, array[body]);
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
+    perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
     before := spanmq_core.find_schedule(this.queue_id, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then

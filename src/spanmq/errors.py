@@ -333,6 +333,8 @@ _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
     ("54001", r"", InvalidBodyError, None),  # the stack: of what we pass, only JSON nests
     ("54000", r"\bjsonb\b", BodyTooLargeError, None),  # "total size of jsonb array elements exceeds …"
     ("XX000", r"\balloc request size\b", BodyTooLargeError, None),  # over 1 GB of memory for one value
+    # A queue was dropped while the call waited for it: the next attempt says so, or goes on without it.
+    ("XX000", r"^could not open relation with OID", TransactionConflictError, None),
     ("42P01", r'(?s)pgmq\.[qa]_(?P<queue>.*?)(?:["»«][^"»«]*)?$', QueueNotFoundError, None),
     ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
     # Upstream raises everything of its own as P0001.
@@ -375,6 +377,8 @@ def from_server(
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
             if (name := match.groupdict().get("queue")) is not None:
+                if queue is not None and name == f"{queue}_msg_id_seq".lower():
+                    name = queue
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
             break
     return kind(

@@ -177,6 +177,14 @@ def test_tokens_that_were_not_needed_come_back(jobs: Connection) -> None:
     assert receive(jobs, 100) == ids[:10]
 
 
+def test_a_message_at_its_last_attempts_takes_no_token_twice(jobs: Connection) -> None:
+    ids = send(jobs, 2)
+    for _ in range(23):
+        column(jobs, "select msg_id from spanmq.receive('jobs', 1, 1e-6)")
+    change(jobs, '{"rate_limit": 0.001, "rate_burst": 1}')
+    assert receive(jobs, 1) == ids[:1]
+
+
 def test_tokens_come_with_time(jobs: Connection) -> None:
     ids = send(jobs, 30)
     change(jobs, '{"rate_limit": 2, "rate_burst": 5}')

@@ -57,6 +57,7 @@ REFUSED = {
         schedule('a', 'orders', ?, '1') <- null
         schedule('a', 'orders', '* * * * *', '1', ?) <- null | headers => '[]' | catch_up => null
         plan_schedule('tick', now(), ?, now()) <- null | array[null]::timestamptz[]
+        plan_schedule('tick', now(), ?, now()) <- '{infinity}' | '{-infinity}'
         plan_schedule('tick', now(), '{}', ?) <- 'infinity'
         send_messages('orders', '{1}', ?) <- array['3'::jsonb], max_attempts => 3 | ordered => null
         send_messages('orders', '{1}', ?) <- array['3'::jsonb] | array['null'::jsonb]

@@ -66,6 +66,23 @@ async def test_pause_and_planned_times_outlive_a_start(client: Client, database:
     assert (after.is_paused, after.next_at) == (True, before.next_at)
 
 
+async def test_task_that_moves_to_another_queue_takes_its_schedule_along(
+    client: Client, database: str
+) -> None:
+    client.queues.create("reports")
+    moved = Tasks("orders", dsn="")
+
+    def report(kind: str = "daily") -> None: ...
+
+    moved.periodic(HOURLY, zone="Europe/Berlin", arguments={"kind": "x"})(
+        moved.task(name="report", queue="reports")(report)
+    )
+    async with AsyncClient(database) as other:
+        await synchronise(other, version({"report": HOURLY}).catalog, at_start=True)
+        await synchronise(other, moved.catalog, at_start=True)
+    assert [(each.name, each.queue) for each in client.schedules.list()] == [("orders.report", "reports")]
+
+
 async def test_periodic_task_runs(client: Client, database: str) -> None:
     tasks = version({"report": "* * * * * *"}, database)
     async with working(tasks) as outcomes:

@@ -69,18 +69,22 @@ async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) 
     versions = [*versions, *([] if mine in versions else [mine])][-VERSIONS_MAX:]
     state = {"tasks": catalog.name, "version": mine, "versions": versions}
     async with client.transaction() as transaction:
-        for name, each in sorted(wanted.items()):
-            await transaction.schedules.create(
-                name,
-                each.task.queue,
-                each.cron,
-                each.body(),
-                time_zone=each.zone,
-                catch_up=each.catch_up,
-                headers={HEADER: state},
-            )
-        for name in sorted(present.keys() - wanted.keys()):
-            await transaction.schedules.delete(name)
+        # In one order, so that workers of two versions that start at once do not wait for each other.
+        for name in sorted({*wanted, *present}):
+            each = wanted.get(name)
+            # A schedule can't be changed to another queue.
+            if name in present and (each is None or each.task.queue.lower() != present[name].queue.lower()):
+                await transaction.schedules.delete(name)
+            if each is not None:
+                await transaction.schedules.create(
+                    name,
+                    each.task.queue,
+                    each.cron,
+                    each.body(),
+                    time_zone=each.zone,
+                    catch_up=each.catch_up,
+                    headers={HEADER: state},
+                )
     logger.info(
         "periodic_synchronised tasks=%s added=%s kept=%s removed=%s",
         catalog.name,

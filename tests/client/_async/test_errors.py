@@ -205,6 +205,31 @@ async def test_deadlock_is_a_conflict(client: AsyncClient, observer: psycopg.Con
             await losing()
 
 
+async def test_send_that_waited_for_the_drop_of_its_queue_is_a_conflict(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    await client.queues.create("brief")
+    ready = AsyncEvent()
+    sender_pids: list[int] = []
+
+    async def send() -> None:
+        async with client.transaction() as sender:
+            sender_pids.append(sender.connection.info.backend_pid)
+            ready.set()
+            await sender.send("brief", 1)
+
+    async with AsyncTasks() as tasks:
+        async with client.transaction() as dropping:
+            await dropping.queues.drop("brief")
+            sending = tasks.start(send)
+            assert await ready.wait(WAIT_SECONDS)
+            await in_thread(lambda: wait_until_waiting(observer, sender_pids[0], timeout=WAIT_SECONDS))
+        with pytest.raises(errors.TransactionConflictError):
+            await sending()
+    with pytest.raises(errors.QueueNotFoundError):
+        await client.send("brief", 1)
+
+
 async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, database: str) -> None:
     expected = {
         "MQ001": errors.InvalidArgumentError,
@@ -267,6 +292,8 @@ async def test_missing_queue_is_named_without_its_relations(client: AsyncClient)
     assert caught.value.message == "queue 'nothing' does not exist"
     of_other = errors.from_server("42P01", 'relation "pgmq.a_parent" does not exist', queue="orders")
     assert (of_other.message, of_other.queue) == ("queue 'parent' does not exist", "orders")
+    of_ids = errors.from_server("42P01", 'relation "pgmq.q_orders_msg_id_seq" does not exist', queue="Orders")
+    assert of_ids.message == "queue 'Orders' does not exist"
 
 
 async def test_errors_survive_pickling(client: AsyncClient) -> None:

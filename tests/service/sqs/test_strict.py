@@ -28,7 +28,9 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
         '{"maxReceiveCount": 3}',
         "[3, ARN]",
         "{",
+        "[" * 100_000,
     ],
+    ids=lambda text: text[:60],
 )
 def test_redrive_policy_that_means_nothing_is_refused(sqs: Any, make: Make, text: str) -> None:
     # A queue that is there: nothing but the policy's form is wrong.
@@ -68,6 +70,23 @@ def test_redrive_allow_policy_that_means_nothing_is_refused(
     assert "RedriveAllowPolicy" not in attributes(sqs, url)
 
 
+def test_queue_is_not_its_own_dead_letter_queue(sqs: Any, make: Make) -> None:
+    url = make()
+    policy = {"maxReceiveCount": 3, "deadLetterTargetArn": attributes(sqs, url)["QueueArn"]}
+    given = {"RedrivePolicy": json.dumps(policy)}
+    code = refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=given)
+    assert code.endswith("InvalidAttributeValue")
+    assert "RedrivePolicy" not in attributes(sqs, url)
+
+
+def test_queue_has_as_many_tags_when_it_is_created_as_later(sqs: Any) -> None:
+    tags = {str(number): "x" for number in range(51)}
+    assert refused(sqs.create_queue, QueueName="tagged", tags=tags) == "InvalidParameterValue"
+    del tags["0"]
+    url = sqs.create_queue(QueueName="tagged", tags=tags)["QueueUrl"]
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == tags
+
+
 def test_queue_of_another_account_is_not_there(sqs: Any, make: Make) -> None:
     name = make().rpartition("/")[2]
     assert sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId="000000000000")["QueueUrl"]
@@ -90,6 +109,19 @@ def test_entries_that_are_none_are_refused(http: httpx.Client, queue: str, entri
     answer = http.post("/", json=values, headers={"x-amz-target": "AmazonSQS.SendMessageBatch"})
     assert answer.status_code == 400, answer.text
     assert answer.json()["__type"].startswith("com.amazonaws.sqs#")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000], ids=["list", "object"])
+def test_body_that_is_too_deep_is_refused(http: httpx.Client, text: str) -> None:
+    answer = http.post("/", content=text, headers={"x-amz-target": "AmazonSQS.ListQueues"})
+    assert (answer.status_code, answer.json()["__type"]) == (400, "com.amazonaws.sqs#SerializationException")
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5_000, ""], ids=["superscript", "long", "none"])
+def test_field_whose_number_is_none_is_refused(http: httpx.Client, number: str) -> None:
+    fields = {"Action": "UntagQueue", "QueueUrl": "/x", f"TagKey.{number}": "a"}
+    answer = http.post("/", content=urlencode(fields), headers=FORM)
+    assert (answer.status_code, "InvalidParameterValue" in answer.text) == (400, True), answer.text
 
 
 def test_field_that_comes_twice_is_refused(http: httpx.Client, queue: str) -> None:

@@ -18,16 +18,30 @@ CALLS = (
     "select pgmq.metrics('jobs')",
     "select spanmq.peek('jobs')",
     "select pgmq.purge_queue('jobs')",
+    "select spanmq.create_batch('jobs', '1')",
+    "select spanmq.schedule('tick', 'jobs', '* * * * *', '1')",
+    "select spanmq.store_result('jobs', 1, '1')",
+    "select spanmq.set_category_rule('odd', 'BUSINESS', error => 'odd', queue => 'jobs')",
+    "select spanmq.set_category_policy('jobs', 'TRANSIENT', '{}')",
+    "select spanmq.set_sqs_queue('jobs')",
+    "select spanmq.begin_pipeline_run('export', 'jobs')",
+    "select spanmq.report_breaker('jobs', 'worker', 5)",
+    "select spanmq.report_worker('jobs', 'worker', 5)",
+    "select spanmq.note_export('jobs', 'lake', '{}')",
+    "select spanmq.grant_queue('public', 'jobs', 'send')",
+    "select spanmq.revoke_queue('public', 'jobs', 'send')",
 )
 # What is about all queues.
 OVERVIEWS = (
     "select queue_name from pgmq.metrics_all()",
     "select queue from spanmq.health()",
     "select 'other' from spanmq.doctor() where check_name = 'leases'",
+    "select queue from spanmq.latest_statistics()",
 )
-RELATIONS = (
-    "select count(*) from pg_class where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)"
-)
+LEFT = """
+    select (select count(*) from pg_class where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace))
+           + (select count(*) from pg_proc where pronamespace = 'spanmq_call'::regnamespace)
+"""
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -35,11 +49,11 @@ def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, c
     race.send(3)
     one, two = race.begun(), race.open()
     one.rows(DROP)
-    left = one.value(RELATIONS)
+    left = one.value(LEFT)
     later = two.waiting(call)
     one.commit()
     assert sqlstate_of(race.main.connection, later.rows) == "42P01"
-    assert two.value(RELATIONS) == left
+    assert two.value(LEFT) == left
 
 
 @pytest.mark.parametrize("call", OVERVIEWS)
@@ -51,6 +65,14 @@ def test_drop_hides_no_other_queue(race: Race, call: str) -> None:
     later = two.waiting(call)
     one.commit()
     assert later.rows() == [("other",)]
+
+
+def test_drop_of_an_empty_queue_stops_no_doctor(race: Race) -> None:
+    one, two = race.begun(), race.open()
+    one.rows(DROP)
+    later = two.waiting("select 'ok' from spanmq.doctor() where check_name = 'leases'")
+    one.commit()
+    assert later.rows() == [("ok",)]
 
 
 def test_drop_and_senders_do_not_deadlock(race: Race) -> None:

@@ -170,7 +170,7 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
         _check_action(action)
         try:
             values = json.loads(body or b"{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SqsError("SerializationException", "The body is not valid JSON.") from error
         if not isinstance(values, dict):
             raise SqsError("SerializationException", "The body is not a JSON object.")

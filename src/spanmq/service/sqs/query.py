@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -30,6 +31,7 @@ FIELDS: Final = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
 }
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 NOT_PARAMETERS: Final = ("Action", "Version", "Timestamp", "Expires", "AWSAccessKeyId")
 
 
@@ -111,7 +113,7 @@ def _scalar(shape: Shape, name: str, text: str) -> Any:
 def _numbers(name: str, fields: dict[str, str]) -> list[int]:
     """Return the indexes of the elements of a list or map, in order."""
     found = {field[len(name) + 1 :].partition(".")[0] for field in fields if field.startswith(f"{name}.")}
-    return sorted(int(number) for number in found if number.isdigit())
+    return sorted(int(number) for number in found if _INDEX.fullmatch(number))
 
 
 def _field(name: str, shape: Shape) -> str:

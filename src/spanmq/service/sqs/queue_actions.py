@@ -38,6 +38,8 @@ async def create_queue(call: Call) -> dict[str, Any]:
     call.check("manage", queue)
     kept = check_attributes(name, attributes, is_new=True)
     check_together(kept)
+    tags = call.values.get("tags", {})
+    _check_tags(tags)
     try:
         there = await call.queue("manage", name)
     except SqsError as fault:
@@ -48,7 +50,7 @@ async def create_queue(call: Call) -> dict[str, Any]:
             await client.queues.create(queue)
             await client.queues.set_policy(queue, **_policy(name, kept, is_new=True))
             named = {} if queue == name else {LONG_NAME: name}
-            await store.set_queue(client, queue, attributes=kept | named, tags=call.values.get("tags", {}))
+            await store.set_queue(client, queue, attributes=kept | named, tags=tags)
     else:
         settable = there.settable()
         if differing := [key for key, value in kept.items() if settable.get(key) != value]:
@@ -127,8 +129,7 @@ async def tag_queue(call: Call) -> dict[str, Any]:
     """Add tags."""
     queue = await call.queue("manage")
     tags = call.values["Tags"]
-    if len({*queue.known.tags, *tags}) > TAGS_MAX:
-        raise bad_value(f"A queue may have {TAGS_MAX} tags at most.")
+    _check_tags({**queue.known.tags, **tags})
     await store.set_queue(call.backend.client, queue.name, tags=tags)
     return {}
 
@@ -170,6 +171,11 @@ def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str
     return policy
 
 
+def _check_tags(tags: dict[str, str]) -> None:
+    if len(tags) > TAGS_MAX:
+        raise bad_value(f"A queue may have {TAGS_MAX} tags at most.")
+
+
 async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> None:
     """Raise an SqsError unless the dead-letter queue exists, is of the same kind, and allows this source."""
     if not (text := kept.get("RedrivePolicy")):
@@ -183,6 +189,8 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
         raise bad_attribute("RedrivePolicy", "the queue of deadLetterTargetArn does not exist") from fault
     except QueueNotFoundError as error:
         raise no_queue() from error
+    if target.sqs_name == name:
+        raise bad_attribute("RedrivePolicy", "a queue cannot be its own dead-letter queue")
     if target.is_fifo != name.endswith(".fifo"):
         raise bad_attribute(
             "RedrivePolicy", "the dead-letter queue must be of the same kind, FIFO or standard"

@@ -89,6 +89,16 @@ begin
     return this;
 end $$;
 
+-- Keeps a queue from being dropped, to the end of the transaction. Raises what find_queue() raises if it was dropped meanwhile.
+create or replace function spanmq_core.hold_queue(this spanmq_core.queue) returns void
+language plpgsql as $$
+begin
+    perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
+    if not found then
+        perform spanmq_core.raise_not_found(this.name);
+    end if;
+end $$;
+
 -- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it was dropped.
 create or replace function spanmq_core.archive_of(this spanmq_core.queue) returns regclass
 language sql stable as $$

@@ -17,6 +17,7 @@ begin
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         'the headers of a batch must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     perform spanmq_core.check_bodies(this, array[message]);
+    perform spanmq_core.hold_queue(this);
     insert into spanmq_core.batch (queue_id, message, headers)
         values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
         returning batch_id into created;

@@ -18,6 +18,7 @@ begin
     delete from spanmq_core.breaker b
         where b.queue_id = this.queue_id and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
     if seconds is not null then
+        perform spanmq_core.hold_queue(this);
         insert into spanmq_core.breaker values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
             on conflict on constraint breaker_pkey do update set open_until = excluded.open_until;
     end if;

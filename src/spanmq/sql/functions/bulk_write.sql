@@ -24,10 +24,7 @@ begin
         raise exception 'writer and epoch cannot be NULL'
             using errcode = 'MQ002', hint = 'Name the writer, and number its writes.';
     end if;
-    perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
-    if not found then
-        perform spanmq_core.raise_not_found(queue);
-    end if;
+    perform spanmq_core.hold_queue(this);
     -- A session that finds the write keeps it open to the end of this transaction; one that opens it may wait for
     -- another that does.
     for attempt in 1 .. 100 loop

@@ -99,11 +99,17 @@ begin
     end if;
 end $$;
 
--- The queue that rules are for; null: all.
+-- The queue that rules are for, held to the end of the transaction; null: all.
 create or replace function spanmq_core.find_ruled_queue(queue text) returns int
-language plpgsql stable as $$
+language plpgsql as $$
+declare
+    this spanmq_core.queue;
 begin
-    return case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
+    if queue is not null then
+        this := spanmq_core.find_queue(queue);
+        perform spanmq_core.hold_queue(this);
+    end if;
+    return this.queue_id;
 end $$;
 
 -- Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular

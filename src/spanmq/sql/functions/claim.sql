@@ -101,6 +101,7 @@ language plpgsql as $$
 declare
     runs spanmq_core.run[];
     run spanmq_core.run;
+    policy spanmq_core.policy;
 begin
     if this.max_attempts is not null then
         return spanmq_core.claim(this, quantity, lease, until, at_, slots);
@@ -111,7 +112,11 @@ begin
             -- Once more, under the limit: what was claimed goes back first.
             delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
             perform spanmq_core.put_back(this.queue_id, runs);
-            this.max_attempts := spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id));
+            policy := spanmq_core.policy_of(this.queue_id);
+            if policy.rate_limit is not null then
+                perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
+            end if;
+            this.max_attempts := spanmq_core.attempts_of(policy);
             return spanmq_core.claim(this, quantity, lease, until, at_, slots);
         end if;
     end loop;

@@ -184,6 +184,7 @@ begin
     for this in select * from spanmq_core.queue q order by q.queue_id loop
         begin
             select * into found_counts from spanmq_core.survey_of(this, at_);
+            drawn := spanmq_core.drawn_from(this.ids);
         exception when undefined_table or internal_error then
             -- As in metrics_all().
             if not spanmq_core.is_gone(this) then
@@ -200,7 +201,6 @@ begin
         silent := silent || array(
             select format('%s of %s holds %s messages and has not called for %s', r.name, this.name, r.held, date_trunc('second', at_ - r.seen_at))
             from spanmq_core.silent_receivers(this.queue_id, at_) r);
-        drawn := spanmq_core.drawn_from(this.ids);
         if (select count(*) from spanmq_core.segment s
             where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
             lagging := lagging || this.name::text;

@@ -11,7 +11,7 @@ returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bi
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
-           spanmq_core.drawn_from(q.ids),
+           d.drawn,
            (select coalesce(sum(c.n), 0)::bigint from spanmq_core.dead_letter_count c where c.queue_id = q.queue_id),
            s.sampled_at, s.seconds,
            case when r.is_recent then s.sent else 0 end, case when r.is_recent then s.received else 0 end,
@@ -21,7 +21,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
            spanmq_core.breaker_open_until(q.queue_id)
     from spanmq_core.queue q
     left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
+    cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d
     cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r
-    where queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n))
+    where d.drawn is not null
+      and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
     order by q.queue_id
 $$;

@@ -31,6 +31,18 @@ begin
     return drawn;
 end $$;
 
+-- The same for a list of queues; null for one that was dropped meanwhile.
+create or replace function spanmq_core.drawn_unless_gone(this spanmq_core.queue) returns bigint
+language plpgsql as $$
+begin
+    return spanmq_core.drawn_from(this.ids);
+exception when undefined_table or internal_error then
+    if not spanmq_core.is_gone(this) then
+        raise;
+    end if;
+    return null;
+end $$;
+
 -- Makes the segment that will hold `id`, of about `size` ids, unless it exists, and returns it. Locks to commit: an
 -- inner lock, for which it waits if `patient` (otherwise it returns null); the log's parent table in SHARE UPDATE
 -- EXCLUSIVE mode, which disturbs neither readers nor writers.

@@ -7,11 +7,14 @@
 create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
+    this spanmq_core.queue;
     of_queue int;
     begun bigint;
 begin
     if queue is not null then
-        of_queue := (spanmq_core.find_queue(queue)).queue_id;
+        this := spanmq_core.find_queue(queue);
+        perform spanmq_core.hold_queue(this);
+        of_queue := this.queue_id;
     end if;
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
         'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Pass a name, and a shorter target.');

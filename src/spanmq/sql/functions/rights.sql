@@ -355,6 +355,9 @@ declare
 begin
     perform spanmq_core.check_queue_verb(verb);
     perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue', 'Grant send, receive or look, or name a role.');
+    -- A queue that is about to be dropped gets no wrappers, which would stay behind.
+    perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+    this := spanmq_core.find_queue(queue);
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_of(verb) loop
@@ -384,6 +387,8 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
+    perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+    this := spanmq_core.find_queue(queue);
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         if spanmq_core.has_wrappers(this.queue_id, each) then

@@ -25,6 +25,7 @@ begin
     perform spanmq_core.check_bodies(this, array[body]);
     -- An unknown zone raises here.
     perform now() at time zone time_zone;
+    perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
     before := spanmq_core.find_schedule(this.queue_id, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
@@ -137,15 +138,15 @@ begin
 end $$;
 
 -- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
--- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null or over 1,000.
+-- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null, infinite or over 1,000.
 create or replace function spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
 begin
-    perform spanmq_core.raise_if(times is null or array_position(times, null) is not null or cardinality(times) > 1000
-                                 or new_until is null or not isfinite(new_until),
-        'times must be at most 1000, and neither they nor new_until may be NULL', 'Plan fewer at a time.');
+    perform spanmq_core.raise_if(times is null or cardinality(times) > 1000 or exists (select from unnest(times) t where isfinite(t) is not true)
+                                 or isfinite(new_until) is not true,
+        'times must be at most 1000, and neither they nor new_until may be NULL or infinite', 'Plan fewer at a time.');
     if this.planned_until is distinct from plan_schedule.planned_until then
         return false;
     end if;

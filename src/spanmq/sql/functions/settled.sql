@@ -60,6 +60,7 @@ begin
         raise exception 'keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %', keep_for
             using errcode = 'MQ002', hint = 'Omit it for an hour.';
     end if;
+    perform spanmq_core.hold_queue(this);
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))
         on conflict (queue_id, msg_id) do update set result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at;

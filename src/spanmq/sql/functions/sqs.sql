@@ -55,6 +55,7 @@ begin
         end if;
         perform spanmq_core.find_target(spanmq_core.sqs_redrive_to(attributes));
     end if;
+    perform spanmq_core.hold_queue(this);
     insert into spanmq_core.sqs_queue as s (queue_id, attributes, tags)
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))
         on conflict (queue_id) do update

@@ -51,10 +51,7 @@ begin
     perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)), '42P01',
         format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() lists the queues.');
     this := spanmq_core.find_target(queue_name);
-    perform from spanmq_core.queue q where q.queue_id = this.queue_id for key share;
-    if not found then
-        perform spanmq_core.raise_not_found(queue_name);
-    end if;
+    perform spanmq_core.hold_queue(this);
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;

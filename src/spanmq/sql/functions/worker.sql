@@ -25,6 +25,7 @@ begin
                                   where o.queue_id = this.queue_id and (o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null)
                                   for update skip locked));
     if running_for is not null then
+        perform spanmq_core.hold_queue(this);
         insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held)
             values (this.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots, report_worker.held)
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held;

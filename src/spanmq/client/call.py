@@ -179,9 +179,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             queue=call.queue,
         )
     return SchemaMissingError(
-        "this database holds neither spanmq nor PGMQ"
-        if found
-        else f"there is no {call.qualified} here",
+        "this database holds neither spanmq nor PGMQ" if found else f"there is no {call.qualified} here",
         hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Final, Literal
@@ -125,6 +126,33 @@ def send_messages(
         yield Call("send_messages", arguments, numbers, queue, native=True)
     if ids is not None and next(ids, ids) is not ids:
         raise InvalidArgumentError("a batch has more dedup_ids than bodies", queue=queue)
+
+
+# The ids first to last of a segment of the log, drawn for a COPY into its table.
+Run = tuple[str, int, int, datetime]
+
+
+def copy_begin(queue: str, count: int) -> Call[list[Run]]:
+    """Draw ids for messages that follow by COPY; without runs the role may not copy."""
+
+    def read(rows: Rows) -> list[Run]:
+        return [
+            (row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()
+        ]
+
+    arguments = (argument.queue_name("queue", queue), argument.integer("n", count))
+    return Call("copy_begin", arguments, read, queue, native=True)
+
+
+def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
+    """Make the copied messages those of the queue. Their ids are known: what it returns need not be read."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigints("first_ids", (first for _, first, _, _ in runs)),
+        argument.bigints("last_ids", (last for _, _, last, _ in runs)),
+        *given(argument.moment, "delay", delay),
+    )
+    return Call("copy_publish", arguments, lambda _: None, queue, native=True)
 
 
 def _batch(name: str, batch: list[Encoded]) -> list[Argument]:

@@ -16,8 +16,6 @@ from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg import Connection, Cursor
-from psycopg.adapt import Transformer
-from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
@@ -25,8 +23,9 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from spanmq import errors
 from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.client.concurrency import Lock
+from spanmq.client.connection import address_of, is_alive, typed
 from spanmq.client.dsn import unreadable
-from spanmq.client.loaders import AsciiTextLoader, ForeignJsonLoader, JsonLoader, TimeLoader
+from spanmq.client.loaders import columns_of, fetch_any_times, register_loaders
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
@@ -299,23 +298,13 @@ class ConnectionLink:
         return address_of(self.connection)
 
 
-def cursor_of(connection: Connection[Any]) -> Cursor[Any]:
-    """Return a plain cursor: the caller's connection may have another cursor class or row factory."""
-    cursor = Cursor(connection, row_factory=tuple_row)
-    encoding = connection.info.encoding
-    foreign = encoding not in ("utf-8", "ascii")
-    cursor.adapters.register_loader("jsonb", ForeignJsonLoader if foreign else JsonLoader)
-    if encoding == "ascii":
-        for kind in ("text", "varchar", "name"):
-            cursor.adapters.register_loader(kind, AsciiTextLoader)
-    return cursor
-
-
 def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
     """Run a call on a connection."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
-    cursor = cursor_of(connection)
+    # A plain one: the caller's connection may have another cursor class or row factory.
+    cursor = Cursor(connection, row_factory=tuple_row)
+    register_loaders(cursor)
     statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
@@ -328,7 +317,10 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             # Prepared before an upgrade added columns to the function: refused before it ran. Psycopg cannot
             # discard a single statement, so this one is executed this way until the connection ends.
             cursor.execute(statement, parameters, binary=True, prepare=False)
-        values = _fetch(cursor)
+        try:
+            values: Sequence[Sequence[Any]] = cursor.fetchall()
+        except psycopg.DataError:
+            values = fetch_any_times(cursor)
         columns = columns_of(cursor)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
@@ -341,28 +333,6 @@ def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = 
             queue=call.queue,
         ) from error
     return call.read(Rows(columns, values))
-
-
-def _fetch(cursor: Cursor[Any]) -> Sequence[Sequence[Any]]:
-    """Fetch all rows; again, with a slower loader, if a time is outside Python's range."""
-    try:
-        return cursor.fetchall()
-    except psycopg.DataError:
-        result = cursor.pgresult
-        if result is None:
-            raise
-        cursor.adapters.register_loader("timestamptz", TimeLoader)
-        reader = Transformer(cursor)
-        reader.set_pgresult(result)
-        return reader.load_rows(0, result.ntuples, tuple_row(cursor))
-
-
-def columns_of(cursor: Cursor[Any]) -> tuple[str, ...]:
-    """Return the names of a result's columns; not from `description`, which looks each type up."""
-    result = cursor.pgresult
-    if result is None:
-        return ()
-    return tuple((result.fname(number) or b"").decode() for number in range(result.nfields))
 
 
 def probe(connection: Connection[Any]) -> Flavour:
@@ -412,22 +382,6 @@ def limit_statements(connection: Connection[Any], seconds: float) -> None:
         raise typed(error, connection) from error
 
 
-def address_of(connection: Connection[Any]) -> str:
-    """Return the DSN of a connection, with the password, which psycopg's own DSN lacks."""
-    return make_conninfo(connection.info.dsn, password=connection.info.password or None)
-
-
-def is_alive(connection: Connection[Any]) -> bool:
-    """Return False if the server has hung up, without a round trip: a call would be of unknown outcome."""
-    try:
-        # The first reads the server's last words, the second the end that follows them.
-        connection.pgconn.consume_input()
-        connection.pgconn.consume_input()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
 def new_pool(
     dsn: str, *, size: int, pooler: bool, on_connect: Callable[[Connection[Any]], Any] | None
 ) -> ConnectionPool[Any]:
@@ -457,21 +411,3 @@ def _try_again(pool: ConnectionPool[Any]) -> None:
     four.
     """
     pool.check()
-
-
-def typed(
-    error: psycopg.Error, connection: Connection[Any], call: Call[Any] | None = None
-) -> errors.SpanmqError:
-    """Return the typed error for an error of psycopg."""
-    function, queue = (call.function, call.queue) if call else (None, None)
-    # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
-    if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
-        return errors.lost(function=function, queue=queue)
-    found = errors.from_driver(error, function=function, queue=queue)
-    if isinstance(found, errors.ConnectionLostError):
-        return errors.lost(function=function, queue=queue)
-    if found is not None:
-        return found
-    if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
-        return errors.InvalidArgumentError(str(error), function=function, queue=queue)
-    return errors.ServerError(str(error), function=function, queue=queue)

@@ -1,16 +1,17 @@
-"""Calls of SQL functions that several modules make, or that are made for every message. No I/O here.
+"""Calls of SQL functions that several modules make, or that are made for every message, and what they pass. No I/O.
 
 The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from spanmq.client import call as argument
 from spanmq.client.call import Argument, Call, Delay, Rows, Seconds, Shape, given, listed, number, numbers
@@ -18,7 +19,7 @@ from spanmq.client.rows import messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import Leased, MaintenanceStep, Message, Routed, Settled
+from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled
 
 Held = Message | Leased
 # Stands for the body that a dead letter has.
@@ -281,3 +282,58 @@ def chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argu
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
     return Call("maintain", (argument.integer("budget", budget),), listed(MaintenanceStep), native=True)
+
+
+# Dead letters and other nouns: arguments that several verbs take.
+
+
+def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
+    """Pass which dead letters are meant; raises TypeError for an unknown filter."""
+    if unknown := filters.keys() - DeadLetterFilters.__annotations__.keys():
+        raise TypeError(f"dead letters have no filter {', '.join(sorted(unknown))}")
+    payload = filters.get("payload")
+    return (
+        *given(argument.text, "category", filters.get("category")),
+        *given(argument.text, "error", filters.get("error")),
+        *given(argument.text, "error_class", filters.get("error_class")),
+        *given(argument.instant, "since", filters.get("since")),
+        *given(argument.instant, "until", filters.get("until")),
+        *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
+        *given(argument.text, "match", filters.get("where")),
+        *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
+    )
+
+
+def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:
+    """Pass the names of queues; None stands for all."""
+    if isinstance(queues, str):
+        raise InvalidArgumentError("queues are a list of names, not one name")
+    return given(argument.texts, name, queues)
+
+
+def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | None) -> str:
+    """Encode the settings of a policy, or a schema; raises InvalidArgumentError for a value that is not JSON."""
+    try:
+        return json.dumps(settings, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"a {kind} must be JSON: {error}", queue=queue) from error
+
+
+def message(queue: str, message_id: int) -> tuple[Argument, ...]:
+    """Pass one message."""
+    return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
+
+
+def page(queue: str, limit: int) -> tuple[Argument, ...]:
+    """Pass a queue, and how many of its parts are listed."""
+    return argument.queue_name("queue", queue), argument.integer("qty", limit)
+
+
+def queue_or_all(queue: str | None) -> Argument:
+    """Pass a queue, or SQL's null for all."""
+    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
+
+
+def receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
+    """Pass a stream that consumes a queue."""
+    return argument.queue_name("queue", queue), argument.text("receiver", receiver)

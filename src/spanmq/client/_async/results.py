@@ -9,8 +9,9 @@ from typing import Final
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client._async.listener import FIRST_POLL_SECONDS, AsyncAnnouncement, AsyncListener
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
 from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
+from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
-from spanmq.client._sync.listener import FIRST_POLL_SECONDS, Announcement, Listener
+from spanmq.client._sync.listener import Announcement, Listener
 from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
+from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
 

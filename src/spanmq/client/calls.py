@@ -14,12 +14,25 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from spanmq.client import call as argument
-from spanmq.client.call import Argument, Call, Delay, Rows, Seconds, Shape, given, listed, number, numbers
-from spanmq.client.rows import messages, settlements
+from spanmq.client.call import (
+    Argument,
+    Call,
+    Delay,
+    Rows,
+    Seconds,
+    Shape,
+    flag,
+    given,
+    listed,
+    made,
+    number,
+    numbers,
+)
+from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled
+from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled, ShardMap
 
 Held = Message | Leased
 # Stands for the body that a dead letter has.
@@ -337,3 +350,66 @@ def queue_or_all(queue: str | None) -> Argument:
 def receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
     """Pass a stream that consumes a queue."""
     return argument.queue_name("queue", queue), argument.text("receiver", receiver)
+
+
+# The maps of sharded queues in one database.
+
+
+def get_shards(queue: str) -> Call[ShardMap | None]:
+    """Return the map that this database has, if any."""
+
+    def read(rows: Rows) -> ShardMap | None:
+        own = [
+            row | {"queue": queue, "shards": json_value(row["shards"]), "former": json_value(row["former"])}
+            for row in rows.records()
+        ]
+        return next(iter(made(ShardMap, own)), None)
+
+    return Call("get_shards", (argument.queue_name("queue", queue),), read, queue, native=True)
+
+
+def set_shards(shard_map: ShardMap) -> Call[int]:
+    """Write a map unless this database has it or a later one; return the epoch that it has then.
+
+    Waits for the transactions that are sending by the map before.
+    """
+    former = None if shard_map.former is None else json.dumps(dict(shard_map.former))
+    arguments = (
+        argument.queue_name("queue", shard_map.queue),
+        argument.bigint("epoch", shard_map.epoch),
+        argument.text("routing", shard_map.routing),
+        argument.json("shards", json.dumps(dict(shard_map.shards))),
+        *given(argument.json, "former", former),
+    )
+    return Call("set_shards", arguments, number, shard_map.queue, native=True)
+
+
+def forget_shards(queue: str) -> Call[bool]:
+    """Delete a map; the shards stay, as queues. Return whether there was one."""
+    return Call("forget_shards", (argument.queue_name("queue", queue),), flag, queue, native=True)
+
+
+def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> Call[bool]:
+    """Hold the map as it is to the end of the transaction, before a send in it.
+
+    With a shard and a group: return whether it has unsettled messages of the group, and make others that
+    ask the same wait. Raises ShardsChangedError where the map has another epoch.
+    """
+    one = shard is not None and group is not None
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigint("epoch", epoch),
+        *given(argument.queue_name, "shard", shard if one else None),
+        *given(argument.text, "group_key", group if one else None),
+    )
+    return Call("enter_shards", arguments, flag, queue, native=True)
+
+
+def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
+    """List groups that have unsettled messages, in an order of their own, following `after`."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        *given(argument.text, "after", after),
+        argument.integer("qty", limit),
+    )
+    return Call("shard_groups", arguments, Rows.column, queue, native=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from spanmq.client.call import Call, Rows, Shape, Style, is_missing_function, missing
 from spanmq.client.options import kind_of
@@ -35,38 +35,6 @@ _IDLE: Final = 0  # libpq's PQTRANS_IDLE, in psycopg and psycopg2
 # What SQLAlchemy and Django raise by themselves for a transaction that has failed.
 _ABORTED: Final = frozenset({"PendingRollbackError", "TransactionManagementError"})
 _ROLL_BACK: Final = "Roll back, then repeat what you need."
-
-
-class Driver(Protocol):
-    """What a call needs of a session."""
-
-    @property
-    def style(self) -> Style: ...
-
-    def fetch(self, statement: str, parameters: Parameters) -> Values:
-        """Run a statement; return its rows."""
-
-    def execute(self, statement: str) -> None:
-        """Run a statement without rows."""
-
-    def is_autocommit(self) -> bool:
-        """Whether each statement is a transaction."""
-
-
-class AsyncDriver(Protocol):
-    """The same for an asynchronous session."""
-
-    @property
-    def style(self) -> Style: ...
-
-    async def fetch(self, statement: str, parameters: Parameters) -> Values:
-        """Run a statement; return its rows."""
-
-    async def execute(self, statement: str) -> None:
-        """Run a statement without rows."""
-
-    async def is_autocommit(self) -> bool:
-        """Whether each statement is a transaction."""
 
 
 def driver_of(session: object) -> Driver:
@@ -196,6 +164,12 @@ class _Asyncpg:
 
     async def is_autocommit(self) -> bool:
         return not self._session.is_in_transaction()
+
+
+# What a call needs of a session: to fetch the rows of a statement, to execute one without rows, and to know
+# whether each statement is a transaction.
+Driver = _Sqlalchemy | _Dbapi
+AsyncDriver = _AsyncSqlalchemy | _Asyncpg
 
 
 def _is_autocommit(connection: object) -> bool:

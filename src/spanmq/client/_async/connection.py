@@ -6,11 +6,11 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -19,6 +19,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
+from spanmq.client._async.session import AsyncSessionLink
 from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import address_of, is_alive, typed
@@ -29,28 +30,6 @@ from spanmq.model import Flavour
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
 _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
-
-
-class AsyncLink(Protocol):
-    """The connection of a client; `connection` may be used by the caller, too."""
-
-    @property
-    def connection(self) -> Any: ...
-
-    async def run(self, call: Call[Result]) -> Result:
-        """Run one call."""
-
-    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
-        """Run several calls as one: all of them take effect, or none."""
-
-    async def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-
-    def transaction(self) -> AbstractAsyncContextManager[AsyncLink]:
-        """Run calls in one transaction, or under one savepoint of the caller's."""
-
-    async def address(self) -> str:
-        """Return the DSN for another connection to the same database."""
 
 
 class AsyncPoolLink:
@@ -296,6 +275,10 @@ class AsyncConnectionLink:
     async def address(self) -> str:
         """Return the DSN of the connection."""
         return address_of(self.connection)
+
+
+# The connection of a client, on which calls run: each by itself, some as one (`run_all`), or in a transaction.
+AsyncLink = AsyncPoolLink | AsyncConnectionLink | AsyncSessionLink
 
 
 async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:

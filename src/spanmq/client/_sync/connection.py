@@ -8,11 +8,11 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection, Cursor
@@ -21,6 +21,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
+from spanmq.client._sync.session import SessionLink
 from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
 from spanmq.client.concurrency import Lock
 from spanmq.client.connection import address_of, is_alive, typed
@@ -31,28 +32,6 @@ from spanmq.model import Flavour
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
 _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
-
-
-class Link(Protocol):
-    """The connection of a client; `connection` may be used by the caller, too."""
-
-    @property
-    def connection(self) -> Any: ...
-
-    def run(self, call: Call[Result]) -> Result:
-        """Run one call."""
-
-    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
-        """Run several calls as one: all of them take effect, or none."""
-
-    def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-
-    def transaction(self) -> AbstractContextManager[Link]:
-        """Run calls in one transaction, or under one savepoint of the caller's."""
-
-    def address(self) -> str:
-        """Return the DSN for another connection to the same database."""
 
 
 class PoolLink:
@@ -296,6 +275,10 @@ class ConnectionLink:
     def address(self) -> str:
         """Return the DSN of the connection."""
         return address_of(self.connection)
+
+
+# The connection of a client, on which calls run: each by itself, some as one (`run_all`), or in a transaction.
+Link = PoolLink | ConnectionLink | SessionLink
 
 
 def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:

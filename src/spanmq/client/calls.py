@@ -216,6 +216,12 @@ def await_messages(queue: str, seconds: Seconds) -> Call[str]:
     return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
 
 
+def await_settled(queue: str, seconds: Seconds) -> Call[str]:
+    """Register a session that waits for settlements, and return the channel to listen to."""
+    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
+
+
 def look_ahead(queue: str) -> Call[float | None]:
     """Return in how many seconds the next message becomes due."""
     arguments = (argument.queue_name("queue", queue),)

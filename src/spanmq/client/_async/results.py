@@ -10,7 +10,7 @@ from typing import Final
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
-from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
+from spanmq.client.call import Call, Seconds, duration, nothing, numbers
 from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
@@ -81,9 +81,3 @@ class AsyncResults:
                 return left
             await announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
             interval = min(interval * 2, self._poll_interval)
-
-
-def await_settled(queue: str, seconds: Seconds) -> Call[str]:
-    """Register a session that waits for settlements and return the channel to listen to; a crash may forget it."""
-    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
-    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)

@@ -23,7 +23,6 @@ from spanmq.worker.event import (
     WorkerStopping,
 )
 from spanmq.worker.failure import Failure
-from spanmq.worker.gate import Gate
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
@@ -33,7 +32,7 @@ from spanmq.worker.reporting import Reporter
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
-from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
+from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
 from spanmq.worker.watch import Watch
 
 # The time limit of the last settlements, after the grace period.
@@ -100,7 +99,10 @@ class Engine:
         )
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
-        self._gate = None if handler.limit_of is None else Gate(self._slots.add, handler.limit_of)
+        # Of all queues: the kinds of messages of which only some are handled at once.
+        self._limited: Line | None = None
+        if (limit_of := handler.limit_of) is not None:
+            self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
         self._watch = Watch(
             self._slots,
             handler_timeout=settings.handler_timeout,
@@ -130,7 +132,8 @@ class Engine:
             await server.session.start()
         self._began = True
         places = await self._find_queues()
-        await self._slots.start(self._settings.concurrency)
+        for _ in range(self._settings.concurrency):
+            self._slots.open()
         for server in self._servers.values():
             (await server.settler.start()).add_done_callback(self._piece_ended)
             self._begin(server.heartbeat)
@@ -243,7 +246,7 @@ class Engine:
             settings,
             # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
-            line=Line(self._slots.add if self._gate is None else self._gate.add),
+            line=Line(self._slots.add if self._limited is None else self._limited.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_bad=self._ended,
@@ -284,8 +287,8 @@ class Engine:
 
     def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
-        if self._gate is not None:
-            self._gate.done(job)
+        if self._limited is not None:
+            self._limited.done(job)
         for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
             self._settle(other, Release())
             intake.held -= len(other.messages)
@@ -339,8 +342,8 @@ class Engine:
                 for job in intake.line.drain():
                     self._settle(job, Release())
                     intake.held -= len(job.messages)
-        if self._gate is not None:
-            for job in self._gate.drain(lambda job: queue in (None, job.holding.queue)):
+        if self._limited is not None:
+            for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
                 self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
 
@@ -350,7 +353,7 @@ class Engine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.grace):
                     await self._idle.wait()
-        for slot, job, started_at in self._slots.running():
+        for slot, job, started_at in running(self._slots.slots):
             job.seconds = monotonic() - started_at
             self._ended(job, Release())
             self._slots.abandon(slot, replace=False)

@@ -8,7 +8,7 @@ from time import monotonic
 
 from spanmq.model import Message
 from spanmq.worker.job import Job
-from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
+from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
 
 TICK_SECONDS_MAX = 1.0
 
@@ -40,7 +40,7 @@ class Watch:
         while True:
             await asyncio.sleep(tick)
             now = monotonic()
-            for slot, job, started_at in self._slots.running():
+            for slot, job, started_at in running(self._slots.slots):
                 seconds = now - started_at
                 limit = self._limit if self._timeout_of is None else self._timeout_of(job.messages[0])
                 is_over = limit is not None and seconds >= limit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,8 +183,7 @@ class Run:
 def staged(dsn: str, options: Options, log: Path) -> Iterator[tuple[Site, Stage, Server]]:
     """Create the database objects of a run, and drop them at the end, unless they are to be kept."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spanmq-simulate-")))
-        site = Site(dsn, f"simulate_{secrets.token_hex(3)}", folder, log, time.monotonic(), options)
+        site = Site(dsn, f"simulate_{secrets.token_hex(3)}", log, time.monotonic(), options)
         server = Server(dsn)
         stack.callback(server.close)
         stage = stage_of(site)

@@ -30,7 +30,7 @@ class AsyncSessionLink:
 
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := await self._look(call)) != "spanmq":
+        if call.native and not self._is_spanmq and (found := await self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:
             values = await self._driver.fetch(call.statement(self._driver.style), call.parameters())
@@ -46,11 +46,8 @@ class AsyncSessionLink:
                 return [result for call in made for result in await self.run(call)]
         return [result for call in made for result in await self.run(call)]
 
-    async def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-        return await self._look()
-
-    async def _look(self, call: Call[Any] | None = None) -> Flavour:
+    async def flavour(self, call: Call[Any] | None = None) -> Flavour:
+        """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = await self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own

@@ -161,6 +161,7 @@ class AsyncShardedQueue:
         **options: Any,
     ) -> list[tuple[str, int]]:
         """Send messages of one group or key, all or none; return the shard and the id of each, in order."""
+        options |= {"group": group, "headers": headers, "delay": delay}
         kept = list(bodies)
         if not kept:
             raise InvalidArgumentError("a batch cannot be empty", queue=self.queue)
@@ -168,21 +169,19 @@ class AsyncShardedQueue:
             there = self._map or await self.shards()
             shard = there.shard_of(group, key, self._turn)
             former = there.former_shard_of(group)
+            first = shard if former is None else former
             try:
-                if former is None:
-                    async with self._server(there.shards[shard]).transaction() as opened:
-                        await opened.admin.run(calls.enter_shards(self.queue, there.epoch))
-                        return await self._send(opened, shard, kept, group, headers, delay, options)
-                async with self._server(there.all[former]).transaction() as opened:
-                    # Senders to this group wait here, so that all see where its messages are.
-                    if await opened.admin.run(calls.enter_shards(self.queue, there.epoch, former, group)):
-                        return await self._send(opened, former, kept, group, headers, delay, options)
+                async with self._server(there.all[first]).transaction() as opened:
+                    # While a change moves the group, its senders wait here, so that all see where its messages are.
+                    enter = calls.enter_shards(self.queue, there.epoch, former, group)
+                    if await opened.admin.run(enter) or former is None:
+                        return await self._send(opened, first, kept, options)
                     if there.all[former] == there.shards[shard]:
-                        return await self._send(opened, shard, kept, group, headers, delay, options)
+                        return await self._send(opened, shard, kept, options)
                     # Committed before the lock at the former shard goes.
                     async with self._server(there.shards[shard]).transaction() as other:
                         await other.admin.run(calls.enter_shards(self.queue, there.epoch))
-                        return await self._send(other, shard, kept, group, headers, delay, options)
+                        return await self._send(other, shard, kept, options)
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
                 await self._publish(await self.shards())
@@ -263,16 +262,9 @@ class AsyncShardedQueue:
     # How it is done.
 
     async def _send(
-        self,
-        opened: AsyncClient,
-        shard: str,
-        bodies: list[object],
-        group: str | None,
-        headers: Headers | None,
-        delay: Delay | None,
-        options: Mapping[str, Any],
+        self, opened: AsyncClient, shard: str, bodies: list[object], options: Mapping[str, Any]
     ) -> list[tuple[str, int]]:
-        ids = await opened.send_batch(shard, bodies, group=group, headers=headers, delay=delay, **options)
+        ids = await opened.send_batch(shard, bodies, **options)
         return [(shard, message_id) for message_id in ids]
 
     async def _look(self) -> ShardMap | None:

@@ -32,7 +32,7 @@ class SessionLink:
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := self._look(call)) != "spanmq":
+        if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
@@ -48,11 +48,8 @@ class SessionLink:
                 return [result for call in made for result in self.run(call)]
         return [result for call in made for result in self.run(call)]
 
-    def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-        return self._look()
-
-    def _look(self, call: Call[Any] | None = None) -> Flavour:
+    def flavour(self, call: Call[Any] | None = None) -> Flavour:
+        """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own

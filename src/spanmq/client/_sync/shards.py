@@ -163,6 +163,7 @@ class ShardedQueue:
         **options: Any,
     ) -> list[tuple[str, int]]:
         """Send messages of one group or key, all or none; return the shard and the id of each, in order."""
+        options |= {"group": group, "headers": headers, "delay": delay}
         kept = list(bodies)
         if not kept:
             raise InvalidArgumentError("a batch cannot be empty", queue=self.queue)
@@ -170,21 +171,19 @@ class ShardedQueue:
             there = self._map or self.shards()
             shard = there.shard_of(group, key, self._turn)
             former = there.former_shard_of(group)
+            first = shard if former is None else former
             try:
-                if former is None:
-                    with self._server(there.shards[shard]).transaction() as opened:
-                        opened.admin.run(calls.enter_shards(self.queue, there.epoch))
-                        return self._send(opened, shard, kept, group, headers, delay, options)
-                with self._server(there.all[former]).transaction() as opened:
-                    # Senders to this group wait here, so that all see where its messages are.
-                    if opened.admin.run(calls.enter_shards(self.queue, there.epoch, former, group)):
-                        return self._send(opened, former, kept, group, headers, delay, options)
+                with self._server(there.all[first]).transaction() as opened:
+                    # While a change moves the group, its senders wait here, so that all see where its messages are.
+                    enter = calls.enter_shards(self.queue, there.epoch, former, group)
+                    if opened.admin.run(enter) or former is None:
+                        return self._send(opened, first, kept, options)
                     if there.all[former] == there.shards[shard]:
-                        return self._send(opened, shard, kept, group, headers, delay, options)
+                        return self._send(opened, shard, kept, options)
                     # Committed before the lock at the former shard goes.
                     with self._server(there.shards[shard]).transaction() as other:
                         other.admin.run(calls.enter_shards(self.queue, there.epoch))
-                        return self._send(other, shard, kept, group, headers, delay, options)
+                        return self._send(other, shard, kept, options)
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
                 self._publish(self.shards())
@@ -262,16 +261,9 @@ class ShardedQueue:
     # How it is done.
 
     def _send(
-        self,
-        opened: Client,
-        shard: str,
-        bodies: list[object],
-        group: str | None,
-        headers: Headers | None,
-        delay: Delay | None,
-        options: Mapping[str, Any],
+        self, opened: Client, shard: str, bodies: list[object], options: Mapping[str, Any]
     ) -> list[tuple[str, int]]:
-        ids = opened.send_batch(shard, bodies, group=group, headers=headers, delay=delay, **options)
+        ids = opened.send_batch(shard, bodies, **options)
         return [(shard, message_id) for message_id in ids]
 
     def _look(self) -> ShardMap | None:

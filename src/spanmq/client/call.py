@@ -192,30 +192,14 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
 def text(name: str, value: str | None) -> Argument:
     """Pass a text."""
     if value is not None:
-        if not isinstance(value, str):
-            raise InvalidArgumentError(f"{name} must be a string, got {type(value).__qualname__}")
-        if "\0" in value:
-            raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
-        if not _has_encoding(value):
-            raise InvalidArgumentError(f"{name} contains an unpaired surrogate, which is not a character")
+        _check_text(name, value)
     return Argument(name, value, "cast({} as text)")
 
 
 def queue_name(name: str, value: str) -> Argument:
     """Pass the name of a queue; what makes a name valid is the server's to say."""
-    if not isinstance(value, str):
-        raise InvalidArgumentError(
-            f"a queue's name must be a string, got {type(value).__qualname__}", code="invalid_queue_name"
-        )
-    if "\0" in value:
-        raise InvalidArgumentError(
-            "a queue's name can't hold the character NUL", queue=value, code="invalid_queue_name"
-        )
-    if not _has_encoding(value):
-        raise InvalidArgumentError(
-            "a queue's name can't hold half a surrogate pair", queue=value, code="invalid_queue_name"
-        )
-    return text(name, value)
+    _check_text("a queue's name", value, code="invalid_queue_name")
+    return Argument(name, value, "cast({} as text)")
 
 
 def integer(name: str, value: int) -> Argument:
@@ -348,12 +332,20 @@ def seconds_from_now(name: str, value: Delay) -> Argument:
     )
 
 
-def _has_encoding(value: str) -> bool:
+def _check_text(what: str, value: object, code: str | None = None) -> None:
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{what} must be a string, got {type(value).__qualname__}", code=code)
+    queue = None if code is None else value
+    if "\0" in value:
+        raise InvalidArgumentError(
+            f"{what} holds the character NUL, which PostgreSQL can't store", queue=queue, code=code
+        )
     try:
         value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"{what} contains an unpaired surrogate, which is not a character", queue=queue, code=code
+        ) from error
 
 
 def _index(name: str, value: int) -> int:

@@ -157,7 +157,10 @@ class Tasks:
                     hint="Write @tasks.task below @tasks.periodic.",
                     code="invalid_handler",
                 )
-            self.catalog.periodic.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
+            name = f"{self.name}.{task.name}"
+            number = sum(each == name or each.startswith(f"{name}#") for each in self.catalog.periodic)
+            name = f"{name}#{number + 1}" if number else name
+            self.catalog.periodic[name] = Periodic(task, cron, zone, catch_up, dict(arguments or {}))
             return task
 
         return register

@@ -162,7 +162,8 @@ class Catalog:
     session: Callable[[], AbstractContextManager[Any]] | None
     async_session: Callable[[], AbstractAsyncContextManager[Any]] | None
     middleware: list[Middleware] = field(default_factory=list)
-    periodic: list[Periodic] = field(default_factory=list)
+    # By the names of their schedules.
+    periodic: dict[str, Periodic] = field(default_factory=dict)
     # By their names, and by those that they had.
     tasks: dict[str, Task[..., Any]] = field(default_factory=dict)
 

@@ -26,7 +26,6 @@ from spanmq.model import Leased, Message
 from spanmq.tasks import Call, Sent, Task, Tasks
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
-from spanmq.tasks.periodic import named
 from spanmq.tasks.task import Catalog
 from spanmq.worker.job import Gone, Holding, Job, Release
 from spanmq.worker.performing import Performer
@@ -143,7 +142,7 @@ class Clock:
             if message.leased_until > now:
                 client.set_vt(message.queue, message.message_id, max(message.leased_until - time, now))
         until = self._now + time
-        for name, each in named(self._catalog).items():
+        for name, each in self._catalog.periodic.items():
             times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
             for at in times:
                 if at <= until:

@@ -149,6 +149,12 @@ def _statement(
     return f"select {columns} from {function}({arguments}) as result{_RELAX if relaxed else ''}"
 
 
+def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
+    """Return what the database holds, by the row of PROBE."""
+    spanmq, pgmq = values[0]
+    return "spanmq" if spanmq else "upstream" if pgmq else "none"
+
+
 # Errors of missing functions.
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import psycopg
-from psycopg import BaseConnection
+from psycopg import AsyncConnection, BaseConnection
 from psycopg.conninfo import make_conninfo
 
 from spanmq import errors
 from spanmq.client.call import Call
+
+_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 def address_of(connection: BaseConnection[Any]) -> str:
@@ -44,3 +46,11 @@ def typed(
     if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
         return errors.InvalidArgumentError(str(error), function=function, queue=queue)
     return errors.ServerError(str(error), function=function, queue=queue)
+
+
+async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> None:
+    """Limit the time of each statement that follows in the transaction that is open."""
+    try:
+        await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
+    except psycopg.Error as error:
+        raise typed(error, connection) from error

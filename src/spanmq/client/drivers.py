@@ -18,12 +18,10 @@ from spanmq.errors import (
     ConnectionLostError,
     InvalidArgumentError,
     InvalidTransactionError,
-    NotPossibleError,
     SpanmqError,
     from_driver,
     lost,
 )
-from spanmq.model import Flavour
 
 Parameters = dict[str, str | None]
 Values = Sequence[Sequence[Any]]
@@ -212,12 +210,6 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
-    """Return what the database holds, by the row of PROBE."""
-    spanmq, pgmq = values[0]
-    return "spanmq" if spanmq else "upstream" if pgmq else "none"
-
-
 def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     """Raise the typed error for one of a driver, or that error if none fits."""
     function, queue = (call.function, call.queue) if call else (None, None)
@@ -235,14 +227,6 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     if call is not None and is_missing_function(typed, call):
         typed = missing(None, call)
     raise typed from error
-
-
-def refused(what: str) -> NotPossibleError:
-    """Return the error for what only the session itself can do."""
-    return NotPossibleError(
-        f"a client on a session of other software {what}",
-        hint="Use the session itself, or a client with a DSN.",
-    )
 
 
 def _origins(session: object) -> set[str]:

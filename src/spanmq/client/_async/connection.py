@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -20,7 +20,17 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
 from spanmq.client._async.session import AsyncSessionLink
-from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client.call import (
+    PROBE,
+    Call,
+    Result,
+    Rows,
+    Shape,
+    Style,
+    flavour_of,
+    is_missing_function,
+    missing,
+)
 from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import address_of, is_alive, typed
 from spanmq.client.dsn import unreadable
@@ -29,7 +39,6 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
-_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class AsyncPoolLink:
@@ -101,8 +110,8 @@ class AsyncPoolLink:
     async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         await self.open()
-        if call.native and not self._is_spanmq:
-            await self._require_native(call)
+        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
+            raise missing(found, call)
         try:
             async with self.lend() as connection:
                 result = await execute(connection, call, relaxed=call.volatile and not self._durable)
@@ -206,11 +215,6 @@ class AsyncPoolLink:
             return self.dsn
         async with self.lend() as connection:
             return address_of(connection)
-
-    async def _require_native(self, call: Call[Any]) -> None:
-        found = await self.flavour()
-        if found != "spanmq":
-            raise missing(found, call)
 
 
 class AsyncConnectionLink:
@@ -322,13 +326,17 @@ async def probe(connection: AsyncConnection[Any]) -> Flavour:
     """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
+    return flavour_of(await fetch(connection, PROBE))
+
+
+async def fetch(connection: AsyncConnection[Any], statement: LiteralString) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that is not a call."""
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     try:
-        await cursor.execute(PROBE)
-        spanmq, pgmq = await cursor.fetchone() or (None, None)
+        await cursor.execute(statement)
+        return await cursor.fetchall()
     except psycopg.Error as error:
         raise typed(error, connection) from error
-    return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 
 @asynccontextmanager
@@ -357,14 +365,6 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
         raise typed(error, connection) from error
 
 
-async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> None:
-    """Limit the time of each statement that follows in the transaction that is open."""
-    try:
-        await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-
-
 def new_pool(
     dsn: str, *, size: int, pooler: bool, on_connect: Callable[[AsyncConnection[Any]], Any] | None
 ) -> AsyncConnectionPool[Any]:
@@ -381,16 +381,9 @@ def new_pool(
         },
         configure=on_connect,
         reconnect_timeout=RECONNECT_SECONDS,
-        reconnect_failed=_try_again,
+        # To start again, with short pauses at first. By itself it doubles the pauses for five minutes: a server
+        # that was away for two minutes is found after four.
+        reconnect_failed=AsyncConnectionPool.check,
         open=False,
         name="spanmq",
     )
-
-
-async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
-    """Make a pool that stopped connecting start again, with short pauses at first.
-
-    By itself it doubles the pauses for five minutes: a server that was away for two minutes is found after
-    four.
-    """
-    await pool.check()

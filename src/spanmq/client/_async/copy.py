@@ -13,10 +13,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, sql
 from psycopg.pq import PipelineStatus
-from psycopg.rows import tuple_row
 
 from spanmq.client import calls
-from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, fetch
 from spanmq.client.call import Call, Delay
 from spanmq.client.connection import typed
 from spanmq.client.copy_format import blocks, is_large
@@ -84,13 +83,8 @@ async def can_copy(connection: AsyncConnection[Any]) -> bool:
         return False
     if connection.info.encoding != "utf-8":
         return False
-    try:
-        cursor = AsyncCursor(connection, row_factory=tuple_row)
-        await cursor.execute(_PROBE)
-        row = await cursor.fetchone()
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-    return row is not None and bool(row[0])
+    [row] = await fetch(connection, _PROBE)
+    return bool(row[0])
 
 
 async def copy_batch(

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, missing
-from spanmq.client.drivers import AsyncDriver, driver_of_async, flavour_of, raise_typed, refused, rows_of
+from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
+from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
+from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
 # Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
@@ -94,7 +95,10 @@ class AsyncSessionLink:
 
     async def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""
-        raise refused("can't be used to install")
+        raise NotPossibleError(
+            "a client on a session of other software can't be used to install",
+            hint="Use a client with a DSN.",
+        )
 
 
 def adapt_async(session: object) -> AsyncSessionLink:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, Cursor
@@ -22,7 +22,17 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
 from spanmq.client._sync.session import SessionLink
-from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client.call import (
+    PROBE,
+    Call,
+    Result,
+    Rows,
+    Shape,
+    Style,
+    flavour_of,
+    is_missing_function,
+    missing,
+)
 from spanmq.client.concurrency import Lock
 from spanmq.client.connection import address_of, is_alive, typed
 from spanmq.client.dsn import unreadable
@@ -31,7 +41,6 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
-_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
 class PoolLink:
@@ -101,8 +110,8 @@ class PoolLink:
     def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         self.open()
-        if call.native and not self._is_spanmq:
-            self._require_native(call)
+        if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
+            raise missing(found, call)
         try:
             with self.lend() as connection:
                 result = execute(connection, call, relaxed=call.volatile and not self._durable)
@@ -206,11 +215,6 @@ class PoolLink:
             return self.dsn
         with self.lend() as connection:
             return address_of(connection)
-
-    def _require_native(self, call: Call[Any]) -> None:
-        found = self.flavour()
-        if found != "spanmq":
-            raise missing(found, call)
 
 
 class ConnectionLink:
@@ -322,13 +326,17 @@ def probe(connection: Connection[Any]) -> Flavour:
     """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
+    return flavour_of(fetch(connection, PROBE))
+
+
+def fetch(connection: Connection[Any], statement: LiteralString) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that is not a call."""
     cursor = Cursor(connection, row_factory=tuple_row)
     try:
-        cursor.execute(PROBE)
-        spanmq, pgmq = cursor.fetchone() or (None, None)
+        cursor.execute(statement)
+        return cursor.fetchall()
     except psycopg.Error as error:
         raise typed(error, connection) from error
-    return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 
 @contextmanager
@@ -357,14 +365,6 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
         raise typed(error, connection) from error
 
 
-def limit_statements(connection: Connection[Any], seconds: float) -> None:
-    """Limit the time of each statement that follows in the transaction that is open."""
-    try:
-        connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-
-
 def new_pool(
     dsn: str, *, size: int, pooler: bool, on_connect: Callable[[Connection[Any]], Any] | None
 ) -> ConnectionPool[Any]:
@@ -381,16 +381,9 @@ def new_pool(
         },
         configure=on_connect,
         reconnect_timeout=RECONNECT_SECONDS,
-        reconnect_failed=_try_again,
+        # To start again, with short pauses at first. By itself it doubles the pauses for five minutes: a server
+        # that was away for two minutes is found after four.
+        reconnect_failed=ConnectionPool.check,
         open=False,
         name="spanmq",
     )
-
-
-def _try_again(pool: ConnectionPool[Any]) -> None:
-    """Make a pool that stopped connecting start again, with short pauses at first.
-
-    By itself it doubles the pauses for five minutes: a server that was away for two minutes is found after
-    four.
-    """
-    pool.check()

@@ -15,10 +15,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection, Cursor, sql
 from psycopg.pq import PipelineStatus
-from psycopg.rows import tuple_row
 
 from spanmq.client import calls
-from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, execute
+from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, execute, fetch
 from spanmq.client.call import Call, Delay
 from spanmq.client.connection import typed
 from spanmq.client.copy_format import blocks, is_large
@@ -84,13 +83,8 @@ def can_copy(connection: Connection[Any]) -> bool:
         return False
     if connection.info.encoding != "utf-8":
         return False
-    try:
-        cursor = Cursor(connection, row_factory=tuple_row)
-        cursor.execute(_PROBE)
-        row = cursor.fetchone()
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-    return row is not None and bool(row[0])
+    [row] = fetch(connection, _PROBE)
+    return bool(row[0])
 
 
 def copy_batch(

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, missing
-from spanmq.client.drivers import Driver, driver_of, flavour_of, raise_typed, refused, rows_of
+from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
+from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
+from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
 # Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
@@ -96,7 +97,10 @@ class SessionLink:
 
     def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""
-        raise refused("can't be used to install")
+        raise NotPossibleError(
+            "a client on a session of other software can't be used to install",
+            hint="Use a client with a DSN.",
+        )
 
 
 def adapt(session: object) -> SessionLink:

@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 from bench.server import serving
 from spanmq import schema
 from spanmq.simulate.compare import rounds
-from spanmq.simulate.display import display_of
+from spanmq.simulate.display import Display
 from spanmq.simulate.options import Options
 from spanmq.simulate.report import Report
 from spanmq.simulate.run import run
@@ -85,7 +85,7 @@ class Simulations:
 
     def run(self, options: Options) -> Report:
         """Run one, and say what came out."""
-        report = run(self._dsn, options, log=self._log, display=display_of(options))
+        report = run(self._dsn, options, log=self._log, display=Display(options))
         print(
             f"{options.engine:16} {options.workers:3} workers, {options.keys:5,} keys:"
             f" {report.handled:,} in {report.seconds:.1f} s ({report.rate:,.0f}/s)",

@@ -10,7 +10,7 @@ from tests.cli.program import do
 
 from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
-from spanmq.client._async.listener import Due
+from spanmq.client.concurrency import Due
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
 from spanmq.service import waiting

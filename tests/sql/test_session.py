@@ -8,8 +8,8 @@ from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
 from spanmq.client import Client
-from spanmq.client._async.admin import hash_of, new_secret
 from spanmq.client._sync.admin import Tokens
+from spanmq.client.secret import hash_of, new_secret
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from tests.sql.queue import Connection
 
 from spanmq.client import Client
-from spanmq.client._async.admin import hash_of
 from spanmq.client._sync.admin import Tokens
+from spanmq.client.secret import hash_of
 from spanmq.errors import InvalidArgumentError, NotFoundError
 
 

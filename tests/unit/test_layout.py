@@ -123,7 +123,7 @@ SQL_EXEMPT = {
     "testing.databases": "makes and drops databases",
     "client.call.PROBE": "asks what the database holds before it calls any function of it",
     "client._*.listener*": "LISTEN has no function",
-    "client._*.connection._LIMIT": "a time limit for one transaction",
+    "client.connection._LIMIT": "a time limit for one transaction",
     "client._*.session.*SessionLink": "transactions and savepoints",
     "service.access_changes": "LISTEN has no function",
 }

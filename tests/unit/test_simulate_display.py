@@ -5,14 +5,14 @@ from tests.unit.simulate_records import Log
 
 from spanmq.simulate import display
 from spanmq.simulate.audit import Audit
-from spanmq.simulate.display import LineDisplay, Speed
+from spanmq.simulate.display import Display, Speed
 
 
 def test_lines_tell_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(display, "LINE_SECONDS", 0.0)
     log = Log(workers=4)
     audit = Audit(log.options)
-    shown = LineDisplay(log.options)
+    shown = Display(log.options)
     for message in range(1, 5):
         log.send(message, message)
     for record in log.records:
@@ -31,7 +31,7 @@ def test_lines_tell_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
-    shown = LineDisplay(log.options)
+    shown = Display(log.options)
     for tenth in range(10):
         shown.show("handling", Audit(log.options), tenth / 10)
     assert capsys.readouterr().err == ""

@@ -29,7 +29,7 @@ class Place:
 
     def __init__(self, dsn: str, folder: Path, **options: Any) -> None:
         self.site = Site(
-            dsn, "simulate_test", folder, folder / "log", 0.0, Options.from_record({"types": 1, **options})
+            dsn, "simulate_test", folder / "log", 0.0, Options.from_record({"types": 1, **options})
         )
         self.stage = SpanmqStage(self.site)
         self.stage.prepare()

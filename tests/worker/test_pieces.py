@@ -154,6 +154,26 @@ def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
     assert line.drain() == [fourth]
 
 
+def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_place() -> None:
+    begun: list[Job] = []
+    line = Line(begun.append, lambda each: ("kind", 2))
+    holding, other = Holding("orders", 1, 4, 0.0, 30.0), Holding("mail", 2, 1, 0.0, 30.0)
+    first, second, third, fourth = (job(None, holding) for _ in range(4))
+    last = job(None, other)
+    for each in (first, second, third, fourth, last):
+        line.add(each)
+    assert begun == [first, second]
+    assert line.done(third) == []
+    assert begun == [first, second]
+    assert line.drain(lambda each: each.holding is other) == [last]
+    line.done(first)
+    assert begun == [first, second, third]
+    line.done(second)
+    line.done(third)
+    assert begun == [first, second, third, fourth]
+    assert line.drain() == []
+
+
 def test_events_are_one_line_each() -> None:
     error, traceback = 'bad "thing"\nhere', "Traceback …\nKeyError"
     settled = MessageSettled("orders", 7, "retrying", 2, 0.25, None, "KeyError", error, traceback)

@@ -103,7 +103,7 @@ def run_all(
 ) -> "list[Report]":
     """Run one engine, or all of them twice."""
     from spanmq.simulate.compare import rounds
-    from spanmq.simulate.display import display_of
+    from spanmq.simulate.display import Display
     from spanmq.simulate.engine_polling import with_files_found
     from spanmq.simulate.run import run
 
@@ -112,7 +112,7 @@ def run_all(
         if stop.is_set():
             break
         complete = with_files_found(each)
-        reports.append(run(dsn, complete, log=log, display=display_of(complete), stop=stop.is_set, echo=echo))
+        reports.append(run(dsn, complete, log=log, display=Display(complete), stop=stop.is_set, echo=echo))
     return reports
 
 

@@ -80,9 +80,9 @@ class Style(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Result]):
-    """A function of schema `pgmq` if PGMQ has it, otherwise of schema `spanmq`, with its arguments.
+    """A function with its arguments: a `native` one of schema `spanmq`, or PGMQ's own, of schema `pgmq`.
 
-    `native` ones are missing in upstream PGMQ. `volatile` ones may be lost in a crash of the server without
+    Native ones are missing in upstream PGMQ. `volatile` ones may be lost in a crash of the server without
     harm, so that they can be committed without waiting for the disk. `idle` ones are polls, which do not make
     maintenance run more often.
     """
@@ -100,46 +100,17 @@ class Call(Generic[Result]):
     def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
         """Return the statement; with `relaxed` its commit does not wait for the disk."""
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
-        return _statement(self.function, signature, self.shape, style, relaxed)
+        return _statement(self.qualified, signature, self.shape, style, relaxed)
+
+    @property
+    def qualified(self) -> str:
+        """Return the name of the function with its schema."""
+        return f"{'spanmq' if self.native else 'pgmq'}.{self.function}"
 
     def parameters(self) -> dict[str, str | None]:
         """Return the values by name."""
         return {argument.name: argument.value for argument in self.arguments}
 
-
-# The functions of PGMQ 1.13 that the client calls. All others are in schema `spanmq`.
-_PGMQ: Final = frozenset(
-    {
-        "archive",
-        "bind_topic",
-        "create",
-        "create_partitioned",
-        "create_unlogged",
-        "delete",
-        "disable_notify_insert",
-        "drop_queue",
-        "enable_notify_insert",
-        "list_notify_insert_throttles",
-        "list_queues",
-        "list_topic_bindings",
-        "metrics",
-        "metrics_all",
-        "pop",
-        "purge_queue",
-        "read",
-        "read_grouped",
-        "read_grouped_head",
-        "read_grouped_rr",
-        "send",
-        "send_batch",
-        "send_batch_topic",
-        "send_topic",
-        "set_vt",
-        "test_routing",
-        "unbind_topic",
-        "update_notify_insert",
-    }
-)
 
 # Names the installed schema; the only statement that uses pg_catalog rather than pgmq. Texts, for every
 # driver.
@@ -175,11 +146,13 @@ def _statement(
     else:
         columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
     # Its parts are constants of this package: values of callers are always parameters.
-    return f"select {columns} from {_qualified(function)}({arguments}) as result{_RELAX if relaxed else ''}"
+    return f"select {columns} from {function}({arguments}) as result{_RELAX if relaxed else ''}"
 
 
-def _qualified(function: str) -> str:
-    return f"pgmq.{function}" if function in _PGMQ else f"spanmq.{function}"
+def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
+    """Return what the database holds, by the row of PROBE."""
+    spanmq, pgmq = values[0]
+    return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 
 # Errors of missing functions.
@@ -188,7 +161,7 @@ def _qualified(function: str) -> str:
 def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
     """Return whether the called function is missing, rather than one that it calls."""
     return isinstance(error, SchemaMissingError) or (
-        error.sqlstate == "42883" and f"{_qualified(call.function)}(" in error.message
+        error.sqlstate == "42883" and f"{call.qualified}(" in error.message
     )
 
 
@@ -206,15 +179,13 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     # A native call is made only where spanmq has been detected.
     if found == "spanmq" or (found is None and call.native):
         return SchemaVersionError(
-            f"the schema in this database has no {_qualified(function)} with these arguments",
+            f"the schema in this database has no {call.qualified} with these arguments",
             hint="`spanmq schema upgrade` brings it to this client's release.",
             function=function,
             queue=call.queue,
         )
     return SchemaMissingError(
-        "this database holds neither spanmq nor PGMQ"
-        if found
-        else f"there is no {_qualified(function)} here",
+        "this database holds neither spanmq nor PGMQ" if found else f"there is no {call.qualified} here",
         hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,
@@ -227,30 +198,14 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
 def text(name: str, value: str | None) -> Argument:
     """Pass a text."""
     if value is not None:
-        if not isinstance(value, str):
-            raise InvalidArgumentError(f"{name} must be a string, got {type(value).__qualname__}")
-        if "\0" in value:
-            raise InvalidArgumentError(f"{name} holds the character NUL, which PostgreSQL can't store")
-        if not _has_encoding(value):
-            raise InvalidArgumentError(f"{name} contains an unpaired surrogate, which is not a character")
+        _check_text(name, value)
     return Argument(name, value, "cast({} as text)")
 
 
 def queue_name(name: str, value: str) -> Argument:
     """Pass the name of a queue; what makes a name valid is the server's to say."""
-    if not isinstance(value, str):
-        raise InvalidArgumentError(
-            f"a queue's name must be a string, got {type(value).__qualname__}", code="invalid_queue_name"
-        )
-    if "\0" in value:
-        raise InvalidArgumentError(
-            "a queue's name can't hold the character NUL", queue=value, code="invalid_queue_name"
-        )
-    if not _has_encoding(value):
-        raise InvalidArgumentError(
-            "a queue's name can't hold half a surrogate pair", queue=value, code="invalid_queue_name"
-        )
-    return text(name, value)
+    _check_text("a queue's name", value, code="invalid_queue_name")
+    return Argument(name, value, "cast({} as text)")
 
 
 def integer(name: str, value: int) -> Argument:
@@ -383,12 +338,20 @@ def seconds_from_now(name: str, value: Delay) -> Argument:
     )
 
 
-def _has_encoding(value: str) -> bool:
+def _check_text(what: str, value: object, code: str | None = None) -> None:
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{what} must be a string, got {type(value).__qualname__}", code=code)
+    queue = None if code is None else value
+    if "\0" in value:
+        raise InvalidArgumentError(
+            f"{what} holds the character NUL, which PostgreSQL can't store", queue=queue, code=code
+        )
     try:
         value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"{what} contains an unpaired surrogate, which is not a character", queue=queue, code=code
+        ) from error
 
 
 def _index(name: str, value: int) -> int:

@@ -1,23 +1,38 @@
-"""Calls of SQL functions that several modules make, or that are made for every message. No I/O here.
+"""Calls of SQL functions that several modules make, or that are made for every message, and what they pass. No I/O.
 
 The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from spanmq.client import call as argument
-from spanmq.client.call import Argument, Call, Delay, Rows, Seconds, Shape, given, listed, number, numbers
-from spanmq.client.rows import messages, settlements
+from spanmq.client.call import (
+    Argument,
+    Call,
+    Delay,
+    Rows,
+    Seconds,
+    Shape,
+    flag,
+    given,
+    listed,
+    made,
+    number,
+    numbers,
+)
+from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import Leased, MaintenanceStep, Message, Routed, Settled
+from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled, ShardMap
 
 Held = Message | Leased
 # Stands for the body that a dead letter has.
@@ -127,6 +142,33 @@ def send_messages(
         raise InvalidArgumentError("a batch has more dedup_ids than bodies", queue=queue)
 
 
+# The ids first to last of a segment of the log, drawn for a COPY into its table.
+Run = tuple[str, int, int, datetime]
+
+
+def copy_begin(queue: str, count: int) -> Call[list[Run]]:
+    """Draw ids for messages that follow by COPY; without runs the role may not copy."""
+
+    def read(rows: Rows) -> list[Run]:
+        return [
+            (row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()
+        ]
+
+    arguments = (argument.queue_name("queue", queue), argument.integer("n", count))
+    return Call("copy_begin", arguments, read, queue, native=True)
+
+
+def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
+    """Make the copied messages those of the queue. Their ids are known: what it returns need not be read."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigints("first_ids", (first for _, first, _, _ in runs)),
+        argument.bigints("last_ids", (last for _, _, last, _ in runs)),
+        *given(argument.moment, "delay", delay),
+    )
+    return Call("copy_publish", arguments, lambda _: None, queue, native=True)
+
+
 def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
     arguments = [argument.jsons(name, (body for body, _ in batch))]
     if any(headers is not None for _, headers in batch):
@@ -172,6 +214,12 @@ def await_messages(queue: str, seconds: Seconds) -> Call[str]:
     """Register a waiting receiver and return the channel to listen to; a crash may forget it."""
     arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
     return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
+
+
+def await_settled(queue: str, seconds: Seconds) -> Call[str]:
+    """Register a session that waits for settlements, and return the channel to listen to."""
+    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
+    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
 
 
 def look_ahead(queue: str) -> Call[float | None]:
@@ -253,3 +301,121 @@ def chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argu
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
     return Call("maintain", (argument.integer("budget", budget),), listed(MaintenanceStep), native=True)
+
+
+# Dead letters and other nouns: arguments that several verbs take.
+
+
+def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
+    """Pass which dead letters are meant; raises TypeError for an unknown filter."""
+    if unknown := filters.keys() - DeadLetterFilters.__annotations__.keys():
+        raise TypeError(f"dead letters have no filter {', '.join(sorted(unknown))}")
+    payload = filters.get("payload")
+    return (
+        *given(argument.text, "category", filters.get("category")),
+        *given(argument.text, "error", filters.get("error")),
+        *given(argument.text, "error_class", filters.get("error_class")),
+        *given(argument.instant, "since", filters.get("since")),
+        *given(argument.instant, "until", filters.get("until")),
+        *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
+        *given(argument.text, "match", filters.get("where")),
+        *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
+    )
+
+
+def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:
+    """Pass the names of queues; None stands for all."""
+    if isinstance(queues, str):
+        raise InvalidArgumentError("queues are a list of names, not one name")
+    return given(argument.texts, name, queues)
+
+
+def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | None) -> str:
+    """Encode the settings of a policy, or a schema; raises InvalidArgumentError for a value that is not JSON."""
+    try:
+        return json.dumps(settings, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"a {kind} must be JSON: {error}", queue=queue) from error
+
+
+def message(queue: str, message_id: int) -> tuple[Argument, ...]:
+    """Pass one message."""
+    return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
+
+
+def page(queue: str, limit: int) -> tuple[Argument, ...]:
+    """Pass a queue, and how many of its parts are listed."""
+    return argument.queue_name("queue", queue), argument.integer("qty", limit)
+
+
+def queue_or_all(queue: str | None) -> Argument:
+    """Pass a queue, or SQL's null for all."""
+    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
+
+
+def receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
+    """Pass a stream that consumes a queue."""
+    return argument.queue_name("queue", queue), argument.text("receiver", receiver)
+
+
+# The maps of sharded queues in one database.
+
+
+def get_shards(queue: str) -> Call[ShardMap | None]:
+    """Return the map that this database has, if any."""
+
+    def read(rows: Rows) -> ShardMap | None:
+        own = [
+            row | {"queue": queue, "shards": json_value(row["shards"]), "former": json_value(row["former"])}
+            for row in rows.records()
+        ]
+        return next(iter(made(ShardMap, own)), None)
+
+    return Call("get_shards", (argument.queue_name("queue", queue),), read, queue, native=True)
+
+
+def set_shards(shard_map: ShardMap) -> Call[int]:
+    """Write a map unless this database has it or a later one; return the epoch that it has then.
+
+    Waits for the transactions that are sending by the map before.
+    """
+    former = None if shard_map.former is None else json.dumps(dict(shard_map.former))
+    arguments = (
+        argument.queue_name("queue", shard_map.queue),
+        argument.bigint("epoch", shard_map.epoch),
+        argument.text("routing", shard_map.routing),
+        argument.json("shards", json.dumps(dict(shard_map.shards))),
+        *given(argument.json, "former", former),
+    )
+    return Call("set_shards", arguments, number, shard_map.queue, native=True)
+
+
+def forget_shards(queue: str) -> Call[bool]:
+    """Delete a map; the shards stay, as queues. Return whether there was one."""
+    return Call("forget_shards", (argument.queue_name("queue", queue),), flag, queue, native=True)
+
+
+def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> Call[bool]:
+    """Hold the map as it is to the end of the transaction, before a send in it.
+
+    With a shard and a group: return whether it has unsettled messages of the group, and make others that
+    ask the same wait. Raises ShardsChangedError where the map has another epoch.
+    """
+    one = shard is not None and group is not None
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.bigint("epoch", epoch),
+        *given(argument.queue_name, "shard", shard if one else None),
+        *given(argument.text, "group_key", group if one else None),
+    )
+    return Call("enter_shards", arguments, flag, queue, native=True)
+
+
+def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
+    """List groups that have unsettled messages, in an order of their own, following `after`."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        *given(argument.text, "after", after),
+        argument.integer("qty", limit),
+    )
+    return Call("shard_groups", arguments, Rows.column, queue, native=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from spanmq.client.call import Call, Rows, Shape, Style, is_missing_function, missing
 from spanmq.client.options import kind_of
@@ -18,12 +18,10 @@ from spanmq.errors import (
     ConnectionLostError,
     InvalidArgumentError,
     InvalidTransactionError,
-    NotPossibleError,
     SpanmqError,
     from_driver,
     lost,
 )
-from spanmq.model import Flavour
 
 Parameters = dict[str, str | None]
 Values = Sequence[Sequence[Any]]
@@ -35,38 +33,6 @@ _IDLE: Final = 0  # libpq's PQTRANS_IDLE, in psycopg and psycopg2
 # What SQLAlchemy and Django raise by themselves for a transaction that has failed.
 _ABORTED: Final = frozenset({"PendingRollbackError", "TransactionManagementError"})
 _ROLL_BACK: Final = "Roll back, then repeat what you need."
-
-
-class Driver(Protocol):
-    """What a call needs of a session."""
-
-    @property
-    def style(self) -> Style: ...
-
-    def fetch(self, statement: str, parameters: Parameters) -> Values:
-        """Run a statement; return its rows."""
-
-    def execute(self, statement: str) -> None:
-        """Run a statement without rows."""
-
-    def is_autocommit(self) -> bool:
-        """Whether each statement is a transaction."""
-
-
-class AsyncDriver(Protocol):
-    """The same for an asynchronous session."""
-
-    @property
-    def style(self) -> Style: ...
-
-    async def fetch(self, statement: str, parameters: Parameters) -> Values:
-        """Run a statement; return its rows."""
-
-    async def execute(self, statement: str) -> None:
-        """Run a statement without rows."""
-
-    async def is_autocommit(self) -> bool:
-        """Whether each statement is a transaction."""
 
 
 def driver_of(session: object) -> Driver:
@@ -198,6 +164,12 @@ class _Asyncpg:
         return not self._session.is_in_transaction()
 
 
+# What a call needs of a session: to fetch the rows of a statement, to execute one without rows, and to know
+# whether each statement is a transaction.
+Driver = _Sqlalchemy | _Dbapi
+AsyncDriver = _AsyncSqlalchemy | _Asyncpg
+
+
 def _is_autocommit(connection: object) -> bool:
     """Return whether each statement is a transaction; False after an explicit `begin`."""
     if getattr(connection, "autocommit", False) is not True:
@@ -238,12 +210,6 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
-    """Return what the database holds, by the row of PROBE."""
-    spanmq, pgmq = values[0]
-    return "spanmq" if spanmq else "upstream" if pgmq else "none"
-
-
 def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     """Raise the typed error for one of a driver, or that error if none fits."""
     function, queue = (call.function, call.queue) if call else (None, None)
@@ -261,14 +227,6 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     if call is not None and is_missing_function(typed, call):
         typed = missing(None, call)
     raise typed from error
-
-
-def refused(what: str) -> NotPossibleError:
-    """Return the error for what only the session itself can do."""
-    return NotPossibleError(
-        f"a client on a session of other software {what}",
-        hint="Use the session itself, or a client with a DSN.",
-    )
 
 
 def _origins(session: object) -> set[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from spanmq.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from spanmq.schema import Installed
 
 # A peer that is gone without a word is noticed within a minute, not within libpq's two hours.
 KEEPALIVE: Final = {
@@ -97,3 +100,11 @@ def default_dsn() -> str:
         if schema.state(connection).holding is schema.Holding.NOTHING:
             schema.install(connection)
     return server.dsn
+
+
+def install_at(dsn: str) -> Installed:
+    """Install the schema over a new connection."""
+    from spanmq import schema
+
+    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
+        return schema.install(connection)

@@ -1,17 +1,34 @@
-"""Messages from rows. Every received message passes through here, so each step is short. No I/O."""
+"""Values from rows. Every received message passes through `messages`, so each step of it is short. No I/O."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from spanmq.client.call import Rows
+from spanmq.client.call import Rows, listed, made
 from spanmq.codec.body import Codec, read_json, unread
-from spanmq.model import GROUP_HEADER, Message, Settled
+from spanmq.codec.encryption import Unopened
+from spanmq.model import (
+    GROUP_HEADER,
+    Batch,
+    DeadLetter,
+    Message,
+    PipelineRun,
+    Policy,
+    QueueSchema,
+    Receiver,
+    Redriven,
+    Schedule,
+    Settled,
+)
+
+logger = logging.getLogger("spanmq")
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
@@ -31,6 +48,16 @@ COLUMNS: Final = (
     ("last_error",),
     ("archived_at",),
 )
+# The columns of other values whose names differ from the fields.
+METRICS_COLUMNS: Final = {
+    "queue": "queue_name",
+    "length": "queue_length",
+    "visible_length": "queue_visible_length",
+    "newest_age_seconds": "newest_msg_age_sec",
+    "oldest_age_seconds": "oldest_msg_age_sec",
+    "scraped_at": "scrape_time",
+}
+BINDING_COLUMNS: Final = {"queue": "queue_name", "expression": "compiled_regex"}
 
 
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
@@ -68,6 +95,18 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
             )
         )
     return found
+
+
+def unopened(messages: Sequence[Message]) -> dict[tuple[str, str], list[Message]]:
+    """Return, and log, the messages that can't be decrypted or read, by the reason and the class of its error."""
+    reasons: dict[tuple[str, str], list[Message]] = {}
+    for message in messages:
+        if isinstance(message.body, Unopened):
+            error = message.body.error
+            reasons.setdefault((error.message, type(error).__name__), []).append(message)
+            about = message.queue, message.message_id, error.message
+            logger.warning("body_unopened queue=%s message=%s error=%r", *about)
+    return reasons
 
 
 def settlements(rows: Rows) -> list[Settled]:
@@ -111,3 +150,109 @@ def templates(codec: Codec, rows: Rows) -> list[dict[str, Any]]:
         }
         for row in rows.records()
     ]
+
+
+def raw_json(value: Any) -> bytes | None:
+    """Return JSON as a decoder takes it: a driver of other software has read it, with the rest of the row."""
+    return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+
+
+def json_value(value: Any) -> Any:
+    """Return the value of JSON: bytes by psycopg, a value where a whole row came as JSON."""
+    return json.loads(value) if isinstance(value, bytes | str) else value
+
+
+def redriven_letters(codec: Codec, rows: Rows) -> list[Redriven]:
+    """Return redriven dead letters, with the bodies that a patch changed."""
+    return [
+        replace(each, before=codec.decode(raw_json(each.before)), after=codec.decode(raw_json(each.after)))
+        for each in listed(Redriven, message_id="msg_id")(rows)
+    ]
+
+
+def dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
+    """Return dead letters with their histories."""
+    records = [
+        row
+        | {
+            "message": codec.of(row["queue_name"]).decode(row["message"]),
+            "headers": None if row["headers"] is None else read_json(row["headers"]),
+            "history": _history(row["history"]),
+        }
+        for row in rows.records()
+    ]
+    columns = {"queue": "queue_name", "message_id": "msg_id", "body": "message", "group": "group_key"}
+    return made(DeadLetter, records, **columns)
+
+
+def _history(value: Any) -> list[dict[str, Any]]:
+    times = ("failed_at", "retry_at")
+    return [
+        failure | {name: datetime.fromisoformat(failure[name]) for name in times if failure.get(name)}
+        for failure in json_value(value)
+    ]
+
+
+def results(codec: Codec, rows: Rows) -> dict[int, object]:
+    """Return the results of messages by their ids."""
+    return {int(row["msg_id"]): codec.decode(raw_json(row["result"])) for row in rows.records()}
+
+
+@dataclass(frozen=True, slots=True)
+class Unplanned:
+    """A schedule that needs more times."""
+
+    name: str
+    cron: str
+    time_zone: str
+    planned_until: datetime
+    plan_from: datetime
+    looked_at: datetime
+
+
+def upcoming_schedules(rows: Rows) -> tuple[list[Unplanned], float | None]:
+    """Return the schedules that need more times, and the seconds until the next message of all."""
+    # A row without a name has the time of the next message of all.
+    unplanned = [row for row in rows.records() if row["name"] is not None]
+    waits = [float(row["due_in"]) for row in rows.records() if row["name"] is None]
+    return made(Unplanned, unplanned), min(waits, default=None)
+
+
+def schedules(codec: Codec, rows: Rows) -> list[Schedule]:
+    """Return schedules."""
+    return made(Schedule, templates(codec, rows), body="message", last_message_id="last_msg_id")
+
+
+def batches(codec: Codec, rows: Rows) -> list[Batch]:
+    """Return batches."""
+    return made(Batch, templates(codec, rows), body="message", message_id="sent_msg_id")
+
+
+def body_schema(rows: Rows) -> QueueSchema:
+    """Return the schema of a queue's bodies."""
+    [row] = rows.records()
+    return QueueSchema(json_value(row["schema"]), row["is_checked"])
+
+
+def policy(rows: Rows) -> Policy:
+    """Return the policy of a queue."""
+    # A later schema may have settings that this client does not know.
+    return made(Policy, [json.loads(rows.scalar())])[0]
+
+
+def category_settings(rows: Rows) -> dict[str, Any]:
+    """Return what a category means."""
+    settings: dict[str, Any] = json.loads(rows.scalar())
+    return settings
+
+
+def receivers(rows: Rows) -> list[Receiver]:
+    """Return streams that consume queues."""
+    records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
+    return made(Receiver, records, queue="queue_name", receiver_id="receiver")
+
+
+def pipeline_runs(rows: Rows) -> list[PipelineRun]:
+    """Return runs of the pipeline's jobs."""
+    reports = [row | {"report": json_value(row["report"])} for row in rows.records()]
+    return made(PipelineRun, reports, queue="queue_name")

@@ -17,10 +17,10 @@ import json
 import os
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -186,7 +186,7 @@ class _State:
         derivation = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"spanmq fingerprint 1")
         self.fingerprint_key = derivation.derive(next(iter(keys.values())))
         self._sealing: _DataKey | None = None
-        self._opened: OrderedDict[tuple[str, str], AESGCM] = OrderedDict()
+        self.opening = lru_cache(OPENED_MAX)(self._opening)
         self._lock = Lock()
 
     def sealing(self) -> _DataKey:
@@ -207,21 +207,13 @@ class _State:
             current.left -= 1
             return current
 
-    def opening(self, key_id: str, wrapped: str) -> AESGCM:
+    def _opening(self, key_id: str, wrapped: str) -> AESGCM:
         """Return the data key that was sent with a body; raises ValueError or InvalidTag for an invalid one."""
-        with self._lock:
-            if (known := self._opened.get((key_id, wrapped))) is not None:
-                self._opened.move_to_end((key_id, wrapped))
-                return known
-            key = self._keys.get(key_id)
-            if key is None:
-                raise DecryptionError(f"the body was sealed under the key {key_id!r}, which is not here")
-            packed = _bytes(wrapped)
-            cipher = self._make(key.decrypt(packed[:NONCE_BYTES], packed[NONCE_BYTES:], _bound_key(key_id)))
-            self._opened[key_id, wrapped] = cipher
-            if len(self._opened) > OPENED_MAX:
-                self._opened.popitem(last=False)
-            return cipher
+        key = self._keys.get(key_id)
+        if key is None:
+            raise DecryptionError(f"the body was sealed under the key {key_id!r}, which is not here")
+        packed = _bytes(wrapped)
+        return self._make(key.decrypt(packed[:NONCE_BYTES], packed[NONCE_BYTES:], _bound_key(key_id)))
 
 
 def read_keys(text: str, where: str) -> dict[str, bytes]:

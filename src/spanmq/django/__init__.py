@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connections, transaction
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import Conninfo
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import Tasks
@@ -61,15 +62,7 @@ def dsn_of(using: str = "default") -> str:
             hint="django_tasks(…, using=…) names one that is.",
             code="invalid_setting",
         )
-    settings = connection.settings_dict
-    parts = {
-        "dbname": settings["NAME"],
-        "user": settings["USER"],
-        "password": settings["PASSWORD"],
-        "host": settings["HOST"],
-        "port": settings["PORT"],
-    }
-    options = {
-        name: settings["OPTIONS"][name] for name in ("service", "sslmode") if name in settings["OPTIONS"]
-    }
-    return make_conninfo(**{name: value for name, value in {**parts, **options}.items() if value})
+    # Django's parameters are psycopg's: among them are some that are not of the address.
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    parameters = connection.get_connection_params()
+    return make_conninfo(**{name: value for name, value in parameters.items() if name in known})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.model.queue import QueueMetrics
 
 Routing = Literal["group", "key", "turn"]
 ROUTINGS: Final = ("group", "key", "turn")
@@ -54,6 +55,26 @@ class ShardMap:
             return None
         before = heaviest(self.former, group)
         return None if before == heaviest(self.shards, group) else before
+
+
+def newest(maps: Iterable[ShardMap | None]) -> ShardMap | None:
+    """Return the newest map of several servers; a change that was interrupted is not known to all of them."""
+    return max((each for each in maps if each is not None), key=lambda each: each.epoch, default=None)
+
+
+def sum_of(queue: str, shards: Sequence[QueueMetrics]) -> QueueMetrics:
+    """Return the counts of all shards together; ages are those of the oldest and the newest."""
+    newest_ages = [each.newest_age_seconds for each in shards if each.newest_age_seconds is not None]
+    oldest_ages = [each.oldest_age_seconds for each in shards if each.oldest_age_seconds is not None]
+    return QueueMetrics(
+        queue=queue,
+        length=sum(each.length for each in shards),
+        visible_length=sum(each.visible_length for each in shards),
+        total_messages=sum(each.total_messages for each in shards),
+        newest_age_seconds=min(newest_ages, default=None),
+        oldest_age_seconds=max(oldest_ages, default=None),
+        scraped_at=max(each.scraped_at for each in shards),
+    )
 
 
 def heaviest(shards: Mapping[str, str], group: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Final
 
-from spanmq.client._async.listener import Due
+from spanmq.client.concurrency import Due
 from spanmq.errors import SpanmqError
 
 # Limits the time of one statement: a waiting request polls for messages only after the answer.

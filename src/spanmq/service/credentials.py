@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from starlette.types import Scope
 
 from spanmq.client import call as argument
-from spanmq.client._async.admin import PREFIX, hash_of, new_secret
 from spanmq.client.call import Argument, Call, Rows, first, flag, made
+from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.model import AccessKey, Token
 from spanmq.service.caller import EVERYBODY, Caller
 from spanmq.service.guesses import Guesses

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from spanmq.client._async.connection import limit_statements
+from spanmq.client.connection import limit_statements
 from spanmq.errors import InvalidArgumentError, StatementCancelledError
 
 if TYPE_CHECKING:

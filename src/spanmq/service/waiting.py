@@ -19,7 +19,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spanmq import tracing
-from spanmq.client._async.listener import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncAnnouncement, Due
+from spanmq.client._async.listener import AsyncAnnouncement
+from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
 from spanmq.errors import SpanmqError
 from spanmq.service.ahead import Ahead
 

@@ -18,13 +18,12 @@ a later message of its key was handled.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from spanmq.simulate.options import Options
 from spanmq.simulate.record import Record
-from spanmq.simulate.story import Line, Story
 
 # A key makes no progress if nothing happened in it for this many seconds, and for this share of the run.
 STILL_SECONDS: Final = 2.0
@@ -43,6 +42,72 @@ class Check:
     def passed(self) -> bool:
         """Return whether the check passed."""
         return not self.ids
+
+
+@dataclass(slots=True)
+class Line:
+    """The messages of one producer and key, which are to be handled in the order of their numbers, from 1."""
+
+    type: str
+    key: str
+    producer: int
+    stories: list[Story] = field(default_factory=list)
+    # The number of settled messages at the start of the line.
+    settled: int = 0
+    last_at: float = 0.0
+
+    def advance(self) -> None:
+        """Skip settled messages."""
+        while self.settled < len(self.stories) and self.stories[self.settled].is_settled:
+            self.settled += 1
+
+    def was_settled_after(self, story: Story) -> bool:
+        """Return whether a later message was settled."""
+        return any(later.is_settled for later in self.stories[story.number :])
+
+    def unsettled_before(self, story: Story) -> Iterator[Story]:
+        """Yield the unsettled messages before this one, up to the first that cannot be dead."""
+        for place in range(self.settled, story.number - 1):
+            earlier = self.stories[place]
+            if not earlier.is_settled:
+                yield earlier
+                if not earlier.may_be_given_up:
+                    return
+
+
+@dataclass(slots=True)
+class Story:
+    """One message. Times are seconds since the run began; None: it did not happen."""
+
+    id: int
+    line: Line
+    number: int
+    is_poison: bool
+    sent_at: float | None = None
+    started_at: float | None = None
+    done_at: float | None = None
+    starts: int = 0
+    dones: int = 0
+    failures: int = 0
+    deaths: int = 0
+    # According to its last delivery: a worker's death counts for all messages that it held.
+    attempt: int = 0
+    deaths_before: int = 0
+    is_dead: bool = False
+    # About the last delivery: the end of the lease, and whether its worker failed it or died.
+    until: float | None = None
+    has_failed: bool = False
+    is_orphan: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the message is handled or dead."""
+        return self.dones > 0 or self.is_dead
+
+    @property
+    def may_be_given_up(self) -> bool:
+        """Return whether it may be a dead letter that the log does not contain yet."""
+        return self.has_failed or self.is_orphan
 
 
 class Audit:
@@ -81,22 +146,6 @@ class Audit:
         self._without_cause: list[int] = []
         self._sent_twice: list[int] = []
         self._foreign: dict[str, None] = {}
-        self._takers: dict[str, Callable[[Record], None]] = {
-            "sending": self._sending,
-            "sent": self._sent,
-            "started": self._started,
-            "done": self._done,
-            "failed": self._failed,
-            "settled": self._settled,
-            "dead": self._dead,
-            "foreign": self._add_foreign,
-            "worker": self._worker,
-            "worker_killed": self._worker_killed,
-            "failure": self._failure,
-            "workers_started": self._workers_started,
-            "producer_ended": self._producer_ended,
-            "run_stopped": self._run_stopped,
-        }
 
     @property
     def waiting(self) -> int:
@@ -107,7 +156,8 @@ class Audit:
         """Read the next record of the log."""
         event = record["event"]
         self.counts[event] += 1
-        if (take := self._takers.get(event)) is not None:
+        # A method for each event that the audit is about.
+        if (take := getattr(self, f"_on_{event}", None)) is not None:
             take(record)
 
     def checks(
@@ -138,7 +188,7 @@ class Audit:
             sum(record.get("cpu_seconds", 0.0) for record in records),
         )
 
-    def _sending(self, record: Record) -> None:
+    def _on_sending(self, record: Record) -> None:
         if record["id"] in self.stories:
             self._sent_twice.append(record["id"])
             return
@@ -153,14 +203,14 @@ class Audit:
             self._sent_twice.append(story.id)
             story.number = len(line.stories)
 
-    def _sent(self, record: Record) -> None:
+    def _on_sent(self, record: Record) -> None:
         for message in record["ids"]:
             story = self.stories.get(message)
             if story is not None and story.sent_at is None:
                 story.sent_at = record["at"]
                 self.sent += 1
 
-    def _started(self, record: Record) -> None:
+    def _on_started(self, record: Record) -> None:
         story = self._known(record["id"])
         if story is None:
             return
@@ -189,7 +239,7 @@ class Audit:
             return story.is_orphan
         return record.get("taken_at") is not None and record["taken_at"] >= story.until
 
-    def _done(self, record: Record) -> None:
+    def _on_done(self, record: Record) -> None:
         story = self._ended(record)
         if story is None:
             return
@@ -205,7 +255,7 @@ class Audit:
             self.counts["handled_again"] += 1
         story.line.advance()
 
-    def _failed(self, record: Record) -> None:
+    def _on_failed(self, record: Record) -> None:
         story = self._ended(record)
         if story is not None:
             story.has_failed = True
@@ -220,12 +270,12 @@ class Audit:
                 self.busy[story.line.type] += at - held[1]
         return story
 
-    def _settled(self, record: Record) -> None:
+    def _on_settled(self, record: Record) -> None:
         self.counts[f"settled {record['outcome']}"] += len(record["ids"])
         if record["outcome"] == "dead":
-            self._dead(record)
+            self._on_dead(record)
 
-    def _dead(self, record: Record) -> None:
+    def _on_dead(self, record: Record) -> None:
         for story in filter(None, map(self._known, record["ids"])):
             if story.is_dead:
                 continue
@@ -235,7 +285,7 @@ class Audit:
             self.dead += not story.dones
             story.line.advance()
 
-    def _add_foreign(self, record: Record) -> None:
+    def _on_foreign(self, record: Record) -> None:
         self._foreign[f"{record['queue']}/{record['message_id'] or 'unreadable'}"] = None
 
     def _may_be_dead(self, story: Story) -> bool:
@@ -247,32 +297,32 @@ class Audit:
         is_final = self._options.failure_category in ("PERMANENT", "BUSINESS")
         return story.has_failed and (is_final or story.attempt >= self._options.max_attempts)
 
-    def _worker(self, record: Record) -> None:
+    def _on_worker(self, record: Record) -> None:
         worker = record["worker"]
         self._usage[self._lives[worker], worker] = record
         before, _ = self._idle.get(worker, (0, 0.0))
         if record["idle_polls"] != before:
             self._idle[worker] = record["idle_polls"], record["at"]
 
-    def _failure(self, record: Record) -> None:
+    def _on_failure(self, record: Record) -> None:
         self.failures.append(str(record["error"]))
         self.counts["failure is final"] += bool(record.get("is_final"))
         self._orphaned(record)
 
-    def _workers_started(self, record: Record) -> None:
+    def _on_workers_started(self, record: Record) -> None:
         self.began_at = record["at"]
 
-    def _producer_ended(self, record: Record) -> None:
+    def _on_producer_ended(self, record: Record) -> None:
         self._usage[-1, record["producer"]] = record
         if record.get("seconds"):
             self.sent_rate = (self.sent_rate or 0.0) + record["count"] / record["seconds"]
 
-    def _run_stopped(self, record: Record) -> None:
+    def _on_run_stopped(self, record: Record) -> None:
         self.ending = str(record["ending"])
         lines = record.get("lines")
         self.signed_off = lines if isinstance(lines, int) else None
 
-    def _worker_killed(self, record: Record) -> None:
+    def _on_worker_killed(self, record: Record) -> None:
         self.kills.append(record["at"])
         self._orphaned(record)
 

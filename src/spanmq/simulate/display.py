@@ -11,6 +11,7 @@ from spanmq.simulate.audit import Audit
 from spanmq.simulate.options import Options
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.panel import Panel
 
 LINE_SECONDS: Final = 2.0
@@ -18,11 +19,6 @@ LINE_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 2.0
 BARS: Final = " ▁▂▃▄▅▆▇█"
 BAR_WIDTH: Final = 48
-
-
-def display_of(options: Options) -> TerminalDisplay | LineDisplay:
-    """Return the display that suits standard error."""
-    return TerminalDisplay(options) if sys.stderr.isatty() else LineDisplay(options)
 
 
 class Speed:
@@ -48,69 +44,54 @@ class Speed:
         return "".join(BARS[round(rate / top * (len(BARS) - 1))] for rate in self.history)
 
 
-class LineDisplay:
-    """Plain lines."""
+class Display:
+    """Draws a panel four times a second and removes it at the end, or prints a line every two seconds."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._speed = Speed()
         self._shown_at = time.monotonic()
         self._what = ""
+        self._live: Live | None = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
     def show(self, what: str, audit: Audit, now: float) -> None:
-        """Print the progress every two seconds."""
+        """Show the progress."""
         if what != self._what:
             self._what, self._speed = what, Speed()
         rate = self._speed.note(now, audit.sent if what == "writing" else audit.handled)
-        if time.monotonic() - self._shown_at < LINE_SECONDS:
-            return
-        self._shown_at = time.monotonic()
-        if what == "writing":
-            self.say(f"{now:.0f} s: {audit.sent:,} messages written ({rate:,.0f}/s)")
-            return
-        self.say(
-            f"{now:.0f} s: {audit.handled:,} handled ({rate:,.0f}/s), {audit.waiting:,} waiting,"
-            f" {len(audit.in_work)} of {self._options.workers} workers busy, {audit.usage()[1]:,} idle polls"
-        )
+        if self._live is not None:
+            if not self._live.is_started:
+                self._live.start()
+            self._live.update(self._panel(what, audit, now, rate), refresh=True)
+        elif time.monotonic() - self._shown_at >= LINE_SECONDS:
+            self._shown_at = time.monotonic()
+            self.say(self._line(what, audit, now, rate))
 
     def say(self, text: str) -> None:
-        """Print a line."""
+        """Print a line, above the panel if there is one."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+            return
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Do nothing."""
-
-
-class TerminalDisplay:
-    """A panel that is drawn four times a second, and removed at the end."""
-
-    def __init__(self, options: Options) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._options = options
-        self._speed = Speed()
-        self._what = ""
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
-
-    def show(self, what: str, audit: Audit, now: float) -> None:
-        """Draw the panel."""
-        if what != self._what:
-            self._what, self._speed = what, Speed()
-        if not self._live.is_started:
-            self._live.start()
-        rate = self._speed.note(now, audit.sent if what == "writing" else audit.handled)
-        self._live.update(self._panel(what, audit, now, rate), refresh=True)
-
-    def say(self, text: str) -> None:
-        """Print a line above the panel."""
-        self._console.print(text, markup=False, highlight=False)
-
-    def close(self) -> None:
         """Remove the panel."""
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
+
+    def _line(self, what: str, audit: Audit, now: float, rate: float) -> str:
+        if what == "writing":
+            return f"{now:.0f} s: {audit.sent:,} messages written ({rate:,.0f}/s)"
+        return (
+            f"{now:.0f} s: {audit.handled:,} handled ({rate:,.0f}/s), {audit.waiting:,} waiting,"
+            f" {len(audit.in_work)} of {self._options.workers} workers busy, {audit.usage()[1]:,} idle polls"
+        )
 
     def _panel(self, what: str, audit: Audit, now: float, rate: float) -> Panel:
         from rich.panel import Panel
@@ -152,6 +133,3 @@ class TerminalDisplay:
         workers = range(self._options.workers)
         drawn = "".join("●" if worker in audit.in_work else "[dim]○[/dim]" for worker in workers[:BAR_WIDTH])
         return f"{drawn} {len(audit.in_work)} of {len(workers)} busy"
-
-
-Display = TerminalDisplay | LineDisplay

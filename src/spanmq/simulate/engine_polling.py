@@ -12,10 +12,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection, RawCursor, sql
 
-from spanmq.errors import ConnectionFailedError, InvalidArgumentError
+from spanmq.errors import InvalidArgumentError
 from spanmq.simulate.load import Item, Taken
 from spanmq.simulate.options import Options, Site, type_name
-from spanmq.simulate.server import read
+from spanmq.simulate.server import connect, read
 
 COLUMNS: Final = {"msg_id", "queue_type", "status", "order_id", "time_added", "time_processed"}
 SCHEMA_FILE: Final = Path("schema.sql")
@@ -27,7 +27,7 @@ class PollingStage:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._connection = connect(site)
+        self._connection = connected(site)
         self._connection.autocommit = True
         self.tables = (f"{site.name}.",)
         self.places = (f"{site.name}.msg_queue",)
@@ -73,7 +73,7 @@ class PollingSender:
     """Inserts rows."""
 
     def __init__(self, site: Site) -> None:
-        self._connection = connect(site)
+        self._connection = connected(site)
         self._connection.autocommit = True
         self._insert = read("insert_msg_same_time" if site.options.same_time else "insert_msg")
 
@@ -100,7 +100,7 @@ class PollingReceiver:
     def __init__(self, site: Site, types: Sequence[int]) -> None:
         self.polls = 0
         self.idle_polls = 0
-        self._connection = connect(site)
+        self._connection = connected(site)
         self._types = [type_name(number) for number in types]
         self._idle_sleep = site.options.idle_sleep
         self._claim = next_msg_text(site.options)
@@ -164,14 +164,9 @@ class PollingReceiver:
         return cursor
 
 
-def connect(site: Site) -> Connection[Any]:
+def connected(site: Site) -> Connection[Any]:
     """Connect, with a search path that starts with the run's schema."""
-    try:
-        return psycopg.connect(
-            site.dsn, options=f"-c search_path={site.name},public", application_name=site.name
-        )
-    except psycopg.OperationalError as error:
-        raise ConnectionFailedError(str(error).strip()) from error
+    return connect(site.dsn, options=f"-c search_path={site.name},public", application_name=site.name)
 
 
 def schema_text(options: Options) -> bytes:

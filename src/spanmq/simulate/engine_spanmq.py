@@ -132,12 +132,14 @@ class SpanmqReceiver:
         # One connection for its calls, one that listens while it waits.
         self._client = Client(site.dsn, pool_size=1)
         self._is_idle = False
-        # The run's numbers of handled messages by queue and lease, and when they are to be acked.
-        self._handled: dict[tuple[str, int], dict[int, int]] = {}
+        # The one lease that is held, and its end by this worker's clock.
+        self._lease = ("", 0)
+        self._lease_ends_at = 0.0
+        # The groups that it holds no more.
+        self._lost: set[str | None] = set()
+        # The run's numbers of handled messages by their ids, and when they are to be acked.
+        self._handled: dict[int, int] = {}
         self._ack_at = 0.0
-        # The ends of the leases of held messages, by this worker's clock.
-        self._deadlines: dict[int, float] = {}
-        self._lost: set[tuple[int, str | None]] = set()
         # The last message of each run: its ack releases the key.
         self._last: set[int] = set()
 
@@ -152,33 +154,27 @@ class SpanmqReceiver:
         """Return whether this worker still has the lease and the group; extends the lease when half of it is
         over.
         """
-        message: Message = taken.origin
-        lease = message.lease_id or 0
-        if (lease, message.group) in self._lost:
+        if taken.origin.group in self._lost:
             return False
-        rest = self._deadlines[lease] - time.monotonic()
-        if 0 < rest < self._options.lease / 2:
-            asked = time.monotonic()
-            if self._client.extend(message.queue, lease, self._options.lease):
-                self._deadlines[lease] = asked + self._options.lease
-                rest = self._options.lease
-        return rest > 0
+        now = time.monotonic()
+        is_half_over = 0 < self._lease_ends_at - now < self._options.lease / 2
+        if is_half_over and self._client.extend(*self._lease, self._options.lease):
+            self._lease_ends_at = now + self._options.lease
+        return self._lease_ends_at > now
 
     def done(self, taken: Taken) -> None:
         """Ack a message soon, with those that are handled next; at once if that releases its key."""
         if not self._handled:
             self._ack_at = time.monotonic() + GATHER_SECONDS
-        message: Message = taken.origin
-        self._handled.setdefault((message.queue, message.lease_id or 0), {})[message.message_id] = taken.id
+        self._handled[taken.origin.message_id] = taken.id
         if taken.id in self._last or time.monotonic() >= self._ack_at:
             self._ack()
 
     def fail(self, taken: Taken, *, category: str) -> str:
         """Fail a message, after the earlier ones are acked; the rest of its group is no longer held."""
         self._ack()
-        message: Message = taken.origin
-        self._lost.add((message.lease_id or 0, message.group))
-        [settled] = self._client.nack([message], "it fails in a simulation", category=category)
+        self._lost.add(taken.origin.group)
+        [settled] = self._client.nack([taken.origin], "it fails in a simulation", category=category)
         return settled.outcome
 
     def give_back(self, rest: Sequence[Taken]) -> None:
@@ -197,12 +193,12 @@ class SpanmqReceiver:
 
     def _ack(self) -> None:
         handled, self._handled = self._handled, {}
-        for (queue, lease), numbers in handled.items():
-            outcomes: dict[str, list[int]] = {}
-            for settled in self._client.ack(Leased(queue, lease, list(numbers))):
-                outcomes.setdefault(settled.outcome, []).append(numbers[settled.message_id])
-            for outcome, ids in outcomes.items():
-                self._recorder.write("settled", outcome=outcome, ids=ids)
+        outcomes: dict[str, list[int]] = {}
+        if handled:
+            for settled in self._client.ack(Leased(*self._lease, list(handled))):
+                outcomes.setdefault(settled.outcome, []).append(handled[settled.message_id])
+        for outcome, ids in outcomes.items():
+            self._recorder.write("settled", outcome=outcome, ids=ids)
 
     @property
     def _wait(self) -> float | None:
@@ -228,8 +224,8 @@ class SpanmqReceiver:
                 self._refuse(foreign, [message for message in messages if message not in foreign])
                 return self._receive()
             if messages:
-                deadline = asked + self._options.lease
-                self._deadlines = {message.lease_id or 0: deadline for message in messages}
+                self._lease = (queue, messages[0].lease_id or 0)
+                self._lease_ends_at = asked + self._options.lease
                 self._lost.clear()
                 runs = [[taken_of(message) for message in run] for run in by_group(messages)]
                 self._last = {run[-1].id for run in runs}

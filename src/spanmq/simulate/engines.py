@@ -49,22 +49,16 @@ Receiver = SpanmqReceiver | PollingReceiver
 
 def stage_of(site: Site) -> Stage:
     """Return the stage of the engine that the options name."""
-    if site.options.is_polling:
-        return PollingStage(site)
-    return SpanmqStage(site)
+    return PollingStage(site) if site.options.is_polling else SpanmqStage(site)
 
 
 def sender_of(site: Site) -> Sender:
     """Return a sender of the engine."""
-    if site.options.is_polling:
-        return PollingSender(site)
     if site.options.producer == "spark":
         return SparkSender(site)
-    return SpanmqSender(site)
+    return PollingSender(site) if site.options.is_polling else SpanmqSender(site)
 
 
 def receiver_of(site: Site, types: Sequence[int], recorder: Recorder) -> Receiver:
     """Return a receiver of the engine for some of the types."""
-    if site.options.is_polling:
-        return PollingReceiver(site, types)
-    return SpanmqReceiver(site, types, recorder)
+    return PollingReceiver(site, types) if site.options.is_polling else SpanmqReceiver(site, types, recorder)

@@ -242,12 +242,11 @@ def type_name(number: int) -> str:
 class Site:
     """The place of a run: a database, and the prefix of the names of the run's objects.
 
-    `folder` is for files of the run's processes, `began` is the time of the shared clock at the start.
+    `began` is the time of the shared clock at the start.
     """
 
     dsn: str
     name: str
-    folder: Path
     log: Path
     began: float
     options: Options

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -180,22 +179,6 @@ class Run:
             self._recorder.write("dead", ids=ids)
 
 
-@contextlib.contextmanager
-def staged(dsn: str, options: Options, log: Path) -> Iterator[tuple[Site, Stage, Server]]:
-    """Create the database objects of a run, and drop them at the end, unless they are to be kept."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spanmq-simulate-")))
-        site = Site(dsn, f"simulate_{secrets.token_hex(3)}", folder, log, time.monotonic(), options)
-        server = Server(dsn)
-        stack.callback(server.close)
-        stage = stage_of(site)
-        stack.callback(stage.close)
-        if not options.keep:
-            stack.callback(stage.drop)
-        stage.prepare()
-        yield site, stage, server
-
-
 def run(
     dsn: str,
     options: Options,
@@ -206,20 +189,20 @@ def run(
     echo: Echo | None = None,
 ) -> Report:
     """Run once on the database of `dsn`, and write a new log."""
-    if options.source is not None:
-        check_source(options)
+    if options.source is not None and next(read_source(options), None) is None:
+        raise InvalidArgumentError(f"{options.source} has no rows")
     begin_log(log)
-    with staged(dsn, options, log) as (site, stage, server):
+    with contextlib.ExitStack() as stack:
+        site = Site(dsn, f"simulate_{secrets.token_hex(3)}", log, time.monotonic(), options)
+        server = stack.enter_context(contextlib.closing(Server(dsn)))
+        stage = stack.enter_context(contextlib.closing(stage_of(site)))
+        if not options.keep:
+            stack.callback(stage.drop)
+        stage.prepare()
         report = Run(site, stage, server, display=display, stop=stop, echo=echo).run()
         if options.keep:
             display.say(f"kept: {', '.join(stage.places)}")
         return report
-
-
-def check_source(options: Options) -> None:
-    """Raise InvalidArgumentError for a source whose first row cannot be read."""
-    if next(read_source(options), None) is None:
-        raise InvalidArgumentError(f"{options.source} has no rows")
 
 
 def read_log(log: Path) -> Report:

@@ -79,10 +79,10 @@ class Server:
         self._connection.close()
 
 
-def connect(dsn: str) -> psycopg.Connection[Any]:
-    """Connect; raises ConnectionFailedError."""
+def connect(dsn: str, **parameters: Any) -> psycopg.Connection[Any]:
+    """Connect, with parameters of libpq beside those of the DSN; raises ConnectionFailedError."""
     try:
-        return psycopg.connect(dsn)
+        return psycopg.connect(dsn, **parameters)
     except psycopg.OperationalError as error:
         raise ConnectionFailedError(str(error).strip()) from error
 

@@ -23,16 +23,6 @@ VERSIONS_MAX: Final = 20
 CHECK_SECONDS: Final = 60.0
 
 
-def named(catalog: Catalog) -> dict[str, Periodic]:
-    """Return the periodic tasks by the names of their schedules."""
-    found: dict[str, Periodic] = {}
-    for each in catalog.periodic:
-        name = f"{catalog.name}.{each.task.name}"
-        number = sum(other == name or other.startswith(f"{name}#") for other in found)
-        found[f"{name}#{number + 1}" if number else name] = each
-    return found
-
-
 def version_of(wanted: dict[str, Periodic]) -> str:
     """Return a fingerprint of all of them."""
     parts = [
@@ -48,7 +38,7 @@ async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) 
     A worker that starts always does. Later it does so only if an older version has come back meanwhile, by a
     worker of it that was started again: of two versions that run at once, the one that came last stays.
     """
-    wanted = named(catalog)
+    wanted = catalog.periodic
     mine = version_of(wanted)
     try:
         schedules = await client.schedules.list()

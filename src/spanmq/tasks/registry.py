@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-)
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+from spanmq.client import AsyncClient
 from spanmq.client.call import Seconds
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
-from spanmq.tasks import running
 from spanmq.tasks.call import Call
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
+from spanmq.tasks.periodic import keep, synchronise
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
 from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
-from spanmq.worker import Worker, WorkerOptions
+from spanmq.worker import Worker, WorkerOptions, log
+from spanmq.worker.event import Event, WorkerStarted
+from spanmq.worker.runtime import new_event_loop
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -87,9 +86,8 @@ class Tasks:
             around_plain=around_plain,
             session=session,
             async_session=async_session,
-            weights=dict(weights or {}),
-            limits=dict(limits or {}),
         )
+        self._shares: WorkerOptions = {"weights": dict(weights or {}), "limits": dict(limits or {})}
         atexit.register(self.clients.close)
 
     # Registering.
@@ -159,7 +157,10 @@ class Tasks:
                     hint="Write @tasks.task below @tasks.periodic.",
                     code="invalid_handler",
                 )
-            self.catalog.periodic.append(Periodic(task, cron, zone, catch_up, dict(arguments or {})))
+            name = f"{self.name}.{task.name}"
+            number = sum(each == name or each.startswith(f"{name}#") for each in self.catalog.periodic)
+            name = f"{name}#{number + 1}" if number else name
+            self.catalog.periodic[name] = Periodic(task, cron, zone, catch_up, dict(arguments or {}))
             return task
 
         return register
@@ -232,11 +233,14 @@ class Tasks:
 
     def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
-        return running.worker_of(self.catalog, Handling(self.catalog), queues, settings)
+        return self._worker(Handling(self.catalog), queues, settings)
 
     def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
-        running.run(self.catalog, queues, settings)
+        handling = Handling(self.catalog)
+        worker = self._worker(handling, queues, settings)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._work(worker, handling, settings, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -244,8 +248,61 @@ class Tasks:
         async with self.running():
             yield
 
-    def running(
+    @asynccontextmanager
+    async def running(
         self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
-    ) -> AbstractAsyncContextManager[Worker]:
-        """Run a worker while a block of async code runs."""
-        return running.working(self.catalog, queues, settings)
+    ) -> AsyncIterator[Worker]:
+        """Run a worker while a block of async code runs; raises errors that prevent it from continuing."""
+        started = asyncio.Event()
+
+        def observe(event: Event) -> None:
+            if isinstance(event, WorkerStarted):
+                started.set()
+
+        observe.hears_routine = lambda: False  # type: ignore[attr-defined]
+        settings["observers"] = [*settings.get("observers", (log.write,)), observe]
+        handling = Handling(self.catalog)
+        worker = self._worker(handling, queues, settings)
+        work = asyncio.create_task(self._work(worker, handling, settings, signals=False), name="spanmq tasks")
+        begun = asyncio.create_task(started.wait())
+        try:
+            await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                yield worker
+        finally:
+            begun.cancel()
+            worker.stop()
+            await work
+
+    def _worker(self, handling: Handling, queues: Iterable[str] | None, settings: WorkerOptions) -> Worker:
+        self.catalog.check()
+        settings["dsn"] = settings.get("dsn") or self.clients.address()
+        own: WorkerOptions = {**self._shares, **settings}
+        function = handling.handler(settings.get("handler_timeout"))
+        return Worker(self.queues if queues is None else queues, function, **own)
+
+    async def _work(
+        self, worker: Worker, handling: Handling, settings: WorkerOptions, *, signals: bool
+    ) -> None:
+        client = AsyncClient(
+            settings["dsn"],
+            encryption=self.clients.encryption,
+            pool_size=1,
+            pooler=settings.get("pooler", False),
+            listen=False,
+        )
+        checks: asyncio.Task[None] | None = None
+        try:
+            await synchronise(client, self.catalog, at_start=True)
+            if self.catalog.periodic:
+                checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")
+            else:
+                await client.close()
+            await worker.work(signals=signals)
+        finally:
+            if checks is not None:
+                checks.cancel()
+                await asyncio.wait([checks])
+            await client.close()
+            handling.close()
+            await self.clients.close_async()

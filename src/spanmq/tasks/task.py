@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
@@ -161,10 +161,9 @@ class Catalog:
     around_plain: Callable[[], AbstractContextManager[Any]]
     session: Callable[[], AbstractContextManager[Any]] | None
     async_session: Callable[[], AbstractAsyncContextManager[Any]] | None
-    weights: Mapping[str, float]
-    limits: Mapping[str, int]
     middleware: list[Middleware] = field(default_factory=list)
-    periodic: list[Periodic] = field(default_factory=list)
+    # By the names of their schedules.
+    periodic: dict[str, Periodic] = field(default_factory=dict)
     # By their names, and by those that they had.
     tasks: dict[str, Task[..., Any]] = field(default_factory=dict)
 

@@ -22,15 +22,14 @@ from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
-from spanmq.model import Message
+from spanmq.model import Leased, Message
 from spanmq.tasks import Call, Sent, Task, Tasks
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
-from spanmq.tasks.periodic import named
 from spanmq.tasks.task import Catalog
-from spanmq.worker.failure import Failure
-from spanmq.worker.job import Holding, Job, Release
+from spanmq.worker.job import Gone, Holding, Job, Release
 from spanmq.worker.performing import Performer
+from spanmq.worker.settling import settlement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,7 +142,7 @@ class Clock:
             if message.leased_until > now:
                 client.set_vt(message.queue, message.message_id, max(message.leased_until - time, now))
         until = self._now + time
-        for name, each in named(self._catalog).items():
+        for name, each in self._catalog.periodic.items():
             times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
             for at in times:
                 if at <= until:
@@ -161,22 +160,10 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
         verdict = await performer.perform(job)
     except Exception as error:  # noqa: BLE001, a task may raise anything
         failed, verdict = error, performer.judge(error, job)
-    if verdict is None:
-        await client.ack(message)
-    elif isinstance(verdict, Release):
-        await client.release(message)
+    if not isinstance(verdict, Gone):
+        await settlement(Leased(message.queue, lease_id, message.message_id), verdict)(client)
+    if isinstance(verdict, Release):
         raise AssertionError(f"the transaction of {message} was lost") from failed
-    elif isinstance(verdict, Failure):
-        settle = client.reject if verdict.verb == "reject" else client.nack
-        more = {} if verdict.verb == "reject" else {"retry_in": verdict.retry_in}
-        await settle(
-            message,
-            verdict.error,
-            category=verdict.category,
-            error_class=verdict.error_class,
-            traceback=verdict.traceback,
-            **more,  # type: ignore[arg-type]
-        )
     return failed
 
 

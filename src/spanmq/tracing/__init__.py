@@ -77,14 +77,20 @@ def is_on() -> bool:
 
 def sending(operation: str, destination: str) -> Sending | Untraced:
     """Trace a block that sends to a queue or a topic."""
-    telemetry = _telemetry()
-    return UNTRACED if telemetry is None else telemetry.sending(operation, destination)
+    if (telemetry := _telemetry()) is None:
+        return UNTRACED
+    from spanmq.tracing.telemetry import Sending
+
+    return Sending(telemetry, operation, destination)
 
 
 def receiving(operation: str, queue: str | None) -> Receiving | Untraced:
     """Trace a block that receives from a queue."""
-    telemetry = _telemetry()
-    return UNTRACED if telemetry is None else telemetry.receiving(operation, queue)
+    if (telemetry := _telemetry()) is None:
+        return UNTRACED
+    from spanmq.tracing.telemetry import Receiving
+
+    return Receiving(telemetry, operation, queue)
 
 
 def handling(
@@ -99,11 +105,12 @@ def handling(
     The message's trace continues in the block, including messages that it sends. `earlier` are the contexts
     of earlier attempts. Open spans end with `end`, when the outcome of the messages is known.
     """
-    telemetry = _telemetry()
-    if telemetry is None:
+    if (telemetry := _telemetry()) is None:
         return UNTRACED
+    from spanmq.tracing.telemetry import Handling
+
     listed = messages if isinstance(messages, Sequence) else [messages]
-    return telemetry.handling(listed, earlier, client_id, is_kept_open)
+    return Handling(telemetry, listed, earlier, client_id, is_kept_open)
 
 
 def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:

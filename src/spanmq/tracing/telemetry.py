@@ -38,24 +38,6 @@ class Telemetry:
         """Return the names of the headers that carry a trace."""
         return propagate.get_global_textmap().fields
 
-    def sending(self, operation: str, destination: str) -> Sending:
-        """Trace a block that sends."""
-        return Sending(self, operation, destination)
-
-    def receiving(self, operation: str, queue: str | None) -> Receiving:
-        """Trace a block that receives."""
-        return Receiving(self, operation, queue)
-
-    def handling(
-        self,
-        messages: Sequence[Message],
-        earlier: Sequence[SpanContext],
-        client_id: str | None,
-        is_kept_open: bool,
-    ) -> Handling:
-        """Trace a block that handles."""
-        return Handling(self, messages, earlier, client_id, is_kept_open)
-
     def settled(self, operation: str, outcomes: list[Settled]) -> None:
         """Add an event for each outcome to the trace span that is open."""
         span = trace.get_current_span()

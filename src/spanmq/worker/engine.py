@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
-from typing import Final, Protocol
+from typing import Any, Final
 
 from spanmq.errors import HandlerStuckError
 from spanmq.worker.breaker import BreakerState
@@ -23,7 +23,6 @@ from spanmq.worker.event import (
     WorkerStopping,
 )
 from spanmq.worker.failure import Failure
-from spanmq.worker.gate import Gate
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
@@ -33,8 +32,8 @@ from spanmq.worker.reporting import Reporter
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
-from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots
-from spanmq.worker.watch import Watch
+from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
+from spanmq.worker.watch import watch
 
 # The time limit of the last settlements, after the grace period.
 SETTLE_SECONDS: Final = 5.0
@@ -51,13 +50,6 @@ class Sharding:
 
     queue: str
     shards: frozenset[str] | None = None
-
-
-class Piece(Protocol):
-    """A part that runs until it is cancelled."""
-
-    async def run(self) -> None:
-        """Run."""
 
 
 class Engine:
@@ -94,20 +86,16 @@ class Engine:
         self._intakes: dict[str, Intake] = {}
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
-        self._pieces: dict[Piece, asyncio.Task[None]] = {}
+        self._pieces: dict[str, asyncio.Task[None]] = {}
         performer = Performer(
             handler, lambda job: self._places[job.holding.queue].session, settings.categories
         )
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
-        self._gate = None if handler.limit_of is None else Gate(self._slots.add, handler.limit_of)
-        self._watch = Watch(
-            self._slots,
-            handler_timeout=settings.handler_timeout,
-            timeout_of=handler.timeout_of,
-            lease_max=settings.lease_max,
-            on_overrun=self._overran,
-        )
+        # Of all queues: the kinds of messages of which only some are handled at once.
+        self._limited: Line | None = None
+        if (limit_of := handler.limit_of) is not None:
+            self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
         self._reporter = Reporter(
             name,
             settings.concurrency,
@@ -130,16 +118,24 @@ class Engine:
             await server.session.start()
         self._began = True
         places = await self._find_queues()
-        await self._slots.start(self._settings.concurrency)
-        for server in self._servers.values():
+        for _ in range(self._settings.concurrency):
+            self._slots.open()
+        for name, server in self._servers.items():
             (await server.settler.start()).add_done_callback(self._piece_ended)
-            self._begin(server.heartbeat)
-        self._begin(self._watch)
+            self._begin(f"heartbeat {name}", server.heartbeat.run())
+        overruns = watch(
+            self._slots,
+            handler_timeout=self._settings.handler_timeout,
+            timeout_of=self._handler.timeout_of,
+            lease_max=self._settings.lease_max,
+            on_overrun=self._overran,
+        )
+        self._begin("watch", overruns)
         for queue, server_name in places.items():
             await self._receive_from(queue, server_name)
         if self._roster is not None:
-            self._begin(self._roster)
-        self._begin(self._reporter)
+            self._begin("roster", self._roster.run())
+        self._begin("reporter", self._reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
@@ -149,16 +145,15 @@ class Engine:
         if self._is_started:
             self._seam.emit(WorkerStopping(self._name, reason))
         if self._began:
-            if self._roster is not None:
-                await self._end(self._roster)
+            await self._end("roster")
             await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
             self._give_back_waiting()
             await self._finish_running()
-            await self._end(self._watch)
+            await self._end("watch")
             await self._slots.stop()
             servers = self._servers.values()
             await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            has_reported = self._reporter in self._pieces
+            has_reported = "reporter" in self._pieces
             await self._end(*self._pieces)
             if has_reported:
                 await self._reporter.report_end()
@@ -209,13 +204,13 @@ class Engine:
             await intake.stop()
             raise
 
-    def _begin(self, piece: Piece) -> None:
-        task = asyncio.create_task(piece.run(), name=f"spanmq {type(piece).__name__.lower()}")
+    def _begin(self, name: str, run: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(run, name=f"spanmq {name}")
         task.add_done_callback(self._piece_ended)
-        self._pieces[piece] = task
+        self._pieces[name] = task
 
-    async def _end(self, *pieces: Piece) -> None:
-        tasks = [self._pieces.pop(piece) for piece in pieces if piece in self._pieces]
+    async def _end(self, *names: str) -> None:
+        tasks = [self._pieces.pop(name) for name in names if name in self._pieces]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -243,7 +238,7 @@ class Engine:
             settings,
             # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
-            line=Line(self._slots.add if self._gate is None else self._gate.add),
+            line=Line(self._slots.add if self._limited is None else self._limited.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_bad=self._ended,
@@ -284,8 +279,8 @@ class Engine:
 
     def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
-        if self._gate is not None:
-            self._gate.done(job)
+        if self._limited is not None:
+            self._limited.done(job)
         for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
             self._settle(other, Release())
             intake.held -= len(other.messages)
@@ -339,8 +334,8 @@ class Engine:
                 for job in intake.line.drain():
                     self._settle(job, Release())
                     intake.held -= len(job.messages)
-        if self._gate is not None:
-            for job in self._gate.drain(lambda job: queue in (None, job.holding.queue)):
+        if self._limited is not None:
+            for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
                 self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
 
@@ -350,7 +345,7 @@ class Engine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.grace):
                     await self._idle.wait()
-        for slot, job, started_at in self._slots.running():
+        for slot, job, started_at in running(self._slots.slots):
             job.seconds = monotonic() - started_at
             self._ended(job, Release())
             self._slots.abandon(slot, replace=False)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from operator import call
 from typing import Final
 
@@ -210,13 +211,12 @@ ROUTINE_OUTCOMES: Final = frozenset({"acked", "released"})
 
 def name_of(event: Event) -> str:
     """Return the name of an event in logs and metrics, for example `message_settled`."""
-    name = type(event).__name__
-    if name not in _NAMES:
-        _NAMES[name] = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    return _NAMES[name]
+    return _snake_case(type(event).__name__)
 
 
-_NAMES: dict[str, str] = {}
+@cache
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class Seam:

@@ -11,9 +11,9 @@ from typing import Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client._async.listener import AHEAD_SECONDS, AsyncAnnouncement, Due
+from spanmq.client._async.listener import AsyncAnnouncement
 from spanmq.client.call import given, nothing
-from spanmq.client.concurrency import AsyncEvent
+from spanmq.client.concurrency import AHEAD_SECONDS, AsyncEvent, Due
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,

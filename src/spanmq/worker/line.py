@@ -1,4 +1,4 @@
-"""Jobs that wait for a handler; in an ordered queue, those of one group run one after the other."""
+"""Jobs that wait for a handler: in an ordered queue for those of their group, else for a place of their kind."""
 
 from __future__ import annotations
 
@@ -7,49 +7,64 @@ from collections.abc import Callable
 
 from spanmq.worker.job import Job
 
+# A kind of jobs, and how many of it may run concurrently.
+Limit = tuple[str, int]
+
+
+def by_group(job: Job) -> Limit | None:
+    """Return the limit of an ordered queue: jobs of one group run one after the other."""
+    return None if job.group is None else (job.group, 1)
+
 
 class Line:
-    """Passes jobs on to `begin`; holds back those whose group is busy."""
+    """Passes jobs on to `begin`; holds back those of a kind whose limit is reached."""
 
-    __slots__ = ("_begin", "_parked")
+    __slots__ = ("_begin", "_limit_of", "_parked", "_running")
 
-    def __init__(self, begin: Callable[[Job], None]) -> None:
+    def __init__(
+        self, begin: Callable[[Job], None], limit_of: Callable[[Job], Limit | None] = by_group
+    ) -> None:
         self._begin = begin
-        self._parked: dict[str, deque[Job]] = {}  # by busy group
+        self._limit_of = limit_of
+        self._running: dict[str, set[Job]] = {}
+        self._parked: dict[str, deque[Job]] = {}
 
     def add(self, job: Job) -> None:
-        """Pass a job on, or park it behind its group."""
-        if job.group is not None:
-            if job.group in self._parked:
-                self._parked[job.group].append(job)
+        """Pass a job on, or park it."""
+        limit = self._limit_of(job)
+        if limit is not None:
+            kind, most = limit
+            running = self._running.setdefault(kind, set())
+            if len(running) >= most:
+                self._parked.setdefault(kind, deque()).append(job)
                 return
-            self._parked[job.group] = deque()
+            running.add(job)
         self._begin(job)
 
-    def done(self, job: Job, *, succeeded: bool) -> list[Job]:
-        """Pass on the next job of the group; return those that must not be handled now.
+    def done(self, job: Job, *, succeeded: bool = True) -> list[Job]:
+        """Pass on the next job of the kind; return those that must not be handled now.
 
         After a failure these are the ones of the same lease: the database has released them behind the failed
-        one, and delivers them again in order.
+        one, and delivers them again in order. A job that never began frees no place.
         """
-        if job.group is None:
+        limit = self._limit_of(job)
+        if limit is None or job not in (running := self._running.get(limit[0], set())):
             return []
-        parked = self._parked[job.group]
-        dropped: list[Job] = []
-        if not succeeded:
-            dropped = [each for each in parked if each.holding is job.holding]
-            parked = self._parked[job.group] = deque(
-                each for each in parked if each.holding is not job.holding
-            )
-        if parked:
-            self._begin(parked.popleft())
-        else:
-            del self._parked[job.group]
+        kind = limit[0]
+        running.discard(job)
+        dropped = [] if succeeded else self._take(kind, lambda each: each.holding is job.holding)
+        if parked := self._parked.get(kind):
+            self.add(parked.popleft())
+        elif not running:
+            del self._running[kind]
         return dropped
 
-    def drain(self) -> list[Job]:
-        """Remove the parked jobs, and return them."""
-        jobs = [job for parked in self._parked.values() for job in parked]
-        for parked in self._parked.values():
-            parked.clear()
-        return jobs
+    def drain(self, chosen: Callable[[Job], bool] = lambda _: True) -> list[Job]:
+        """Remove the parked jobs that `chosen` selects, and return them."""
+        return [job for kind in [*self._parked] for job in self._take(kind, chosen)]
+
+    def _take(self, kind: str, chosen: Callable[[Job], bool]) -> list[Job]:
+        parked = self._parked.pop(kind, deque())
+        if left := deque(job for job in parked if not chosen(job)):
+            self._parked[kind] = left
+        return [job for job in parked if chosen(job)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker import event as events
@@ -119,10 +119,6 @@ class Measures:
             self._failed.labels(event.queue, event.category or "by rule").inc()
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
 class _Requests(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Log nothing: supervisors send a request every few seconds."""
@@ -153,7 +149,7 @@ def served(measures: Measures, condition: Condition, port: int) -> Iterator[int]
     """
     answer = application(measures, condition)
     try:
-        server = make_server("127.0.0.1", port, answer, _Server, handler_class=_Requests)
+        server = make_server("127.0.0.1", port, answer, ThreadingWSGIServer, handler_class=_Requests)
     except (OSError, OverflowError) as error:
         raise InvalidArgumentError(f"cannot serve metrics on port {port}: {error}") from error
     thread = threading.Thread(target=server.serve_forever, name="spanmq metrics", daemon=True)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
-from spanmq.client._async.shard_maps import AsyncShardMaps
+from spanmq.client import calls
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
-from spanmq.model.shard_map import ShardMap
+from spanmq.model.shard_map import ShardMap, newest
 from spanmq.worker.session import Session
 
 # How soon an added shard is received from; its groups wait for that.
@@ -38,10 +38,10 @@ class Roster:
     async def begin(self) -> dict[str, str]:
         """Return the shards at the start; every server must answer, and every chosen shard must exist."""
         found = [
-            await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
+            await session.run(lambda client: client.admin.run(calls.get_shards(self._queue)))
             for session in self._sessions.values()
         ]
-        there = newest(each for each in found if each is not None)
+        there = newest(found)
         if there is None:
             raise QueueNotFoundError(
                 f"{self._queue} has no shards",
@@ -88,7 +88,7 @@ class Roster:
         try:
             # Limited, because shards of other servers may be added meanwhile.
             async with asyncio.timeout(LOOK_SECONDS):
-                return await session.run(lambda client: AsyncShardMaps(client).get(self._queue))
+                return await session.run(lambda client: client.admin.run(calls.get_shards(self._queue)))
         except (TimeoutError, SpanmqError):
             return "away"
 
@@ -102,8 +102,3 @@ class Roster:
             return (await self._sessions[server].run(lambda client: client.queues.metrics(shard))).length == 0
         except QueueNotFoundError:
             return True
-
-
-def newest(maps: Iterable[ShardMap]) -> ShardMap | None:
-    """Return the newest map; a change that was interrupted has not been written to every server."""
-    return max(maps, key=lambda each: each.epoch, default=None)

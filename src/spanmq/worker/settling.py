@@ -128,10 +128,11 @@ class Settler:
         self._seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
+        call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self._worker)
         attempt = 0
         while True:
             try:
-                settled = await self._session.run(self._call(holding, ids, verdict))
+                settled = await self._session.run(call)
                 break
             except (ConnectionLostError, ConnectionFailedError) as error:
                 is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
@@ -158,25 +159,6 @@ class Settler:
                 self._tell(message, outcome, job.seconds, failure)
         self._on_settled(holding)
 
-    def _call(
-        self, holding: Holding, ids: list[int], verdict: Failure | Release | None
-    ) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
-        queue, lease_id = holding.queue, holding.lease_id
-        if verdict is None:
-            return lambda client: client.ack(Leased(queue, lease_id, ids))
-        if isinstance(verdict, Release):
-            return lambda client: client.release(Leased(queue, lease_id, ids))
-        why: dict[str, Any] = {
-            "error": verdict.error,
-            "category": verdict.category,
-            "error_class": verdict.error_class,
-            "traceback": verdict.traceback,
-            "worker": self._worker,
-        }
-        if verdict.verb == "reject":
-            return lambda client: client.reject(Leased(queue, lease_id, ids), **why)
-        return lambda client: client.nack(Leased(queue, lease_id, ids), retry_in=verdict.retry_in, **why)
-
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
         self._seam.emit(
             MessageSettled(
@@ -192,3 +174,23 @@ class Settler:
                 ),
             )
         )
+
+
+def settlement(
+    leased: Leased, verdict: Failure | Release | None, worker: str | None = None
+) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
+    """Return the call that settles messages by a verdict."""
+    if verdict is None:
+        return lambda client: client.ack(leased)
+    if isinstance(verdict, Release):
+        return lambda client: client.release(leased)
+    why: dict[str, Any] = {
+        "error": verdict.error,
+        "category": verdict.category,
+        "error_class": verdict.error_class,
+        "traceback": verdict.traceback,
+        "worker": worker,
+    }
+    if verdict.verb == "reject":
+        return lambda client: client.reject(leased, **why)
+    return lambda client: client.nack(leased, retry_in=verdict.retry_in, **why)

@@ -1,6 +1,6 @@
 """The slots in which handlers run: a fixed number of tasks of the event loop, or of threads.
 
-Both kinds have the same interface: start, add, take_back, running, abandon, stop. A slot whose handler
+Both kinds have the same interface: open, add, take_back, slots, abandon, stop. A slot whose handler
 overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
 event loop.
 """
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -37,6 +37,14 @@ class Slot:
         self.task: asyncio.Task[None] | None = None
 
 
+def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:
+    """Yield the running jobs, and since when they run."""
+    # An atomic copy: a thread that ends removes its slot meanwhile.
+    for slot in tuple(slots):
+        if (job := slot.job) is not None and not job.is_decided:
+            yield slot, job, slot.started_at
+
+
 class TaskSlots:
     """Slots for async handlers."""
 
@@ -44,12 +52,7 @@ class TaskSlots:
         self._performer = performer
         self._on_end = on_end
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
-        self._slots: set[Slot] = set()
-
-    async def start(self, count: int) -> None:
-        """Create the slots."""
-        for _ in range(count):
-            self._open()
+        self.slots: set[Slot] = set()
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -59,32 +62,27 @@ class TaskSlots:
         """Remove and return the jobs that no slot has begun."""
         return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
 
-    def running(self) -> Iterator[tuple[Slot, Job, float]]:
-        """Yield the running jobs, and since when they run."""
-        for slot in tuple(self._slots):
-            if (job := slot.job) is not None and not job.is_decided:
-                yield slot, job, slot.started_at
-
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Cancel a handler whose job is decided; return the number of handlers that have not ended."""
         slot.is_abandoned = True
         if slot.task is not None:
             slot.task.cancel()
         if replace:
-            self._open()
-        return sum(each.is_abandoned for each in self._slots)
+            self.open()
+        return sum(each.is_abandoned for each in self.slots)
 
     async def stop(self) -> None:
         """Cancel the running handlers."""
-        tasks = [slot.task for slot in self._slots if slot.task is not None]
+        tasks = [slot.task for slot in self.slots if slot.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Create a slot."""
         slot = Slot()
-        self._slots.add(slot)
+        self.slots.add(slot)
         slot.task = asyncio.create_task(self._run(slot), name="spanmq slot")
 
     async def _run(self, slot: Slot) -> None:
@@ -115,7 +113,7 @@ class TaskSlots:
                     await asyncio.sleep(0)
                     turn_began_at = monotonic()
         finally:
-            self._slots.discard(slot)
+            self.slots.discard(slot)
 
 
 class ThreadSlots:
@@ -127,15 +125,10 @@ class ThreadSlots:
         self._performer = performer
         self._on_end = on_end
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._slots: set[Slot] = set()
+        self.slots: set[Slot] = set()
         self._ended: deque[tuple[Job, Verdict]] = deque()
         self._is_woken = False
         self._loop = asyncio.get_running_loop()
-
-    async def start(self, count: int) -> None:
-        """Create the slots."""
-        for _ in range(count):
-            self._open()
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -150,28 +143,23 @@ class ThreadSlots:
                     jobs.append(job)
         return jobs
 
-    def running(self) -> Iterator[tuple[Slot, Job, float]]:
-        """Yield the running jobs, and since when they run."""
-        for slot in tuple(self._slots):
-            if (job := slot.job) is not None and not job.is_decided:
-                yield slot, job, slot.started_at
-
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Abandon a thread whose job is decided; return the number of threads that have not ended."""
         slot.is_abandoned = True
         if replace:
-            self._open()
+            self.open()
         # An atomic copy: a thread that ends removes its slot meanwhile.
-        return sum(each.is_abandoned for each in tuple(self._slots))
+        return sum(each.is_abandoned for each in tuple(self.slots))
 
     async def stop(self) -> None:
         """End the idle threads."""
-        for _ in tuple(self._slots):
+        for _ in tuple(self.slots):
             self._jobs.put(None)
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Create a slot."""
         slot = Slot()
-        self._slots.add(slot)
+        self.slots.add(slot)
         threading.Thread(target=self._run, args=(slot,), name="spanmq slot", daemon=True).start()
 
     def _run(self, slot: Slot) -> None:
@@ -195,7 +183,7 @@ class ThreadSlots:
                 self._is_woken = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
                     self._loop.call_soon_threadsafe(self._collect)
-        self._slots.discard(slot)
+        self.slots.discard(slot)
 
     def _collect(self) -> None:
         # First, so that later results wake the loop again.

@@ -54,6 +54,7 @@ settings.configure(
             "USER": os.environ.get("SITE_USER", ""),
             "HOST": os.environ["SITE_HOST"],
             "PORT": os.environ.get("SITE_PORT", ""),
+            "OPTIONS": {"connect_timeout": 7, "prepare_threshold": 5},
         }
     },
     SPANMQ_TASKS="shop.tasks.tasks",
@@ -63,6 +64,7 @@ settings.configure(
 
 django.setup()
 
+from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
@@ -86,6 +88,13 @@ def check_migrations() -> None:
     with suppress(CommandError):  # a server for tests is not fit for more
         call_command("spanmq_doctor", stdout=output)
     assert "ok      version: PostgreSQL" in output.getvalue(), output.getvalue()
+
+
+def check_address() -> None:
+    """Whatever the settings say to libpq is said for sends outside of Django's connection, too."""
+    parts = conninfo_to_dict(tasks.clients.address())
+    assert parts["connect_timeout"] == "7", parts
+    assert parts["dbname"] == os.environ["SITE_DBNAME"]
 
 
 def check_transactions() -> None:
@@ -224,7 +233,15 @@ def check_admin() -> None:
 
 
 call_command("migrate", verbosity=0)
-checks = [check_migrations, check_transactions, check_batches, check_testing, check_worker, check_admin]
+checks = [
+    check_migrations,
+    check_address,
+    check_transactions,
+    check_batches,
+    check_testing,
+    check_worker,
+    check_admin,
+]
 if FRAMEWORK:
     checks.append(check_backend)
 for check in checks:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from string import ascii_uppercase, digits
-from typing import Any, Final
+from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
@@ -17,23 +13,22 @@ from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.call import (
-    Argument,
     Call,
     Delay,
     Result,
-    Rows,
     Seconds,
     flag,
     given,
     listed,
-    made,
     nothing,
     number,
     string,
 )
 from spanmq.client.calls import Held
+from spanmq.client.rows import pipeline_runs, receivers
+from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
-from spanmq.errors import InvalidArgumentError, NotFoundError
+from spanmq.errors import NotFoundError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -44,10 +39,6 @@ from spanmq.model import (
     Settled,
     Token,
 )
-
-# The beginning of each secret, by which scanners of sources find it.
-PREFIX: Final = "spanmq_"
-ALL_VERBS: Final = ("send", "receive", "look", "manage")
 
 
 class AsyncAdmin:
@@ -140,7 +131,7 @@ class AsyncTokens:
         arguments = (
             argument.text("name", name),
             argument.text("secret_hash", hash_of(secret)),
-            *_rights("token", queues, verbs, expires),
+            *rights("token", queues, verbs, expires),
         )
         await self._link.run(nothing("create_token", None, *arguments))
         return secret
@@ -187,13 +178,11 @@ class AsyncKeys:
         `queues` are patterns of names, in which * stands for any characters. `expires` is seconds, a
         timedelta or the moment itself; None: never.
         """
-        letters = ascii_uppercase + digits
-        access_key_id = "SPANMQ" + "".join(secrets.choice(letters) for _ in range(14))
-        secret = secrets.token_urlsafe(30)
+        access_key_id, secret = new_access_key()
         arguments = (
             argument.text("access_key_id", access_key_id),
             argument.text("secret", secret),
-            *_rights("key", queues, verbs, expires),
+            *rights("key", queues, verbs, expires),
         )
         await self._link.run(nothing("create_access_key", None, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
@@ -220,7 +209,7 @@ class AsyncReceivers:
         A stream that still runs under it stops with an error; what it has written and not settled is written
         again by the next.
         """
-        await self._link.run(nothing("adopt_receiver", queue, *_receiver(queue, receiver)))
+        await self._link.run(nothing("adopt_receiver", queue, *calls.receiver(queue, receiver)))
 
     async def release(self, queue: str, receiver: str, settled: int | None = None) -> int:
         """Release what a receiver (its label or id) holds; return how many messages.
@@ -228,7 +217,7 @@ class AsyncReceivers:
         First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
         runs under it stops with an error.
         """
-        arguments = (*_receiver(queue, receiver), *given(argument.bigint, "settled", settled))
+        arguments = (*calls.receiver(queue, receiver), *given(argument.bigint, "settled", settled))
         return await self._link.run(Call("release_receiver", arguments, number, queue, native=True))
 
     async def reject(
@@ -245,7 +234,7 @@ class AsyncReceivers:
         A stream that still runs under it stops with an error; started again it continues without them.
         """
         arguments = (
-            *_receiver(queue, receiver),
+            *calls.receiver(queue, receiver),
             argument.bigints("msg_ids", message_ids),
             *given(argument.text, "error", error),
             *given(argument.text, "category", category),
@@ -262,13 +251,8 @@ class AsyncReceivers:
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
-
-        def read(rows: Rows) -> list[Receiver]:
-            records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
-            return made(Receiver, records, queue="queue_name", receiver_id="receiver")
-
         arguments = given(argument.queue_name, "queue", queue)
-        return await self._link.run(Call("list_receivers", arguments, read, queue, native=True))
+        return await self._link.run(Call("list_receivers", arguments, receivers, queue, native=True))
 
 
 class AsyncPipelineRuns:
@@ -315,18 +299,12 @@ class AsyncPipelineRuns:
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[PipelineRun]:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
-
-        def read(rows: Rows) -> list[PipelineRun]:
-            # As bytes by psycopg, as a value where a whole row came as JSON.
-            reports = [row | {"report": _json(row["report"])} for row in rows.records()]
-            return made(PipelineRun, reports, queue="queue_name")
-
         arguments = (
             argument.integer("qty", limit),
             *given(argument.queue_name, "queue", queue),
             *given(argument.bigint, "before", before),
         )
-        return await self._link.run(Call("list_pipeline_runs", arguments, read, queue, native=True))
+        return await self._link.run(Call("list_pipeline_runs", arguments, pipeline_runs, queue, native=True))
 
 
 class AsyncNotifications:
@@ -359,32 +337,3 @@ class AsyncNotifications:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return await self._link.run(Call("list_notify_insert_throttles", (), read, native=False))
-
-
-def hash_of(secret: str) -> str:
-    """Return what the database stores of a secret."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def new_secret() -> str:
-    return PREFIX + secrets.token_urlsafe(32)
-
-
-def _rights(
-    kind: str, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None
-) -> tuple[Argument, ...]:
-    if isinstance(queues, str) or isinstance(verbs, str):
-        raise InvalidArgumentError(f"queues and verbs of a {kind} are lists")
-    return (
-        argument.texts("queues", queues),
-        argument.texts("verbs", verbs),
-        *given(argument.moment, "expires_at", expires),
-    )
-
-
-def _receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
-    return argument.queue_name("queue", queue), argument.text("receiver", receiver)
-
-
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, bytes | str) else value

@@ -7,8 +7,8 @@ from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Rows, Shape, given, made, number
-from spanmq.client.rows import templates
+from spanmq.client.call import Call, Shape, given, number
+from spanmq.client.rows import batches
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
 
@@ -62,12 +62,8 @@ class AsyncBatches:
             *given(argument.texts, "queues", None if queue is None else [queue]),
             *given(argument.bigint, "before", before),
         )
-        read = partial(_batches, self._codec)
+        read = partial(batches, self._codec)
         found = await self._link.run(
             Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True)
         )
         return sorted(found, key=lambda batch: -batch.batch_id)[:limit]
-
-
-def _batches(codec: Codec, rows: Rows) -> list[Batch]:
-    return made(Batch, templates(codec, rows), body="message", message_id="sent_msg_id")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client._async.queues import settings_text
-from spanmq.client.call import Argument, Call, Rows, Shape, flag, listed, nothing, string
+from spanmq.client.call import Call, Shape, flag, listed, nothing, string
+from spanmq.client.rows import category_settings
 from spanmq.model import CategoryPolicy, CategoryRule
 
 
@@ -29,7 +29,7 @@ class AsyncCategories:
         arguments = (
             argument.text("error", error),
             argument.text("error_class", error_class),
-            _queue(queue),
+            calls.queue_or_all(queue),
         )
         return await self._link.run(Call("classify", arguments, string, queue, native=True))
 
@@ -56,19 +56,21 @@ class AsyncCategories:
             argument.text("error", error),
             argument.text("error_class", error_class),
             argument.integer("place", place),
-            _queue(queue),
+            calls.queue_or_all(queue),
         )
         await self._link.run(nothing("set_category_rule", queue, *arguments))
 
     async def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop a rule; return whether it existed."""
-        arguments = (argument.text("name", name), _queue(queue))
+        arguments = (argument.text("name", name), calls.queue_or_all(queue))
         return await self._link.run(Call("drop_category_rule", arguments, flag, queue, native=True))
 
     async def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return await self._link.run(Call("list_category_rules", (_queue(queue),), read, queue, native=True))
+        return await self._link.run(
+            Call("list_category_rules", (calls.queue_or_all(queue),), read, queue, native=True)
+        )
 
     async def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -78,24 +80,19 @@ class AsyncCategories:
         The settings are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None:
         as the queue's policy says. `settings` None: the queue follows the general ones again.
         """
-        text = None if settings is None else settings_text("category", dict(settings), queue)
-        arguments = (_queue(queue), argument.text("category", category), argument.json("settings", text))
+        text = None if settings is None else calls.settings_text("category", dict(settings), queue)
+        arguments = (
+            calls.queue_or_all(queue),
+            argument.text("category", category),
+            argument.json("settings", text),
+        )
         return await self._link.run(
-            Call("set_category_policy", arguments, _settings, queue, Shape.JSON, native=True)
+            Call("set_category_policy", arguments, category_settings, queue, Shape.JSON, native=True)
         )
 
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""
         read = listed(CategoryPolicy, queue="queue_name")
         return await self._link.run(
-            Call("list_category_policies", (_queue(queue),), read, queue, native=True)
+            Call("list_category_policies", (calls.queue_or_all(queue),), read, queue, native=True)
         )
-
-
-def _queue(queue: str | None) -> Argument:
-    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
-
-
-def _settings(rows: Rows) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads(rows.scalar())
-    return settings

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import psycopg
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from spanmq import schema, tracing
+from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async import copy
@@ -26,25 +24,23 @@ from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client._async.listener import AsyncListener, receive_within
 from spanmq.client._async.maintenance import AsyncMaintenance
 from spanmq.client._async.queues import AsyncQueues
-from spanmq.client._async.results import AsyncResults, await_settled
+from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
+from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_source
 from spanmq.client.rows import messages as read_messages
-from spanmq.client.rows import settlements
+from spanmq.client.rows import settlements, unopened
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.model import Message, Settled
 from spanmq.schema import Installed
-
-logger = logging.getLogger("spanmq")
 
 
 class AsyncClient:
@@ -114,7 +110,7 @@ class AsyncClient:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = AsyncListener(self._pool_link.dedicated)
-                self._settle_listener = AsyncListener(self._pool_link.dedicated, await_settled)
+                self._settle_listener = AsyncListener(self._pool_link.dedicated, calls.await_settled)
             self._link = self._pool_link
         elif isinstance(connection, AsyncConnectionLink | AsyncSessionLink):
             self._link = connection
@@ -474,14 +470,7 @@ class AsyncClient:
 
     async def _opened(self, messages: list[Message]) -> list[Message]:
         """Nack messages that can't be decrypted or read; raises why if no other message came."""
-        reasons: dict[tuple[str, str], list[Message]] = {}
-        for message in messages:
-            if isinstance(message.body, Unopened):
-                error = message.body.error
-                reasons.setdefault((error.message, type(error).__name__), []).append(message)
-                about = message.queue, message.message_id, error.message
-                logger.warning("body_unopened queue=%s message=%s error=%r", *about)
-        for (reason, error_class), closed in reasons.items():
+        for (reason, error_class), closed in unopened(messages).items():
             await self.nack(closed, reason, error_class=error_class)
         opened = [message for message in messages if not isinstance(message.body, Unopened)]
         if messages and not opened:
@@ -491,9 +480,3 @@ class AsyncClient:
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:
             self._maintenance = AsyncMaintenance(self._pool_link, self._maintain_interval)
-
-
-def install_at(dsn: str) -> Installed:
-    """Install the schema over a new connection."""
-    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
-        return schema.install(connection)

@@ -6,52 +6,39 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
-from psycopg.adapt import Transformer
-from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
-from spanmq.client.call import PROBE, Call, Result, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client._async.session import AsyncSessionLink
+from spanmq.client.call import (
+    PROBE,
+    Call,
+    Result,
+    Rows,
+    Shape,
+    Style,
+    flavour_of,
+    is_missing_function,
+    missing,
+)
 from spanmq.client.concurrency import AsyncLock
+from spanmq.client.connection import address_of, is_alive, typed
 from spanmq.client.dsn import unreadable
-from spanmq.client.loaders import AsciiTextLoader, ForeignJsonLoader, JsonLoader, TimeLoader
+from spanmq.client.loaders import columns_of, fetch_any_times, register_loaders
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
-_LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
-
-
-class AsyncLink(Protocol):
-    """The connection of a client; `connection` may be used by the caller, too."""
-
-    @property
-    def connection(self) -> Any: ...
-
-    async def run(self, call: Call[Result]) -> Result:
-        """Run one call."""
-
-    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
-        """Run several calls as one: all of them take effect, or none."""
-
-    async def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-
-    def transaction(self) -> AbstractAsyncContextManager[AsyncLink]:
-        """Run calls in one transaction, or under one savepoint of the caller's."""
-
-    async def address(self) -> str:
-        """Return the DSN for another connection to the same database."""
 
 
 class AsyncPoolLink:
@@ -123,8 +110,8 @@ class AsyncPoolLink:
     async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         await self.open()
-        if call.native and not self._is_spanmq:
-            await self._require_native(call)
+        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
+            raise missing(found, call)
         try:
             async with self.lend() as connection:
                 result = await execute(connection, call, relaxed=call.volatile and not self._durable)
@@ -229,11 +216,6 @@ class AsyncPoolLink:
         async with self.lend() as connection:
             return address_of(connection)
 
-    async def _require_native(self, call: Call[Any]) -> None:
-        found = await self.flavour()
-        if found != "spanmq":
-            raise missing(found, call)
-
 
 class AsyncConnectionLink:
     """Calls over one connection, in its open transaction. Commits only transactions that it began."""
@@ -299,23 +281,17 @@ class AsyncConnectionLink:
         return address_of(self.connection)
 
 
-def cursor_of(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
-    """Return a plain cursor: the caller's connection may have another cursor class or row factory."""
-    cursor = AsyncCursor(connection, row_factory=tuple_row)
-    encoding = connection.info.encoding
-    foreign = encoding not in ("utf-8", "ascii")
-    cursor.adapters.register_loader("jsonb", ForeignJsonLoader if foreign else JsonLoader)
-    if encoding == "ascii":
-        for kind in ("text", "varchar", "name"):
-            cursor.adapters.register_loader(kind, AsciiTextLoader)
-    return cursor
+# The connection of a client, on which calls run: each by itself, some as one (`run_all`), or in a transaction.
+AsyncLink = AsyncPoolLink | AsyncConnectionLink | AsyncSessionLink
 
 
 async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
     """Run a call on a connection."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
-    cursor = cursor_of(connection)
+    # A plain one: the caller's connection may have another cursor class or row factory.
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    register_loaders(cursor)
     statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
@@ -328,7 +304,10 @@ async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relax
             # Prepared before an upgrade added columns to the function: refused before it ran. Psycopg cannot
             # discard a single statement, so this one is executed this way until the connection ends.
             await cursor.execute(statement, parameters, binary=True, prepare=False)
-        values = await _fetch(cursor)
+        try:
+            values: Sequence[Sequence[Any]] = await cursor.fetchall()
+        except psycopg.DataError:
+            values = fetch_any_times(cursor)
         columns = columns_of(cursor)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
@@ -343,39 +322,21 @@ async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relax
     return call.read(Rows(columns, values))
 
 
-async def _fetch(cursor: AsyncCursor[Any]) -> Sequence[Sequence[Any]]:
-    """Fetch all rows; again, with a slower loader, if a time is outside Python's range."""
-    try:
-        return await cursor.fetchall()
-    except psycopg.DataError:
-        result = cursor.pgresult
-        if result is None:
-            raise
-        cursor.adapters.register_loader("timestamptz", TimeLoader)
-        reader = Transformer(cursor)
-        reader.set_pgresult(result)
-        return reader.load_rows(0, result.ntuples, tuple_row(cursor))
-
-
-def columns_of(cursor: AsyncCursor[Any]) -> tuple[str, ...]:
-    """Return the names of a result's columns; not from `description`, which looks each type up."""
-    result = cursor.pgresult
-    if result is None:
-        return ()
-    return tuple((result.fname(number) or b"").decode() for number in range(result.nfields))
-
-
 async def probe(connection: AsyncConnection[Any]) -> Flavour:
     """Return which schema the database contains, spanmq or PGMQ."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed")
+    return flavour_of(await fetch(connection, PROBE))
+
+
+async def fetch(connection: AsyncConnection[Any], statement: LiteralString) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that is not a call."""
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     try:
-        await cursor.execute(PROBE)
-        spanmq, pgmq = await cursor.fetchone() or (None, None)
+        await cursor.execute(statement)
+        return await cursor.fetchall()
     except psycopg.Error as error:
         raise typed(error, connection) from error
-    return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 
 @asynccontextmanager
@@ -404,30 +365,6 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
         raise typed(error, connection) from error
 
 
-async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> None:
-    """Limit the time of each statement that follows in the transaction that is open."""
-    try:
-        await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-
-
-def address_of(connection: AsyncConnection[Any]) -> str:
-    """Return the DSN of a connection, with the password, which psycopg's own DSN lacks."""
-    return make_conninfo(connection.info.dsn, password=connection.info.password or None)
-
-
-def is_alive(connection: AsyncConnection[Any]) -> bool:
-    """Return False if the server has hung up, without a round trip: a call would be of unknown outcome."""
-    try:
-        # The first reads the server's last words, the second the end that follows them.
-        connection.pgconn.consume_input()
-        connection.pgconn.consume_input()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
 def new_pool(
     dsn: str, *, size: int, pooler: bool, on_connect: Callable[[AsyncConnection[Any]], Any] | None
 ) -> AsyncConnectionPool[Any]:
@@ -444,34 +381,9 @@ def new_pool(
         },
         configure=on_connect,
         reconnect_timeout=RECONNECT_SECONDS,
-        reconnect_failed=_try_again,
+        # To start again, with short pauses at first. By itself it doubles the pauses for five minutes: a server
+        # that was away for two minutes is found after four.
+        reconnect_failed=AsyncConnectionPool.check,
         open=False,
         name="spanmq",
     )
-
-
-async def _try_again(pool: AsyncConnectionPool[Any]) -> None:
-    """Make a pool that stopped connecting start again, with short pauses at first.
-
-    By itself it doubles the pauses for five minutes: a server that was away for two minutes is found after
-    four.
-    """
-    await pool.check()
-
-
-def typed(
-    error: psycopg.Error, connection: AsyncConnection[Any], call: Call[Any] | None = None
-) -> errors.SpanmqError:
-    """Return the typed error for an error of psycopg."""
-    function, queue = (call.function, call.queue) if call else (None, None)
-    # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
-    if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
-        return errors.lost(function=function, queue=queue)
-    found = errors.from_driver(error, function=function, queue=queue)
-    if isinstance(found, errors.ConnectionLostError):
-        return errors.lost(function=function, queue=queue)
-    if found is not None:
-        return found
-    if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
-        return errors.InvalidArgumentError(str(error), function=function, queue=queue)
-    return errors.ServerError(str(error), function=function, queue=queue)

@@ -7,30 +7,23 @@ itself, which usually only the owner of the schema has: other roles send in call
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import chain
-from struct import Struct
 from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, sql
 from psycopg.pq import PipelineStatus
-from psycopg.rows import tuple_row
 
-from spanmq.client import call as argument
 from spanmq.client import calls
-from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, typed
-from spanmq.client.call import Argument, Call, Delay, Rows
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, fetch
+from spanmq.client.call import Call, Delay
+from spanmq.client.connection import typed
+from spanmq.client.copy_format import blocks, is_large
 from spanmq.codec.batch import Encoded, chunks
 from spanmq.errors import SpanmqError
 
-# With fewer messages and less text than this, calls are as fast; docs/guides/client.md has the numbers.
-MESSAGES_MIN: Final = 2_000
-CHARACTERS_MIN: Final = 1024 * 1024
 # So many are drawn, copied and published at once.
 MESSAGES_PER_COPY: Final = 10_000
-
-_BYTES_PER_WRITE: Final = 128 * 1024
 
 # None of it fails where a schema is older, or is not there: that would abort the caller's transaction.
 _PROBE: Final = (
@@ -38,15 +31,6 @@ _PROBE: Final = (
     ".to_regprocedure('spanmq.copy_publish(text,bigint[],bigint[],timestamp with time zone)') is not null"
 )
 _COPY: Final = sql.SQL("copy {} (msg_id, enqueued_at, message, headers) from stdin (format binary)")
-
-# PostgreSQL's binary format. A row: 4 columns; 8 bytes of id; 8 of microseconds since 2000; then a length and
-# jsonb, whose first byte is its version.
-_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_END: Final = b"\xff\xff"
-_ROW: Final = Struct("!hiqiqiB")
-_JSONB: Final = Struct("!iB")
-_NULL: Final = b"\xff\xff\xff\xff"
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 async def send_batch(
@@ -71,13 +55,6 @@ async def send_batch(
             return await _send_chunks(link, queue, whole, delay)
     small = chunks(chain.from_iterable(batch))
     return await link.run_all(calls.send_batch(queue, chunk, delay) for chunk in small)
-
-
-def is_large(chunk: list[Encoded]) -> bool:
-    """Return whether COPY is faster for a chunk."""
-    if len(chunk) >= MESSAGES_MIN:
-        return True
-    return sum(len(body) + len(headers or "") for body, headers in chunk) >= CHARACTERS_MIN
 
 
 async def _send_chunks(
@@ -106,58 +83,29 @@ async def can_copy(connection: AsyncConnection[Any]) -> bool:
         return False
     if connection.info.encoding != "utf-8":
         return False
-    try:
-        cursor = AsyncCursor(connection, row_factory=tuple_row)
-        await cursor.execute(_PROBE)
-        row = await cursor.fetchone()
-    except psycopg.Error as error:
-        raise typed(error, connection) from error
-    return row is not None and bool(row[0])
+    [row] = await fetch(connection, _PROBE)
+    return bool(row[0])
 
 
 async def copy_batch(
     connection: AsyncConnection[Any], queue: str, batch: list[Encoded], delay: Delay | None
 ) -> list[int] | None:
     """Send one chunk in the transaction that is open; None, and nothing is sent, if the role may not copy."""
-    begin = _begin(queue, len(batch))
+    begin = calls.copy_begin(queue, len(batch))
     try:
         runs = await execute(connection, begin)
         if not runs:
             return None
         await _copy(connection, runs, batch, begin)
-        await execute(connection, _publish(queue, runs, delay))
+        await execute(connection, calls.copy_publish(queue, runs, delay))
     except SpanmqError as error:
         error.function = "send_batch"  # what the user called
         raise
     return [message_id for _, first, last, _ in runs for message_id in range(first, last + 1)]
 
 
-Run = tuple[str, int, int, datetime]
-
-
-def _begin(queue: str, count: int) -> Call[list[Run]]:
-    arguments = (argument.queue_name("queue", queue), argument.integer("n", count))
-    return Call("copy_begin", arguments, _runs, queue, native=True)
-
-
-def _publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
-    arguments: list[Argument] = [
-        argument.queue_name("queue", queue),
-        argument.bigints("first_ids", (first for _, first, _, _ in runs)),
-        argument.bigints("last_ids", (last for _, _, last, _ in runs)),
-    ]
-    if delay is not None:
-        arguments.append(argument.moment("delay", delay))
-    # The ids are known: what it returns need not be read.
-    return Call("copy_publish", tuple(arguments), lambda _: None, queue, native=True)
-
-
-def _runs(rows: Rows) -> list[Run]:
-    return [(row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()]
-
-
 async def _copy(
-    connection: AsyncConnection[Any], runs: list[Run], batch: list[Encoded], call: Call[Any]
+    connection: AsyncConnection[Any], runs: list[calls.Run], batch: list[Encoded], call: Call[Any]
 ) -> None:
     """Copy a chunk: one COPY for each segment, which may hold several runs of ids."""
     messages = iter(batch)
@@ -166,30 +114,7 @@ async def _copy(
             statement = _COPY.format(sql.Identifier("spanmq_core", log_table))
             of_segment = [run for run in runs if run[0] == log_table]
             async with AsyncCursor(connection).copy(statement) as copy:
-                for block in _blocks(of_segment, messages):
+                for block in blocks(of_segment, messages):
                     await copy.write(block)
     except psycopg.Error as error:
         raise typed(error, connection, call) from error
-
-
-def _blocks(runs: list[Run], messages: Iterator[Encoded]) -> Iterator[bytes]:
-    """Yield COPY's input in blocks, taking as many messages as the runs have ids."""
-    block = bytearray(_SIGNATURE)
-    for _, first, last, enqueued_at in runs:
-        sent_at = (enqueued_at - _EPOCH) // timedelta(microseconds=1)
-        # The ids first: zip would take a message too many.
-        for message_id, (body, headers) in zip(range(first, last + 1), messages, strict=False):
-            message = body.encode()
-            block += _ROW.pack(4, 8, message_id, 8, sent_at, len(message) + 1, 1)
-            block += message
-            if headers is None:
-                block += _NULL
-            else:
-                encoded = headers.encode()
-                block += _JSONB.pack(len(encoded) + 1, 1)
-                block += encoded
-            if len(block) >= _BYTES_PER_WRITE:
-                yield bytes(block)
-                block.clear()
-    block += _END
-    yield bytes(block)

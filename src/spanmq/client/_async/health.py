@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client._async.queues import names
 from spanmq.client.call import Call, Seconds, given, listed
 from spanmq.model import (
     Finding,
@@ -50,7 +50,7 @@ class AsyncHealth:
     ) -> list[StatisticsStep]:
         """Return what these queues (None: all) did together, in steps, up to a minute ago, oldest first."""
         arguments = (
-            *names("queues", queues),
+            *calls.queue_names("queues", queues),
             argument.seconds("seconds", seconds),
             argument.seconds("step", step),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Rows, Shape, flag, given, listed, nothing, number, only
+from spanmq.client.call import Call, Shape, flag, listed, nothing, number, only
+from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import (
     Policy,
@@ -17,15 +18,6 @@ from spanmq.model import (
     QueueMetrics,
     QueueSchema,
 )
-
-METRICS = {
-    "queue": "queue_name",
-    "length": "queue_length",
-    "visible_length": "queue_visible_length",
-    "newest_age_seconds": "newest_msg_age_sec",
-    "oldest_age_seconds": "oldest_msg_age_sec",
-    "scraped_at": "scrape_time",
-}
 
 
 class AsyncQueues:
@@ -78,31 +70,33 @@ class AsyncQueues:
         """Count the messages of one queue."""
         arguments = (argument.queue_name("queue_name", queue),)
         return await self._link.run(
-            Call("metrics", arguments, only(QueueMetrics, **METRICS), queue, native=False)
+            Call("metrics", arguments, only(QueueMetrics, **METRICS_COLUMNS), queue, native=False)
         )
 
     async def metrics_all(self) -> list[QueueMetrics]:
         """Count the messages of every queue."""
-        return await self._link.run(Call("metrics_all", (), listed(QueueMetrics, **METRICS), native=False))
+        return await self._link.run(
+            Call("metrics_all", (), listed(QueueMetrics, **METRICS_COLUMNS), native=False)
+        )
 
     async def policy(self, queue: str) -> Policy:
         """Return the settings of a queue, those with their default too."""
         arguments = (argument.queue_name("queue", queue),)
-        return await self._link.run(Call("get_policy", arguments, _policy, queue, Shape.JSON, native=True))
+        return await self._link.run(Call("get_policy", arguments, policy, queue, Shape.JSON, native=True))
 
     async def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change the settings that are named, None to restore a default; return the whole policy.
 
         Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
         """
-        text = settings_text("policy", settings, queue)
+        text = calls.settings_text("policy", settings, queue)
         arguments = (argument.queue_name("queue", queue), argument.json("settings", text))
-        return await self._link.run(Call("set_policy", arguments, _policy, queue, Shape.JSON, native=True))
+        return await self._link.run(Call("set_policy", arguments, policy, queue, Shape.JSON, native=True))
 
     async def schema(self, queue: str) -> QueueSchema:
         """Return the JSON Schema of a queue's bodies; a subscription has its queue's."""
         arguments = (argument.queue_name("queue", queue),)
-        return await self._link.run(Call("get_schema", arguments, _schema, queue, native=True))
+        return await self._link.run(Call("get_schema", arguments, body_schema, queue, native=True))
 
     async def set_schema(
         self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
@@ -112,38 +106,10 @@ class AsyncQueues:
         If `checked`, every send that begins later raises InvalidBodyError for a body that does not fit, by
         whichever program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked.
         """
-        text = None if schema is None else settings_text("schema", schema, queue)
+        text = None if schema is None else calls.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
         await self._link.run(nothing("set_schema", queue, argument.queue_name("queue", queue), *arguments))
 
     async def list(self) -> list[Queue]:
         """List the queues."""
         return await self._link.run(Call("list_queues", (), listed(Queue, name="queue_name"), native=False))
-
-
-def names(name: str, queues: Iterable[str] | None) -> tuple[argument.Argument, ...]:
-    """Pass the names of queues; None stands for all."""
-    if isinstance(queues, str):
-        raise InvalidArgumentError("queues are a list of names, not one name")
-    return given(argument.texts, name, queues)
-
-
-def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | None) -> str:
-    """Encode the settings of a policy, or a schema; raises InvalidArgumentError for a value that is not JSON."""
-    try:
-        return json.dumps(settings, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"a {kind} must be JSON: {error}", queue=queue) from error
-
-
-def _schema(rows: Rows) -> QueueSchema:
-    [row] = rows.records()
-    # As bytes by psycopg, as a value where a whole row came as JSON.
-    schema = row["schema"]
-    return QueueSchema(json.loads(schema) if isinstance(schema, bytes) else schema, row["is_checked"])
-
-
-def _policy(rows: Rows) -> Policy:
-    settings = json.loads(rows.scalar())
-    # A later schema may have settings that this client does not know.
-    return listed(Policy)(Rows(tuple(settings), [tuple(settings.values())]))[0]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client import cron as cron_expression
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Rows, Shape, flag, made, nothing
+from spanmq.client.call import Call, Shape, flag, nothing
 from spanmq.client.concurrency import in_thread
-from spanmq.client.rows import templates
+from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
@@ -74,25 +72,13 @@ class AsyncSchedules:
 
     async def list(self) -> list[Schedule]:
         """List the schedules, by name."""
-        read = partial(_schedules, self._codec)
+        read = partial(schedules, self._codec)
         return await self._link.run(Call("list_schedules", (), read, shape=Shape.MESSAGES, native=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Unplanned:
-    """A schedule that needs more times."""
-
-    name: str
-    cron: str
-    time_zone: str
-    planned_until: datetime
-    plan_from: datetime
-    looked_at: datetime
 
 
 async def plan_schedules(link: AsyncLink) -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
-    upcoming = Call("upcoming_schedules", (), _upcoming, native=True)
+    upcoming = Call("upcoming_schedules", (), upcoming_schedules, native=True)
     unplanned, due_in = await link.run(upcoming)
     planned = False
     for schedule in unplanned:
@@ -102,7 +88,7 @@ async def plan_schedules(link: AsyncLink) -> float | None:
     return due_in
 
 
-async def _plan(link: AsyncLink, schedule: _Unplanned) -> bool:
+async def _plan(link: AsyncLink, schedule: Unplanned) -> bool:
     now = schedule.looked_at
     try:
         # A thousand times of a rare expression may take a moment.
@@ -123,14 +109,3 @@ async def _plan(link: AsyncLink, schedule: _Unplanned) -> bool:
             _logged.add(schedule.name)
             logger.warning("schedule_not_planned schedule=%s error=%s", schedule.name, error)
         return False
-
-
-def _upcoming(rows: Rows) -> tuple[list[_Unplanned], float | None]:
-    # A row without a name has the time of the next message of all.
-    unplanned = [row for row in rows.records() if row["name"] is not None]
-    waits = [float(row["due_in"]) for row in rows.records() if row["name"] is None]
-    return made(_Unplanned, unplanned), min(waits, default=None)
-
-
-def _schedules(codec: Codec, rows: Rows) -> list[Schedule]:
-    return made(Schedule, templates(codec, rows), body="message", last_message_id="last_msg_id")

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, missing
-from spanmq.client.drivers import AsyncDriver, driver_of_async, flavour_of, raise_typed, refused, rows_of
+from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
+from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
+from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
 # Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
@@ -30,7 +31,7 @@ class AsyncSessionLink:
 
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := await self._look(call)) != "spanmq":
+        if call.native and not self._is_spanmq and (found := await self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:
             values = await self._driver.fetch(call.statement(self._driver.style), call.parameters())
@@ -46,11 +47,8 @@ class AsyncSessionLink:
                 return [result for call in made for result in await self.run(call)]
         return [result for call in made for result in await self.run(call)]
 
-    async def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-        return await self._look()
-
-    async def _look(self, call: Call[Any] | None = None) -> Flavour:
+    async def flavour(self, call: Call[Any] | None = None) -> Flavour:
+        """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = await self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -97,7 +95,10 @@ class AsyncSessionLink:
 
     async def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""
-        raise refused("can't be used to install")
+        raise NotPossibleError(
+            "a client on a session of other software can't be used to install",
+            hint="Use a client with a DSN.",
+        )
 
 
 def adapt_async(session: object) -> AsyncSessionLink:

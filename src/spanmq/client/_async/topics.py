@@ -10,12 +10,11 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client.call import Call, Delay, Seconds, first, flag, given, listed, nothing, only
+from spanmq.client.rows import BINDING_COLUMNS
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Replayed, ReplayExtent, Routed, Subscription, TopicBinding
-
-BINDING = {"queue": "queue_name", "expression": "compiled_regex"}
 
 
 class AsyncTopics:
@@ -39,7 +38,7 @@ class AsyncTopics:
         """List the bindings that a routing key matches; sends nothing."""
         arguments = (argument.text("routing_key", routing_key),)
         return await self._link.run(
-            Call("test_routing", arguments, listed(TopicBinding, **BINDING), native=False)
+            Call("test_routing", arguments, listed(TopicBinding, **BINDING_COLUMNS), native=False)
         )
 
     async def send(
@@ -81,7 +80,7 @@ class AsyncTopics:
     async def list(self, queue: str | None = None) -> list[TopicBinding]:
         """List the bindings of one queue, or of all."""
         arguments = given(argument.queue_name, "queue_name", queue)
-        read = listed(TopicBinding, **BINDING)
+        read = listed(TopicBinding, **BINDING_COLUMNS)
         return await self._link.run(Call("list_topic_bindings", arguments, read, queue, native=False))
 
 

@@ -4,18 +4,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from spanmq import schema, tracing
+from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync import copy
@@ -28,25 +26,23 @@ from spanmq.client._sync.inspect import Inspect
 from spanmq.client._sync.listener import Listener, receive_within
 from spanmq.client._sync.maintenance import Maintenance
 from spanmq.client._sync.queues import Queues
-from spanmq.client._sync.results import Results, await_settled
+from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
-from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, with_timeouts
+from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_source
 from spanmq.client.rows import messages as read_messages
-from spanmq.client.rows import settlements
+from spanmq.client.rows import settlements, unopened
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.model import Message, Settled
 from spanmq.schema import Installed
-
-logger = logging.getLogger("spanmq")
 
 
 class Client:
@@ -116,7 +112,7 @@ class Client:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
-                self._settle_listener = Listener(self._pool_link.dedicated, await_settled)
+                self._settle_listener = Listener(self._pool_link.dedicated, calls.await_settled)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink | SessionLink):
             self._link = connection
@@ -470,14 +466,7 @@ class Client:
 
     def _opened(self, messages: list[Message]) -> list[Message]:
         """Nack messages that can't be decrypted or read; raises why if no other message came."""
-        reasons: dict[tuple[str, str], list[Message]] = {}
-        for message in messages:
-            if isinstance(message.body, Unopened):
-                error = message.body.error
-                reasons.setdefault((error.message, type(error).__name__), []).append(message)
-                about = message.queue, message.message_id, error.message
-                logger.warning("body_unopened queue=%s message=%s error=%r", *about)
-        for (reason, error_class), closed in reasons.items():
+        for (reason, error_class), closed in unopened(messages).items():
             self.nack(closed, reason, error_class=error_class)
         opened = [message for message in messages if not isinstance(message.body, Unopened)]
         if messages and not opened:
@@ -487,9 +476,3 @@ class Client:
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:
             self._maintenance = Maintenance(self._pool_link, self._maintain_interval)
-
-
-def install_at(dsn: str) -> Installed:
-    """Install the schema over a new connection."""
-    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
-        return schema.install(connection)

@@ -4,19 +4,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Argument, Call, Rows, Seconds, Shape, given, listed, number
+from spanmq.client.call import Call, Seconds, Shape, given, listed, number
 from spanmq.client.calls import UNCHANGED
-from spanmq.codec.body import Codec, Headers, encode_headers, read_json
+from spanmq.client.rows import dead_letters, redriven_letters
+from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
 
 
@@ -42,7 +41,7 @@ class DeadLetters:
             argument.bigint("msg_id", message_id),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
-        read = partial(_dead_letters, self._codec)
+        read = partial(dead_letters, self._codec)
         return self._link.run(Call("dead_letters_of", arguments, read, queue, Shape.MESSAGES, native=True))
 
     def count(self, queue: str | None = None) -> list[DeadLetterCount]:
@@ -74,14 +73,14 @@ class DeadLetters:
         """
         arguments = (
             argument.queue_name("queue", queue),
-            *_filters(self._codec, filters),
+            *calls.dead_letter_filters(self._codec, filters),
             *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("qty", limit),
             *given(argument.real, "rate", rate),
             argument.seconds("delay", delay),
             argument.boolean("dry_run", dry_run),
         )
-        read = partial(_redriven, self._codec.of(queue))
+        read = partial(redriven_letters, self._codec.of(queue))
         return self._link.run(Call("redrive", arguments, read, queue, native=True))
 
     def edit(
@@ -119,7 +118,7 @@ class DeadLetters:
         """Delete up to `limit` dead letters for good and return how many; with `dry_run` only count."""
         arguments = (
             argument.queue_name("queue", queue),
-            *_filters(self._codec, filters),
+            *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.integer("qty", limit),
             argument.boolean("dry_run", dry_run),
@@ -144,68 +143,11 @@ class DeadLetters:
         """
         arguments = (
             *given(argument.queue_name, "queue", queue),
-            *_filters(self._codec, filters),
+            *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.bigint("after", after),
             argument.integer("qty", limit),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
-        read = partial(_dead_letters, self._codec)
+        read = partial(dead_letters, self._codec)
         return self._link.run(Call("dead_letters", arguments, read, queue, Shape.MESSAGES, native=True))
-
-
-def _filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argument, ...]:
-    if unknown := filters.keys() - DeadLetterFilters.__annotations__.keys():
-        raise TypeError(f"dead letters have no filter {', '.join(sorted(unknown))}")
-    payload = filters.get("payload")
-    return (
-        *given(argument.text, "category", filters.get("category")),
-        *given(argument.text, "error", filters.get("error")),
-        *given(argument.text, "error_class", filters.get("error_class")),
-        *given(argument.instant, "since", filters.get("since")),
-        *given(argument.instant, "until", filters.get("until")),
-        *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
-        *given(argument.text, "match", filters.get("where")),
-        *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
-    )
-
-
-def _redriven(codec: Codec, rows: Rows) -> list[Redriven]:
-    return [
-        replace(each, before=codec.decode(_json(each.before)), after=codec.decode(_json(each.after)))
-        for each in listed(Redriven, message_id="msg_id")(rows)
-    ]
-
-
-def _json(value: Any) -> bytes | None:
-    # A driver of other software has read it already, with the rest of the row.
-    return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-
-
-def _dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
-    named = {
-        "queue": "queue_name",
-        "message_id": "msg_id",
-        "body": "message",
-        "group": "group_key",
-    }
-    records = [
-        row
-        | {
-            "message": codec.of(row["queue_name"]).decode(row["message"]),
-            "headers": None if row["headers"] is None else read_json(row["headers"]),
-            "history": _history(row["history"]),
-        }
-        for row in rows.records()
-    ]
-    return listed(DeadLetter, **named)(Rows(rows.columns, [tuple(each.values()) for each in records]))
-
-
-def _history(value: Any) -> list[dict[str, Any]]:
-    # A driver of other software gives it with the rest of the row, as JSON that was read already.
-    failures = value if isinstance(value, list) else json.loads(value)
-    times = ("failed_at", "retry_at")
-    return [
-        failure | {name: datetime.fromisoformat(failure[name]) for name in times if failure.get(name)}
-        for failure in failures
-    ]

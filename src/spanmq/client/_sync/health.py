@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client._sync.queues import names
 from spanmq.client.call import Call, Seconds, given, listed
 from spanmq.model import (
     Finding,
@@ -52,7 +52,7 @@ class Health:
     ) -> list[StatisticsStep]:
         """Return what these queues (None: all) did together, in steps, up to a minute ago, oldest first."""
         arguments = (
-            *names("queues", queues),
+            *calls.queue_names("queues", queues),
             argument.seconds("seconds", seconds),
             argument.seconds("step", step),
         )

@@ -24,20 +24,12 @@ from psycopg import Connection, sql
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link, execute
 from spanmq.client.call import Call, Seconds, duration, is_missing_function
-from spanmq.client.concurrency import Event, Job
+from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due, Event, Job
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Message
 
 logger = logging.getLogger("spanmq")
 
-# The first look follows soon, when the server's throttle of notifications is over, each further one after
-# twice the time, up to the client's interval.
-FIRST_POLL_SECONDS: Final = 0.005
-# A wait of at least this length first asks when a message becomes visible; a shorter one takes no longer than
-# the answer.
-AHEAD_SECONDS: Final = 0.1
-# The minimal wait after that: a due message may be locked by another session.
-DUE_SECONDS_MIN: Final = 0.001
 # How long a new queue's LISTEN may wait for the connection: psycopg's wait cannot be interrupted.
 SLICE_SECONDS: Final = 0.1
 # How long an announcement of a waiting receiver is valid; it is repeated when a third of the time is over.
@@ -134,24 +126,6 @@ def receive_until(
             return messages
         is_announced = announced.wait(min(due.within(interval), remaining))
         interval = min(interval * 2, poll_interval)
-
-
-class Due:
-    """When the next message becomes visible; asked before a poll, so that the poll finds those in between."""
-
-    __slots__ = ("_at",)
-
-    def __init__(self, seconds: float | None = None) -> None:
-        self._at = float("inf") if seconds is None else monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether that time has passed."""
-        return self._at <= monotonic()
-
-    def within(self, seconds: float) -> float:
-        """Return `seconds`, or the time until then if that is shorter."""
-        return min(seconds, max(self._at - monotonic(), DUE_SECONDS_MIN))
 
 
 def channel_of(queue: str) -> str:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
@@ -12,8 +11,10 @@ from typing import Final
 
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
-from spanmq.client._sync.listener import FIRST_POLL_SECONDS, Announcement, Listener
-from spanmq.client.call import Call, Rows, Seconds, duration, nothing, numbers
+from spanmq.client._sync.listener import Announcement, Listener
+from spanmq.client.call import Call, Seconds, duration, nothing, numbers
+from spanmq.client.concurrency import FIRST_POLL_SECONDS
+from spanmq.client.rows import results
 from spanmq.codec.body import Codec
 
 # Expired and purged messages are not announced, so they are polled for at this interval even while a
@@ -63,7 +64,7 @@ class Results:
     def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""
         arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-        read = partial(_results, self._codec.of(queue))
+        read = partial(results, self._codec.of(queue))
         return self._link.run(Call("get_results", arguments, read, queue, native=True))
 
     def _wait_until(self, queue: str, left: list[int], announced: Announcement, deadline: float) -> list[int]:
@@ -78,18 +79,3 @@ class Results:
                 return left
             announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
             interval = min(interval * 2, self._poll_interval)
-
-
-def await_settled(queue: str, seconds: Seconds) -> Call[str]:
-    """Register a session that waits for settlements and return the channel to listen to; a crash may forget it."""
-    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
-    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
-
-
-def _results(codec: Codec, rows: Rows) -> dict[int, object]:
-    found = {}
-    for row in rows.records():
-        # As bytes by psycopg, as a value where a whole row came as JSON.
-        raw = row["result"]
-        found[int(row["msg_id"])] = codec.decode(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
-    return found

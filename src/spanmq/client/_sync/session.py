@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, missing
-from spanmq.client.drivers import Driver, driver_of, flavour_of, raise_typed, refused, rows_of
+from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
+from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
+from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
 # Unique: to roll back to a savepoint that could not be set must not reach an outer one of its name.
@@ -32,7 +33,7 @@ class SessionLink:
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
-        if call.native and not self._is_spanmq and (found := self._look(call)) != "spanmq":
+        if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
@@ -48,11 +49,8 @@ class SessionLink:
                 return [result for call in made for result in self.run(call)]
         return [result for call in made for result in self.run(call)]
 
-    def flavour(self) -> Flavour:
-        """Return which schema the database contains, spanmq or PGMQ."""
-        return self._look()
-
-    def _look(self, call: Call[Any] | None = None) -> Flavour:
+    def flavour(self, call: Call[Any] | None = None) -> Flavour:
+        """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -99,7 +97,10 @@ class SessionLink:
 
     def address(self) -> str:
         """Refuse: only psycopg's connections tell it."""
-        raise refused("can't be used to install")
+        raise NotPossibleError(
+            "a client on a session of other software can't be used to install",
+            hint="Use a client with a DSN.",
+        )
 
 
 def adapt(session: object) -> SessionLink:

@@ -10,13 +10,13 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, Unpack, cast
 
+from spanmq.client import calls
 from spanmq.client._sync.client import Client
-from spanmq.client._sync.shard_maps import ShardMaps
 from spanmq.client.call import Delay, Seconds, duration
 from spanmq.codec.body import Headers
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError
 from spanmq.model import Message, Policy, PolicyChange, QueueMetrics, Settled
-from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest
+from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest, newest, sum_of
 
 # How long receive() listens to one shard before it looks at all of them again.
 SLICE_SECONDS: Final = 0.1
@@ -117,7 +117,7 @@ class ShardedQueue:
                 # The map's lock excludes senders. Once no group is left to move, none is added: a sender that
                 # finds no message of its group sends to the new shard. So the servers can be checked one
                 # after the other.
-                if ShardMaps(held).set(there) != there.epoch:
+                if held.admin.run(calls.set_shards(there)) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
                 if self._any_to_move(there, server, held) or self._any_left(there, server, held):
                     return False
@@ -132,7 +132,7 @@ class ShardedQueue:
         for shard, server in there.all.items():
             self._server(server).queues.drop(shard)
         for server in sorted(self.servers):
-            ShardMaps(self.servers[server]).forget(self.queue)
+            self.servers[server].admin.run(calls.forget_shards(self.queue))
         self._map = None
         return True
 
@@ -163,6 +163,7 @@ class ShardedQueue:
         **options: Any,
     ) -> list[tuple[str, int]]:
         """Send messages of one group or key, all or none; return the shard and the id of each, in order."""
+        options |= {"group": group, "headers": headers, "delay": delay}
         kept = list(bodies)
         if not kept:
             raise InvalidArgumentError("a batch cannot be empty", queue=self.queue)
@@ -170,21 +171,19 @@ class ShardedQueue:
             there = self._map or self.shards()
             shard = there.shard_of(group, key, self._turn)
             former = there.former_shard_of(group)
+            first = shard if former is None else former
             try:
-                if former is None:
-                    with self._server(there.shards[shard]).transaction() as opened:
-                        ShardMaps(opened).enter(self.queue, there.epoch)
-                        return self._send(opened, shard, kept, group, headers, delay, options)
-                with self._server(there.all[former]).transaction() as opened:
-                    # Senders to this group wait here, so that all see where its messages are.
-                    if ShardMaps(opened).enter(self.queue, there.epoch, former, group):
-                        return self._send(opened, former, kept, group, headers, delay, options)
+                with self._server(there.all[first]).transaction() as opened:
+                    # While a change moves the group, its senders wait here, so that all see where its messages are.
+                    enter = calls.enter_shards(self.queue, there.epoch, former, group)
+                    if opened.admin.run(enter) or former is None:
+                        return self._send(opened, first, kept, options)
                     if there.all[former] == there.shards[shard]:
-                        return self._send(opened, shard, kept, group, headers, delay, options)
+                        return self._send(opened, shard, kept, options)
                     # Committed before the lock at the former shard goes.
                     with self._server(there.shards[shard]).transaction() as other:
-                        ShardMaps(other).enter(self.queue, there.epoch)
-                        return self._send(other, shard, kept, group, headers, delay, options)
+                        other.admin.run(calls.enter_shards(self.queue, there.epoch))
+                        return self._send(other, shard, kept, options)
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
                 self._publish(self.shards())
@@ -244,17 +243,7 @@ class ShardedQueue:
     def metrics(self) -> QueueMetrics:
         """Add up the counts of all shards; ages are those of the oldest and the newest."""
         counted = [self._server(server).queues.metrics(name) for name, server in (self.shards()).all.items()]
-        newest = [each.newest_age_seconds for each in counted if each.newest_age_seconds is not None]
-        oldest = [each.oldest_age_seconds for each in counted if each.oldest_age_seconds is not None]
-        return QueueMetrics(
-            queue=self.queue,
-            length=sum(each.length for each in counted),
-            visible_length=sum(each.visible_length for each in counted),
-            total_messages=sum(each.total_messages for each in counted),
-            newest_age_seconds=min(newest, default=None),
-            oldest_age_seconds=max(oldest, default=None),
-            scraped_at=max(each.scraped_at for each in counted),
-        )
+        return sum_of(self.queue, counted)
 
     def policy(self) -> Policy:
         """Return the policy of the first shard, which is that of all."""
@@ -272,29 +261,21 @@ class ShardedQueue:
     # How it is done.
 
     def _send(
-        self,
-        opened: Client,
-        shard: str,
-        bodies: list[object],
-        group: str | None,
-        headers: Headers | None,
-        delay: Delay | None,
-        options: Mapping[str, Any],
+        self, opened: Client, shard: str, bodies: list[object], options: Mapping[str, Any]
     ) -> list[tuple[str, int]]:
-        ids = opened.send_batch(shard, bodies, group=group, headers=headers, delay=delay, **options)
+        ids = opened.send_batch(shard, bodies, **options)
         return [(shard, message_id) for message_id in ids]
 
     def _look(self) -> ShardMap | None:
         """Find the newest map of all databases."""
-        found = [ShardMaps(client).get(self.queue) for client in self.servers.values()]
-        maps = [each for each in found if each is not None]
-        self._map = max(maps, key=lambda each: each.epoch, default=None)
+        maps = [client.admin.run(calls.get_shards(self.queue)) for client in self.servers.values()]
+        self._map = newest(maps)
         return self._map
 
     def _publish(self, wanted: ShardMap) -> None:
         """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
-            ShardMaps(self.servers[server]).set(wanted)
+            self.servers[server].admin.run(calls.set_shards(wanted))
         self._map = None
 
     def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:
@@ -308,7 +289,7 @@ class ShardedQueue:
             return False
         for shard in [name for name, place in (there.former or {}).items() if place == server]:
             after: str | None = None
-            while groups := ShardMaps(held).groups(shard, after):
+            while groups := held.admin.run(calls.shard_groups(shard, after)):
                 if any(heaviest(there.shards, group) != shard for group in groups):
                     return True
                 after = groups[-1]

@@ -12,12 +12,11 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client.call import Call, Delay, Seconds, first, flag, given, listed, nothing, only
+from spanmq.client.rows import BINDING_COLUMNS
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Replayed, ReplayExtent, Routed, Subscription, TopicBinding
-
-BINDING = {"queue": "queue_name", "expression": "compiled_regex"}
 
 
 class Topics:
@@ -40,7 +39,9 @@ class Topics:
     def match(self, routing_key: str) -> list[TopicBinding]:
         """List the bindings that a routing key matches; sends nothing."""
         arguments = (argument.text("routing_key", routing_key),)
-        return self._link.run(Call("test_routing", arguments, listed(TopicBinding, **BINDING), native=False))
+        return self._link.run(
+            Call("test_routing", arguments, listed(TopicBinding, **BINDING_COLUMNS), native=False)
+        )
 
     def send(
         self,
@@ -79,7 +80,7 @@ class Topics:
     def list(self, queue: str | None = None) -> list[TopicBinding]:
         """List the bindings of one queue, or of all."""
         arguments = given(argument.queue_name, "queue_name", queue)
-        read = listed(TopicBinding, **BINDING)
+        read = listed(TopicBinding, **BINDING_COLUMNS)
         return self._link.run(Call("list_topic_bindings", arguments, read, queue, native=False))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.documented import DOCS, check_sessions
 from tests.service.running import service, token
 
-from spanmq.service import refusal
+from spanmq.service import failure
 
 PAGE = (DOCS / "guides/service.md").read_text("utf-8")
-SOURCES = Path(str(refusal.__file__)).parent
+SOURCES = Path(str(failure.__file__)).parent
 
 
 def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from spanmq.client.concurrency import Due
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
 from spanmq.service import waiting
-from spanmq.service.ahead import QUEUES_MAX, Ahead
-from spanmq.service.waiting import Waiting
+from spanmq.service.waiting import QUEUES_MAX, Ahead, Waiting
 
 
 async def always() -> bool:

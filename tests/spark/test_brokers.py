@@ -14,8 +14,7 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.amqp import AmqpBroker, properties_of
 from spanmq.spark.brokers.kafka import KafkaBroker
-from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.brokers.sink import BrokerWriter, sink_of
+from spanmq.spark.brokers.outgoing import BrokerWriter, Outgoing, sink_of
 from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
 
 # For what a server on this machine does, however busy that is.

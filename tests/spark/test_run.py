@@ -36,7 +36,7 @@ def committed(lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
     manifest = replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2)
     if manifest.format == "delta":
         write_draft(lake, manifest)
-        delta.commit(lake, "archive", application(manifest), manifest.commit, files)
+        delta.commit("", lake, "archive", application(manifest), manifest.commit, files)
     write_manifest(lake, manifest)
     return manifest
 
@@ -70,7 +70,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
     if format == "delta":
-        assert sorted(delta.files(lake, "archive", None)) == sorted(newer.files)
+        assert sorted(delta.files(None, lake, "archive", None)) == sorted(newer.files)
 
 
 def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
@@ -94,7 +94,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
         assert third.exported.ids == []
         third.end(committed(lake, newer := third.begin("here", "delta"), written(lake, newer)))
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(delta.files(lake, "archive", None)) == sorted(files_of(lake, "orders"))
+    assert sorted(delta.files(None, lake, "archive", None)) == sorted(files_of(lake, "orders"))
     assert len(files_of(lake, "orders")) == 2
 
 

@@ -12,8 +12,7 @@ import typer
 from spanmq.cli.connect import prepared_address
 from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, Dsn
-from spanmq.cli.output import Output, fields
-from spanmq.cli.table import print_table
+from spanmq.cli.output import Output, fields, print_table
 from spanmq.cli.verbs import Commands
 from spanmq.errors import InvalidArgumentError
 

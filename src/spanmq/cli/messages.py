@@ -28,6 +28,7 @@ from spanmq.model import Leased
 
 if TYPE_CHECKING:
     from spanmq.client import Client
+    from spanmq.client.calls import Grouped
 
 message = Commands()
 message.verb(empty="no messages")(settling.reject)
@@ -165,37 +166,23 @@ def read(
     return taken(client, queue, client.read(queue, quantity, lease=lease, conditional=conditional, wait=wait))
 
 
-@message.verb(columns=MESSAGE_COLUMNS)
-def read_grouped(
-    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
-) -> Any:
-    """Read messages in the order of their groups, from the oldest group on.
+def _read_in_groups(name: str, grouped: "Grouped", summary: str) -> None:
+    def read_grouped(
+        client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
+    ) -> Any:
+        return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped=grouped))
 
-    $ spanmq message read-grouped orders --quantity 10
-    """
-    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="fill"))
-
-
-@message.verb(columns=MESSAGE_COLUMNS)
-def read_grouped_rr(
-    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
-) -> Any:
-    """Read messages in the order of their groups, from all groups in turn.
-
-    $ spanmq message read-grouped-rr orders --quantity 10
-    """
-    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="round_robin"))
+    read_grouped.__doc__ = f"{summary}\n\n    $ spanmq message {name} orders --quantity 10\n"
+    message.verb(name, columns=MESSAGE_COLUMNS)(read_grouped)
 
 
-@message.verb(columns=MESSAGE_COLUMNS)
-def read_grouped_head(
-    client: "Client", queue: QueueName, quantity: Quantity = 1, lease: Lease = 30.0, wait: Wait = None
-) -> Any:
-    """Read the first message of each of several groups.
-
-    $ spanmq message read-grouped-head orders --quantity 10
-    """
-    return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped="head"))
+_read_in_groups(
+    "read-grouped", "fill", "Read messages in the order of their groups, from the oldest group on."
+)
+_read_in_groups(
+    "read-grouped-rr", "round_robin", "Read messages in the order of their groups, from all groups in turn."
+)
+_read_in_groups("read-grouped-head", "head", "Read the first message of each of several groups.")
 
 
 @message.command()

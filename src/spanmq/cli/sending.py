@@ -1,20 +1,23 @@
 """`send`, and `topic send`: one message from the command line, or many from stdin, a line each."""
 
+import os
+import select
 import sys
-from collections.abc import Callable, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from spanmq.cli.connect import client
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import held_back
-from spanmq.cli.lines import Lines
 from spanmq.cli.option import AsJson, DelayTime, Dsn, GroupName, Headers, QueueName, refuse_terminal
 from spanmq.cli.output import Done, Output, fields
 from spanmq.cli.progress import counted, size_of
 from spanmq.cli.verbs import Commands
+from spanmq.codec.batch import BYTES_PER_CALL
 from spanmq.codec.body import RawJson
 from spanmq.codec.exact_json import dumps, json_of, loads
 from spanmq.errors import InvalidBodyError
@@ -33,6 +36,10 @@ IsMessage = Annotated[
     typer.Option("--messages", help="Lines are messages, as receive --json prints them: body and headers."),
 ]
 Batch = Annotated[int, typer.Option(min=1, max=100_000, help="Lines that are sent in one transaction.")]
+# A batch that is not full is sent when no line arrives for this time: `tail -f log | spanmq send` should not
+# lag.
+IDLE_SECONDS: Final = 0.2
+READ_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +268,55 @@ class Reader:
             raise ValueError("dedup_id must be a string")
         merged = {**(headers or {}), **(self.headers or {})} or headers
         return Outgoing(RawJson(dumps(message["body"])), merged, dedup_id)
+
+
+class Lines:
+    """The lines that a file descriptor gives; `bytes_read` says how far it is."""
+
+    def __init__(self, descriptor: int, *, batch: int, batch_bytes: int = BYTES_PER_CALL) -> None:
+        self.bytes_read = 0
+        self._descriptor = descriptor
+        self._batch = batch
+        self._batch_bytes = batch_bytes
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._is_first = True
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """Yield lists of at most `batch` lines, without line ends; the last line needs none.
+
+        A UTF-8 byte order mark, which some editors and shells write, is removed.
+        """
+        unfinished: list[bytes] = []  # in pieces: a line of 255 MB comes in 4,000
+        while True:
+            if self._pending and not select.select([self._descriptor], [], [], IDLE_SECONDS)[0]:
+                yield self._take()
+            piece = os.read(self._descriptor, READ_BYTES)
+            if not piece:
+                break
+            self.bytes_read += len(piece)
+            first, *others = piece.split(b"\n")
+            unfinished.append(first)
+            if others:
+                last = others.pop()
+                for line in (b"".join(unfinished), *others):
+                    yield from self._add(line)
+                unfinished = [last]
+        if last_line := b"".join(unfinished):
+            yield from self._add(last_line)
+        if self._pending:
+            yield self._take()
+
+    def _add(self, line: bytes) -> Iterator[list[bytes]]:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(BOM_UTF8), False
+        if self._pending and self._pending_bytes + len(line) > self._batch_bytes:
+            yield self._take()
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        if len(self._pending) == self._batch:
+            yield self._take()
+
+    def _take(self) -> list[bytes]:
+        taken, self._pending, self._pending_bytes = self._pending, [], 0
+        return taken

@@ -14,8 +14,7 @@ import typer
 from spanmq.cli.failure import FAILED, INTERRUPTED, say
 from spanmq.cli.interrupt import Stop
 from spanmq.cli.option import AsJson
-from spanmq.cli.output import Output
-from spanmq.cli.table import print_table
+from spanmq.cli.output import Output, print_table
 from spanmq.cli.verbs import Commands
 from spanmq.simulate.options import CLASSIC_DSN, Options
 

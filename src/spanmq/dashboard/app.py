@@ -15,8 +15,6 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from spanmq.dashboard import (
-    actions,
-    asset,
     dead_letters,
     figures,
     message,
@@ -28,7 +26,7 @@ from spanmq.dashboard import (
     sign_in,
     workers,
 )
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, send_asset, show
 from spanmq.dashboard.visit import MARK, RefusedError, Visit, cookie_name, visit_of
 from spanmq.errors import SpanmqError
 from spanmq.service.backend import Backend
@@ -44,7 +42,6 @@ PAGES: Final[tuple[Page, ...]] = (
     *queue.PAGES,
     *figures.PAGES,
     *message.PAGES,
-    *actions.PAGES,
     *dead_letters.PAGES,
     *repair.PAGES,
     *policies.PAGES,
@@ -73,7 +70,7 @@ def pages(behind: Backend) -> list[Route]:
     """Return the routes of all pages."""
     return [
         *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
-        Route("/assets/{name}", _asset, methods=["GET"]),
+        Route("/assets/{name}", send_asset, methods=["GET"]),
         UnknownPage("/{path:path}", _answering(Page("/{path:path}", _unknown, verb=None), behind)),
     ]
 
@@ -103,8 +100,9 @@ def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Res
         except RefusedError as refusal:
             response = _refuse(refusal, visit)
         except HTTPException as error:
-            # The service's: too much at once, too large, too slow.
-            response = _refuse(RefusedError(error.status_code, "Not now", str(error.detail)), visit)
+            # The service's: a right is missing; or too much at once, too large, too slow.
+            title, words = ("Not yours" if error.status_code == 403 else "Not now"), str(error.detail)
+            response = _refuse(RefusedError(error.status_code, title, words[:1].upper() + words[1:]), visit)
         except SpanmqError as error:
             status, body = describe(error)
             words = body["error"]["message"]
@@ -143,12 +141,3 @@ def _check_host(request: Request, behind: Backend) -> None:
     if behind.credentials.are_needed or is_named_here(request.headers.get("host")):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")
-
-
-async def _asset(request: Request) -> Response:
-    found = asset.send(request, request.path_params["name"])
-    if found is None:
-        raise HTTPException(404)
-    found.headers["X-Content-Type-Options"] = "nosniff"
-    found.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-    return found

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Awaitable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -17,11 +14,11 @@ from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
-from spanmq.model import DeadLetter, Redriven
+from spanmq.model import DeadLetter
 from spanmq.model.cause import causes_of
 
 if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
+    pass
 
 SHOWN: Final = 25
 # Causes are determined from this number of dead letters: there may be millions.
@@ -37,25 +34,11 @@ NOTICES: Final = {
 FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which dead letters, as the client wants it."""
-
-    category: str | None
-    error: str | None
-    error_class: str | None
-    since: datetime | None
-    until: datetime | None
-    payload: dict[str, Any] | None
-    where: str | None
-
-
 async def overview(visit: Visit) -> Response:
     """Show how many there are in each queue."""
     counts: dict[str, dict[str, int]] = {}
-    for each in await visit.behind.client.dead_letters.count():
-        if visit.may("look", each.queue):
-            counts.setdefault(each.queue, {})[each.category] = each.count
+    for each in visit.seen(await visit.behind.client.dead_letters.count()):
+        counts.setdefault(each.queue, {})[each.category] = each.count
     rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
     return show(visit, "dead_letter_queues.html", rows=rows, categories=CATEGORIES)
 
@@ -72,10 +55,12 @@ async def answer(visit: Visit) -> Response:
     try:
         choice = _choice(given)
         redriven = _which(which)
-        async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
+        async with visit.behind.patterns.searching(
+            visit.caller, choice["error"] or choice["where"]
+        ) as client:
             letters = sample = await client.dead_letters.list(
                 queue,
-                **asdict(choice),
+                **choice,
                 redriven=redriven,
                 after=after,
                 limit=SHOWN + 1,
@@ -84,7 +69,7 @@ async def answer(visit: Visit) -> Response:
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
                 sample = await client.dead_letters.list(
-                    queue, **asdict(choice), redriven=redriven, limit=SAMPLE, body_bytes_max=0
+                    queue, **choice, redriven=redriven, limit=SAMPLE, body_bytes_max=0
                 )
     except InvalidArgumentError as error:
         problem = error.message
@@ -119,13 +104,7 @@ async def redrive(visit: Visit) -> Response:
     fields = await visit.form()
     try:
         terms, choice = _terms(fields), _choice(_given(visit))
-
-        def redriven(client: AsyncClient, *, dry_run: bool = False) -> Awaitable[list[Redriven]]:
-            return client.dead_letters.redrive(visit.queue, **asdict(choice), **terms, dry_run=dry_run)
-
-        trial = None if choice.where is None else partial(redriven, dry_run=True)
-        async with visit.behind.patterns.acting(visit.caller, choice.error, trial=trial) as client:
-            found = await redriven(client)
+        found = await visit.behind.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
     except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
@@ -144,15 +123,9 @@ async def discard(visit: Visit) -> Response:
     try:
         choice = _choice(_given(visit))
         redriven = _which(visit.text("which") or "waiting")
-
-        def discarded(client: AsyncClient, *, dry_run: bool = False) -> Awaitable[int]:
-            return client.dead_letters.discard(
-                visit.queue, **asdict(choice), redriven=redriven, limit=LIMIT_MAX, dry_run=dry_run
-            )
-
-        trial = None if choice.where is None else partial(discarded, dry_run=True)
-        async with visit.behind.patterns.acting(visit.caller, choice.error, trial=trial) as client:
-            removed = await discarded(client)
+        removed = await visit.behind.patterns.discard(
+            visit.caller, visit.queue, **choice, redriven=redriven, limit=LIMIT_MAX
+        )
     except InvalidArgumentError as error:
         return await _preview_discard(visit, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="discarded", n=removed))
@@ -165,10 +138,12 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
     if problem is None:
         try:
             terms, choice = _terms(pace), _choice(given)
-            async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
+            async with visit.behind.patterns.searching(
+                visit.caller, choice["error"] or choice["where"]
+            ) as client:
                 found = await client.dead_letters.redrive(
                     visit.queue,
-                    **asdict(choice),
+                    **choice,
                     **terms,
                     dry_run=True,
                 )
@@ -191,10 +166,12 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
         choice = _choice(given)
-        async with visit.behind.patterns.searching(visit.caller, choice.error or choice.where) as client:
+        async with visit.behind.patterns.searching(
+            visit.caller, choice["error"] or choice["where"]
+        ) as client:
             count = await client.dead_letters.discard(
                 visit.queue,
-                **asdict(choice),
+                **choice,
                 redriven=_which(which),
                 limit=LIMIT_MAX,
                 dry_run=True,
@@ -224,16 +201,11 @@ def _bounded(given: dict[str, str]) -> dict[str, str]:
     return given if given["until"] else {**given, "until": datetime.now(UTC).isoformat()}
 
 
-def _choice(given: Mapping[str, str]) -> Choice:
-    return Choice(
-        category=given["category"] or None,
-        error=given["error"] or None,
-        error_class=given["error_class"] or None,
-        since=_moment("since", given["since"]),
-        until=_moment("until", given["until"]),
-        payload=_payload(given["payload"]),
-        where=given["where"] or None,
-    )
+def _choice(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the filters as the client takes them."""
+    choice: dict[str, Any] = {name: given[name] or None for name in FILTERS}
+    read = {"since": _moment("since", given["since"]), "until": _moment("until", given["until"])}
+    return choice | read | {"payload": typed.json_object(given["payload"], "payload")}
 
 
 def _which(name: str) -> bool | None:
@@ -253,18 +225,6 @@ def _moment(name: str, given: str) -> datetime | None:
         raise InvalidArgumentError(f"{name} is not a time: {given}") from error
 
 
-def _payload(given: str) -> dict[str, Any] | None:
-    if not given:
-        return None
-    try:
-        found = json.loads(given)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"the payload is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InvalidArgumentError("the payload is a JSON object that bodies contain")
-    return found
-
-
 def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return how many are redriven, how fast, and with which patch."""
     limit = fields.get("limit", "").strip() or "1000"
@@ -273,19 +233,10 @@ def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
     patch = fields.get("patch", "").strip()
     return {
         "limit": int(limit),
-        "rate": _number("rate", fields.get("rate", ""), None),
-        "delay": _number("delay", fields.get("delay", ""), 0.0) or 0.0,
+        "rate": typed.number(fields.get("rate", ""), "rate"),
+        "delay": typed.number(fields.get("delay", ""), "delay") or 0.0,
         "patch": typed.body(patch, "patch") if patch else None,
     }
-
-
-def _number(name: str, given: str, default: float | None) -> float | None:
-    if not given.strip():
-        return default
-    try:
-        return float(given)
-    except ValueError as error:
-        raise InvalidArgumentError(f"the {name} must be a number") from error
 
 
 PAGES: Final = (

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard.chart import CHARTS, Shape, draw
 from spanmq.dashboard.page import Page, show
-from spanmq.dashboard.visit import RefusedError, Visit, forbidden
+from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.model import StatisticsStep
 
 
@@ -71,8 +71,8 @@ class Figures:
 
 async def _figures(visit: Visit, span: Span) -> Figures:
     queue = visit.text("queue") or None
-    if queue is not None and not visit.may("look", queue):
-        raise forbidden("look", queue)
+    if queue is not None:
+        visit.check("look", queue)
     client = visit.behind.client
     queues = [
         each

@@ -1,20 +1,25 @@
-"""Pages: their paths, the rights that they require, and their templates."""
+"""Pages: their paths, the rights that they require, their templates, and the files that they use."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from spanmq import __version__
 from spanmq.dashboard import wording
-from spanmq.dashboard.asset import address_of
-from spanmq.dashboard.visit import Visit, forbidden
+from spanmq.dashboard.visit import Visit
 from spanmq.service.caller import Verb
+from spanmq.service.failure import forbidden
 
 _templates: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -25,8 +30,10 @@ _templates: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.globals.update(asset=address_of, version=__version__)
-_templates.filters.update(wording.FILTERS)
+OURS: Final = Path(__file__).parent / "static"
+# By the name in the URL: no other file is served.
+FILES: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ class Page:
         """Raise 403 if the visitor may not, the same whether the queue exists or not."""
         if self.verb is None:
             return
-        if self.of_queue and not visit.may(self.verb, visit.queue):
-            raise forbidden(self.verb, visit.queue)
+        if self.of_queue:
+            visit.check(self.verb, visit.queue)
         if visit.caller is None or self.verb not in visit.caller.verbs:
             raise forbidden(self.verb, None)
 
@@ -61,3 +68,47 @@ def show(visit: Visit, template: str, /, status: int = 200, **values: Any) -> Re
 def go(address: str) -> Response:
     """Send on to another page, after a form."""
     return RedirectResponse(address, 303)
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file as it is sent."""
+
+    content: bytes
+    packed: bytes
+    media_type: str
+    version: str
+
+
+@cache
+def asset(name: str) -> Asset:
+    """Read a file, once."""
+    content = (OURS / name).read_bytes()
+    return Asset(content, gzip.compress(content), FILES[name], hashlib.sha256(content).hexdigest()[:12])
+
+
+def address_of(name: str) -> str:
+    """Return the URL of a file, which changes with its content: so it may be cached indefinitely."""
+    return f"/assets/{name}?v={asset(name).version}"
+
+
+async def send_asset(request: Request) -> Response:
+    """Send a file; raises 404 if it does not exist."""
+    name = request.path_params["name"]
+    if name not in FILES:
+        raise HTTPException(404)
+    found = asset(name)
+    headers = {
+        "Vary": "Accept-Encoding",
+        "Cache-Control": FOR_EVER if request.query_params.get("v") == found.version else "no-cache",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    if is_packed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(found.packed if is_packed else found.content, 200, headers, found.media_type)
+
+
+_templates.globals.update(asset=address_of, version=__version__)
+_templates.filters.update(wording.FILTERS)

@@ -23,8 +23,8 @@ async def answer(visit: Visit) -> Response:
     sought = visit.text("find").strip()
     names = [
         each.queue
-        for each in await visit.behind.client.health.latest()
-        if visit.may("look", each.queue) and sought.lower() in each.queue.lower()
+        for each in visit.seen(await visit.behind.client.health.latest())
+        if sought.lower() in each.queue.lower()
     ]
     return show(
         visit,

@@ -1,4 +1,4 @@
-"""The page of one queue: its messages, workers, blocked groups, storage and policy."""
+"""The page of one queue, and what a person does to it: pause, resume, purge, send a message."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.dashboard import typed
 from spanmq.dashboard.figures import SPANS, span_of
-from spanmq.dashboard.page import Page, show
-from spanmq.dashboard.standing import standing_of
+from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.queues import standing_of
 from spanmq.dashboard.visit import Visit
-from spanmq.dashboard.wording import ROW_BYTES_MAX
-from spanmq.errors import QueueNotFoundError
+from spanmq.dashboard.wording import ROW_BYTES_MAX, address
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, QueueNotFoundError
 
 MESSAGES: Final = 20
 SHOWN: Final = 50
@@ -58,4 +59,65 @@ async def answer(visit: Visit) -> Response:
     )
 
 
-PAGES: Final = (Page("/queue", answer, of_queue=True),)
+async def pause(visit: Visit) -> Response:
+    """Pause deliveries."""
+    await visit.form()
+    await visit.behind.client.queues.pause(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="paused"))
+
+
+async def resume(visit: Visit) -> Response:
+    """Resume deliveries."""
+    await visit.form()
+    await visit.behind.client.queues.resume(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="resumed"))
+
+
+async def ask_purge(visit: Visit) -> Response:
+    """Ask for the name of the queue: a purge cannot be undone."""
+    await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
+    return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
+
+
+async def purge(visit: Visit) -> Response:
+    """Remove all messages, if the name was typed."""
+    fields = await visit.form()
+    if fields.get("confirmation", "").strip() != visit.queue:
+        return show(visit, "purge.html", 422, queue=visit.queue, is_wrong=True)
+    removed = await visit.behind.client.queues.purge(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="purged", n=removed))
+
+
+async def ask_send(visit: Visit) -> Response:
+    """Show the form of a message."""
+    return show(visit, "send.html", queue=visit.queue, fields={}, problem=None)
+
+
+async def send(visit: Visit) -> Response:
+    """Send one message, and show it."""
+    fields = await visit.form()
+    try:
+        message_id = await visit.behind.client.send(
+            visit.queue,
+            typed.body(fields.get("body", "")),
+            headers=typed.json_object(fields.get("headers", ""), "headers"),
+            group=fields.get("group", "").strip() or None,
+            delay=typed.number(fields.get("delay", ""), "delay"),
+        )
+    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
+        return show(visit, "send.html", 422, queue=visit.queue, fields=fields, problem=error.message)
+    # A caller with the right to send but not to look is only shown that the message was sent.
+    if not visit.may("look", visit.queue):
+        return show(visit, "sent.html", queue=visit.queue, message_id=message_id)
+    return go(address("/message", queue=visit.queue, id=message_id))
+
+
+PAGES: Final = (
+    Page("/queue", answer, of_queue=True),
+    Page("/queue/pause", pause, "manage", of_queue=True, method="POST"),
+    Page("/queue/resume", resume, "manage", of_queue=True, method="POST"),
+    Page("/queue/purge", ask_purge, "manage", of_queue=True),
+    Page("/queue/purge", purge, "manage", of_queue=True, method="POST"),
+    Page("/queue/send", ask_send, "send", of_queue=True),
+    Page("/queue/send", send, "send", of_queue=True, method="POST"),
+)

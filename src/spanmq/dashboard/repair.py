@@ -34,7 +34,7 @@ async def repair(visit: Visit) -> Response:
             visit.queue,
             letter.message_id,
             body=typed.body(given) if is_touched else UNCHANGED,
-            delay=typed.seconds(fields.get("delay", "")),
+            delay=typed.number(fields.get("delay", ""), "delay") or 0.0,
         )
     except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, NotPossibleError) as error:
         return _form(visit, letter, fields, error.message)

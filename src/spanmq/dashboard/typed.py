@@ -15,22 +15,22 @@ def body(given: str, name: str = "body") -> RawJson:
     return RawJson(given)
 
 
-def headers(given: str) -> dict[str, Any] | None:
-    """Parse headers; None without headers."""
+def json_object(given: str, name: str) -> dict[str, Any] | None:
+    """Parse a JSON object; None for an empty field."""
     if not given.strip():
         return None
-    found = _json("headers", given)
+    found = _json(name, given)
     if not isinstance(found, dict):
-        raise InvalidArgumentError("headers are a JSON object")
+        raise InvalidArgumentError(f"the {name} must be a JSON object")
     return found
 
 
-def seconds(given: str) -> float:
-    """Read a delay; an empty field is none."""
+def number(given: str, name: str) -> float | None:
+    """Read a number; None for an empty field."""
     try:
-        return float(given) if given.strip() else 0.0
+        return float(given) if given.strip() else None
     except ValueError as error:
-        raise InvalidArgumentError("the delay must be a number of seconds") from error
+        raise InvalidArgumentError(f"the {name} must be a number") from error
 
 
 def _json(name: str, given: str) -> Any:

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller, Verb
+from spanmq.service.caller import Caller, OfQueue, Verb
+from spanmq.service.failure import forbidden
 from spanmq.service.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
@@ -39,6 +40,15 @@ class Visit:
     def may(self, verb: Verb, queue: str | None) -> bool:
         """Return whether the caller has the verb."""
         return self.caller is not None and self.caller.may(verb, queue)
+
+    def check(self, verb: Verb, queue: str | None) -> None:
+        """Raise 403 unless the caller has the verb, the same whether the queue exists or not."""
+        if not self.may(verb, queue):
+            raise forbidden(verb, queue)
+
+    def seen(self, records: Iterable[OfQueue]) -> list[OfQueue]:
+        """Return the records of queues that the caller may look at."""
+        return [] if self.caller is None else self.caller.seen(records)
 
     @property
     def queue(self) -> str:
@@ -133,9 +143,3 @@ class RefusedError(Exception):
         self.status = status
         self.title = title
         self.words = words
-
-
-def forbidden(verb: str, queue: str | None) -> RefusedError:
-    """Return the refusal of a right that the token lacks, whether the queue exists or not."""
-    what = "all queues" if queue is None else f"queue {queue!r}"
-    return RefusedError(403, "Not yours", f"Your token may not {verb} on {what}.")

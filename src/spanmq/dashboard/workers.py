@@ -22,15 +22,14 @@ SPANS: Final = {"10m": 600, "1h": 3600, "1d": 86400}
 
 async def workers(visit: Visit) -> Response:
     """Show the workers of queues that the visitor may look at."""
-    found = [each for each in await visit.behind.client.health.workers() if visit.may("look", each.queue)]
+    found = visit.seen(await visit.behind.client.health.workers())
     return show(visit, "workers.html", workers=found[:SHOWN], n_found=len(found))
 
 
 async def tasks(visit: Visit) -> Response:
     """Show the kinds of tasks in queues that the visitor may look at, those with the most failures first."""
     span = visit.text("span") if visit.text("span") in SPANS else "1h"
-    read = await visit.behind.client.health.task_kinds(seconds=SPANS[span])
-    found = [each for each in read if visit.may("look", each.queue)]
+    found = visit.seen(await visit.behind.client.health.task_kinds(seconds=SPANS[span]))
     found.sort(key=lambda each: (-each.failed, -each.done))
     return show(
         visit,
@@ -72,7 +71,7 @@ async def _runs(visit: Visit, queue: str | None) -> Response:
 
 def _page(visit: Visit, read: Sequence[Kind]) -> tuple[list[Kind], Kind | None]:
     """Return a page of those that the visitor may look at, and the one before which the next begins, if any."""
-    found = [each for each in read if visit.may("look", each.queue)]
+    found = visit.seen(read)
     last = found[PAGE - 1] if len(found) > PAGE else read[-1] if len(read) == READ else None
     return found[:PAGE], last
 

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
-from spanmq.service.failure import described
-from spanmq.service.refusal import Refusal, forbidden, unauthorized
+from spanmq.service.failure import Refusal, described, forbidden, unauthorized
 from spanmq.service.request_origin import is_from_elsewhere, is_named_here
 
 if TYPE_CHECKING:

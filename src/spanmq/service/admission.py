@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from spanmq.service.refusal import Refusal
+from spanmq.service.failure import Refusal
 
 UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from spanmq import __version__
 from spanmq.service import (
@@ -16,21 +16,19 @@ from spanmq.service import (
     condition,
     dead_letters,
     docs_page,
-    insides,
     lookup,
     queues,
     receiving,
     schedules,
     sending,
     streams,
-    subscriptions,
     topics,
 )
 from spanmq.service.backend import Backend
 from spanmq.service.failure import handle
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
-from spanmq.service.sqs.mover import Mover
+from spanmq.service.sqs.moves import run_moves
 
 DESCRIPTION: Final = (
     "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."
@@ -41,13 +39,12 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     receiving.routes,
     lookup.routes,
     queues.routes,
-    insides.routes,
     dead_letters.routes,
     categories.routes,
     schedules.routes,
     topics.routes,
     streams.routes,
-    subscriptions.routes,
+    topics.subscriptions,
     streams.runs,
 )
 
@@ -70,16 +67,16 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     `pages` adds routes with pages for people, which use the same backend.
     """
     backend = Backend(settings)
-    mover = Mover(backend)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await backend.open()
-        mover.begin()
+        moves = asyncio.create_task(run_moves(backend))
         try:
             yield
         finally:
-            await mover.end()
+            moves.cancel()
+            await asyncio.wait([moves], timeout=5.0)
             await backend.close()
 
     app = FastAPI(
@@ -95,7 +92,6 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
         telemetry=REQUESTS,
     )
     app.state.backend = backend
-    app.state.mover = mover
     handle(app)
     # Starlette tries the routes in order: those of the description, which exist already, come last.
     of_the_description = list(app.router.routes)
@@ -106,15 +102,5 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     app.router.routes += Endpoint(backend).routes()
     if pages is not None:
         app.router.routes += pages(backend)
-    app.add_middleware(_Gated, backend=backend)
+    app.add_middleware(backend.gate.over)
     return app
-
-
-class _Gated:
-    """The gate, in the form that Starlette expects of a middleware."""
-
-    def __init__(self, app: ASGIApp, backend: Backend) -> None:
-        self._guarded = backend.gate.over(app)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._guarded(scope, receive, send)

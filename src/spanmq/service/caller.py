@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, TypeVar
 
 from spanmq.model import AccessKey
-from spanmq.service.refusal import forbidden
+from spanmq.service.failure import forbidden
 
 Verb = Literal["send", "receive", "look", "manage"]
 VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
+
+
+class _OfQueue(Protocol):
+    @property
+    def queue(self) -> str | None: ...
+
+
+OfQueue = TypeVar("OfQueue", bound=_OfQueue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,10 @@ class Caller:
         """Raise 403 if the caller lacks the verb, with the same message whether the queue exists or not."""
         if not self.may(verb, queue):
             raise forbidden(verb, queue)
+
+    def seen(self, records: Iterable[OfQueue]) -> list[OfQueue]:
+        """Return the records of queues that the caller may look at."""
+        return [each for each in records if self.may("look", each.queue)]
 
 
 IDENTITY: Final = "spanmq.identity"

@@ -11,11 +11,10 @@ from starlette.responses import Response
 from spanmq.errors import SpanmqError
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import Caller
-from spanmq.service.failure import described
+from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
 from spanmq.service.measures import exposition
 from spanmq.service.parts import Behind, answer
-from spanmq.service.refusal import Refusal
 
 routes = APIRouter(tags=["condition"], route_class=Guarded)
 
@@ -49,9 +48,7 @@ async def latest_statistics(
     backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
 ) -> Response:
     """Return metrics for Prometheus: the service's own, and those of the queues that the token may look at."""
-    found = await backend.client.health.latest()
-    seen = [each for each in found if caller.may("look", each.queue)]
-    receivers = await backend.client.admin.receivers.list()
-    streams = [each for each in receivers if caller.may("look", each.queue)]
-    text, media_type = exposition(backend.measures, seen, streams)
+    queues = caller.seen(await backend.client.health.latest())
+    streams = caller.seen(await backend.client.admin.receivers.list())
+    text, media_type = exposition(backend.measures, queues, streams)
     return Response(text, media_type=media_type)

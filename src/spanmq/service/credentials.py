@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from starlette.types import Scope
 
@@ -12,14 +16,25 @@ from spanmq.client import call as argument
 from spanmq.client.call import Argument, Call, Rows, first, flag, made
 from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.model import AccessKey, Token
+from spanmq.service.admission import address_of
 from spanmq.service.caller import EVERYBODY, Caller
-from spanmq.service.guesses import Guesses
-from spanmq.service.remembered import Remembered
+from spanmq.service.failure import Refusal
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
     from spanmq.service.gate import Gate
     from spanmq.service.settings import Settings
+
+# Wrong secrets that an address may send at once, and how many of them are forgiven in a second.
+WRONG_MAX: Final = 20
+FORGOTTEN_PER_SECOND: Final = 0.1
+# How long a secret that was right is exempt, whatever its address does.
+RIGHT_SECONDS: Final = 3600.0
+KEPT_MAX: Final = 10_000
+
+Owner = TypeVar("Owner")
+Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
 class Credentials:
@@ -126,3 +141,112 @@ class Credentials:
 def _expiry_of(known: Caller | AccessKey | None) -> datetime | None:
     """Return when a token or a key expires."""
     return None if known is None else known.expires_at
+
+
+class Guesses:
+    """Counts wrong secrets by address; looks up unproven ones `at_once` at a time.
+
+    A secret that is wrong repeatedly counts once, so that a client with an expired token harms no other. A
+    secret that was right within the last hour is always looked up. Secrets are stored as hashes only.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._turns = asyncio.Semaphore(at_once)
+        # Wrong secrets by address, and when each was counted.
+        self._wrong_of: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._wrong: OrderedDict[str, None] = OrderedDict()
+        self._right: OrderedDict[str, float] = OrderedDict()
+
+    async def look_up(
+        self, scope: Scope, secret: str, ask: Callable[[], Awaitable[Owner | None]]
+    ) -> Owner | None:
+        """Return what `ask` returns for a secret's hash; raises 429 if its address has guessed too often."""
+        if self._right.get(secret, 0.0) > monotonic():
+            return self._learn(secret, await ask())
+        address = address_of(scope)
+        is_new = secret not in self._wrong
+        if is_new:
+            # Counted before the answer, so that concurrent guesses count together.
+            self._count(address)
+        found = None
+        try:
+            async with self._turns:
+                found = await ask()
+        except BaseException:
+            if is_new:
+                self._add(address, -1)
+            raise
+        if found is not None and is_new:
+            self._add(address, -1)
+        return self._learn(secret, found)
+
+    def _learn(self, secret: str, found: Owner | None) -> Owner | None:
+        if found is None:
+            self._right.pop(secret, None)
+            _keep(self._wrong, secret, None)
+        else:
+            self._wrong.pop(secret, None)
+            _keep(self._right, secret, monotonic() + RIGHT_SECONDS)
+        return found
+
+    def _count(self, address: str) -> None:
+        if self._level(address) > WRONG_MAX - 1:
+            raise Refusal(
+                429,
+                "too_many_failures",
+                "too many wrong secrets came from this address",
+                hint="A token that was right here within the last hour is not refused.",
+                retry_after=round(1 / FORGOTTEN_PER_SECOND),
+            )
+        self._add(address, 1)
+
+    def _add(self, address: str, by: int) -> None:
+        level = max(0.0, self._level(address) + by)
+        if level:
+            _keep(self._wrong_of, address, (level, monotonic()))
+        else:
+            self._wrong_of.pop(address, None)
+
+    def _level(self, address: str) -> float:
+        level, at = self._wrong_of.get(address, (0.0, 0.0))
+        return max(0.0, level - (monotonic() - at) * FORGOTTEN_PER_SECOND)
+
+
+def _keep(known: OrderedDict[str, Value], key: str, value: Value) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > KEPT_MAX:
+        known.popitem(last=False)
+
+
+class Remembered(Generic[Answer]):
+    """Caches answers for some seconds; beyond a number of answers the oldest are discarded.
+
+    `expiry` returns when an answer expires; it is not cached for longer.
+    """
+
+    def __init__(self, seconds: float, expiry: Callable[[Answer], datetime | None]) -> None:
+        self._seconds = seconds
+        self._expiry = expiry
+        self._known: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+        self._times_forgotten = 0
+
+    def forget(self) -> None:
+        """Discard all answers."""
+        self._known.clear()
+        self._times_forgotten += 1
+
+    async def get(self, key: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the cached answer, or query it."""
+        now = monotonic()
+        if (known := self._known.get(key)) is not None and known[0] > now:
+            return known[1]
+        forgotten = self._times_forgotten
+        answer = await ask()
+        if self._times_forgotten != forgotten:
+            return answer  # it may be older than forget(): valid for this caller, but not cached
+        seconds = self._seconds
+        if (expires_at := self._expiry(answer)) is not None:
+            seconds = min(seconds, (expires_at - datetime.now(UTC)).total_seconds())
+        _keep(self._known, key, (now + seconds, answer))
+        return answer

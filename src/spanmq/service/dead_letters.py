@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.client import AsyncClient
 from spanmq.client.calls import UNCHANGED
 from spanmq.model import DeadLetter, DeadLetterCount, Redriven
 from spanmq.service.access import Guarded
@@ -99,8 +96,7 @@ DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
 @routes.get("/dead-letters", response_model=Counts)
 async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
     """Count the dead letters, by queue and category."""
-    found = await backend.client.dead_letters.count()
-    return reply(counts=[each for each in found if caller.may("look", each.queue)])
+    return reply(counts=caller.seen(await backend.client.dead_letters.count()))
 
 
 @routes.get("/queues/{queue}/dead-letters", response_model=Counts)
@@ -148,13 +144,7 @@ async def redrive(
     which = which or Redrive()
     if which.patch is not None and which.dry_run:
         caller.check("look", queue)
-
-    def redriven(client: AsyncClient, **more: bool) -> Awaitable[list[Redriven]]:
-        return client.dead_letters.redrive(queue, **which.model_dump() | more)
-
-    trial = None if which.where is None else partial(redriven, dry_run=True)
-    async with backend.patterns.acting(caller, which.error, trial=trial) as client:
-        return reply(results=await redriven(client))
+    return reply(results=await backend.patterns.redrive(caller, queue, **which.model_dump()))
 
 
 @routes.post(
@@ -185,11 +175,5 @@ async def purge_dead_letters(
     queue: QueueName, backend: Behind, caller: MayManage, which: Discard | None = None
 ) -> Response:
     """Delete dead letters; with `dry_run` only count them."""
-    which = which or Discard()
-
-    def discarded(client: AsyncClient, **more: bool) -> Awaitable[int]:
-        return client.dead_letters.discard(queue, **which.model_dump() | more)
-
-    trial = None if which.where is None else partial(discarded, dry_run=True)
-    async with backend.patterns.acting(caller, which.error, trial=trial) as client:
-        return reply(removed=await discarded(client))
+    settings = (which or Discard()).model_dump()
+    return reply(removed=await backend.patterns.discard(caller, queue, **settings))

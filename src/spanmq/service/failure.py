@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from spanmq import errors
-from spanmq.service.refusal import Refusal
 
 logger = logging.getLogger("spanmq.service")
 
@@ -170,3 +169,40 @@ def handle(app: FastAPI) -> None:
     async def of_ourselves(request: Request, error: Exception) -> Response:
         logger.error("request_broke method=%s route=%r", request.method, request.url.path, exc_info=error)
         return answer(500, body_of("internal", "the service has a fault; see its log"))
+
+
+class Refusal(HTTPException):
+    """An error response; `code` is one of docs/guides/service.md."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(status, detail=message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.retry_after = retry_after
+
+
+def unauthorized(message: str) -> Refusal:
+    """Return the refusal of a request without a valid token."""
+    return Refusal(401, "unauthorized", message, hint="Send Authorization: Bearer TOKEN.")
+
+
+def forbidden(verb: str, queue: str | None) -> Refusal:
+    """Return the refusal of a request whose token lacks the verb, with the same message for queues that do
+    not exist.
+    """
+    what = "the whole service" if queue is None else f"queue {queue!r}"
+    return Refusal(403, "forbidden", f"this token may not {verb} on {what}")
+
+
+def invalid(message: str) -> Refusal:
+    """Return the refusal of a value that is not valid."""
+    return Refusal(422, "invalid_argument", message)

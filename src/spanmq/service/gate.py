@@ -8,18 +8,18 @@ shown a token. From then on it counts among the identified.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spanmq.service.admission import Admission, Arrivals, overloaded, too_large
-from spanmq.service.answering import Answering
-from spanmq.service.refusal import Refusal
-from spanmq.service.request_body import RequestBody
+from spanmq.service.failure import Refusal, answer, body_of
+from spanmq.service.request_origin import is_named_here
 
 if TYPE_CHECKING:
     from spanmq.service.caller import Caller
@@ -30,6 +30,10 @@ ADMISSION: Final = "spanmq.admission"
 ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
 # A signature covers the body, which must be read first. SQS takes 1 MiB; a form may triple that.
 UNSIGNED_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+# Makes browsers use HTTPS only, for a year. Not sent for localhost, which browsers treat as one host for all
+# ports.
+HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Gate:
@@ -160,3 +164,96 @@ class Gate:
             if name == b"content-length" and int(value) > self._settings.body_bytes_max:
                 return too_large(self._settings.body_bytes_max)
         return None
+
+
+class Answering:
+    """Sends the answer to one request."""
+
+    def __init__(
+        self, scope: Scope, send: Send, admission: Admission, body: RequestBody, *, has_body: bool
+    ) -> None:
+        self.status = 500
+        self._scope = scope
+        self._send = send
+        self._admission = admission
+        self._body = body
+        self._has_body = has_body
+        self._is_refused = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the response, or a refusal in its place if too many unknown clients are being
+        served.
+        """
+        if message["type"] == "http.response.start":
+            try:
+                self._admission.wait_for_client()
+            except Refusal as refusal:
+                self._is_refused = True
+                await self.refuse(refusal)
+                return
+        if not self._is_refused:
+            await self._forward(message)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send a refusal, whatever the budget."""
+        body = body_of(refusal.code, refusal.message)
+        response = answer(refusal.status_code, body, retry_after=refusal.retry_after)
+        await response(self._scope, _nothing, self._forward)
+
+    async def _forward(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            given = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            message["headers"] = given + [each for each in HEADERS if each[0] not in names]
+            if self._scope["scheme"] == "https" and not is_named_here(_host_of(self._scope)):
+                message["headers"].append(HSTS)
+            if not self._body.is_read and b"connection" not in names:
+                # The connection is closed, because the rest of the request's body was not read.
+                message["headers"].append((b"connection", b"close"))
+        elif not self._has_body:
+            message = {**message, "body": b""}
+        await self._send(message)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def _host_of(scope: Scope) -> str | None:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
+
+
+class RequestBody:
+    """Returns the parts of a body; raises 408 if it arrives too slowly, 413 and 503 as its admission does."""
+
+    def __init__(self, scope: Scope, receive: Receive, seconds: float, admission: Admission) -> None:
+        headers = dict(scope["headers"])
+        self._announced = int(headers.get(b"content-length", b"0"))
+        # Whether the whole body has been read.
+        self.is_read = self._announced == 0 and b"transfer-encoding" not in headers
+        self._receive = receive
+        self._seconds = seconds
+        self._admission = admission
+        self._deadline: float | None = None  # from the first read on: what has arrived by then is in time
+
+    async def receive(self) -> Message:
+        """Return the next part, and after the last one the end of the connection, for which there is no time
+        limit.
+        """
+        if self._deadline is not None and self.is_read:
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+            if self._announced > self._admission.body_bytes_max:
+                raise too_large(self._admission.body_bytes_max)
+            if not self.is_read:
+                self._admission.wait_for_client()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise Refusal(408, "request_too_slow", "the request's body did not arrive in time") from error
+        self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
+        self._admission.grow(len(message.get("body", b"")))
+        return message

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from decimal import Decimal
-from typing import Any
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
-from spanmq.codec.body import RawJson
-from spanmq.codec.encryption import Unopened
+from spanmq.codec.body import plain_json, to_json
 from spanmq.model import Message
 from spanmq.service import receipt
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class JsonText(Response):
@@ -57,35 +49,4 @@ def message_text(message: Message) -> str:
 
 def _or_null(value: object) -> str:
     # Most messages have null here, for which the encoder takes two microseconds.
-    return "null" if value is None else _encoded(value)
-
-
-def _encoded(value: object) -> str:
-    try:
-        return _encode(value)
-    except ValueError:
-        # A number with more digits than Python converts (4,300); PostgreSQL stores 131,072.
-        if type(value) is int:
-            return f"{Decimal(value):f}"
-        if isinstance(value, Mapping | list):
-            return to_json(value)
-        raise
-
-
-def to_json(value: Any) -> str:
-    """Encode a value: dataclasses as objects, times in ISO 8601."""
-    if isinstance(value, RawJson):
-        return str(value)
-    if value is None or isinstance(value, str | int):
-        return _encoded(value)
-    if isinstance(value, datetime):
-        return f'"{value.isoformat()}"'
-    if isinstance(value, Unopened):
-        return to_json({"spanmq.unopened": value.error.message})
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return "{" + ",".join([f"{_encode(str(k))}:{to_json(v)}" for k, v in value.items()]) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join([to_json(each) for each in value]) + "]"
-    return _encode(value)
+    return "null" if value is None else plain_json(value)

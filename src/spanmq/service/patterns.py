@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from spanmq.client.connection import limit_statements
 from spanmq.errors import InvalidArgumentError, StatementCancelledError
+from spanmq.model import Redriven
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
     from spanmq.service.caller import Caller
 
 SECONDS: Final = 1.0
+Result = TypeVar("Result")
 Trial = Callable[["AsyncClient"], Awaitable[object]]
 _CANCELLED: Final = "57014"
 
@@ -43,7 +45,10 @@ class Patterns:
 
     @asynccontextmanager
     async def acting(
-        self, caller: Caller | None, *patterns: str | None, trial: Trial | None = None
+        self,
+        caller: Caller | None,
+        *patterns: str | None,
+        trial: Trial | None = None,
     ) -> AsyncIterator[AsyncClient]:
         """Try patterns, and the act without its effect, for a second each, then lend the client.
 
@@ -61,6 +66,30 @@ class Patterns:
                 async with self._limited("the search") as client:
                     await trial(client)
             yield self._client
+
+    async def redrive(self, caller: Caller | None, queue: str, **settings: Any) -> list[Redriven]:
+        """Redrive dead letters as the client does, after a trial."""
+        return await self._act(
+            caller, settings, lambda client, settings: client.dead_letters.redrive(queue, **settings)
+        )
+
+    async def discard(self, caller: Caller | None, queue: str, **settings: Any) -> int:
+        """Delete dead letters as the client does, after a trial."""
+        return await self._act(
+            caller, settings, lambda client, settings: client.dead_letters.discard(queue, **settings)
+        )
+
+    async def _act(
+        self,
+        caller: Caller | None,
+        settings: dict[str, Any],
+        act: Callable[[AsyncClient, dict[str, Any]], Awaitable[Result]],
+    ) -> Result:
+        trial = (
+            None if settings["where"] is None else lambda client: act(client, settings | {"dry_run": True})
+        )
+        async with self.acting(caller, settings["error"], trial=trial) as client:
+            return await act(client, settings)
 
     @asynccontextmanager
     async def _turn(self, caller: Caller | None) -> AsyncIterator[None]:

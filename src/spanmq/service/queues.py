@@ -1,4 +1,4 @@
-"""Routes of queues: create, measure, pause, purge and drop them, and change their policies."""
+"""Routes of queues: create, measure, inspect, pause, purge and drop them, and change their policies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from starlette.responses import Response
 
 from spanmq.model import (
     Finding,
+    Group,
+    HeldLease,
     MaintenanceStep,
     Policy,
     Queue,
+    QueueCount,
     QueueHealth,
     QueueMetrics,
     QueueSchema,
     QueueStorage,
     Sample,
+    Segment,
+    StatisticsStep,
 )
 from spanmq.model.policy import SETTING_WORDS
 from spanmq.service.access import Guarded
@@ -27,6 +32,7 @@ from spanmq.service.parts import (
     Behind,
     Existed,
     Given,
+    Limit,
     MayLook,
     MayLookAtAll,
     MayManage,
@@ -40,6 +46,8 @@ from spanmq.service.parts import (
 routes = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
 Interval = Annotated[str, Field(max_length=100)] | Annotated[int, Field(ge=1, lt=2**63)]
+Lookback = Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)]
+Step = Annotated[float, Query(ge=1, le=3e9, allow_inf_nan=False)]
 
 
 class NewQueue(Given):
@@ -164,8 +172,7 @@ async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 @routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
 async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
     """Return the metrics of each queue that the token may look at."""
-    found = await backend.client.queues.metrics_all()
-    return reply(metrics=[each for each in found if caller.may("look", each.queue)])
+    return reply(metrics=caller.seen(await backend.client.queues.metrics_all()))
 
 
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
@@ -175,12 +182,7 @@ async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 
 
 @routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))
-async def statistics(
-    queue: QueueName,
-    backend: Behind,
-    _: MayLook,
-    seconds: Annotated[float, Query(gt=0, le=3e9, allow_inf_nan=False)] = 3600.0,
-) -> Response:
+async def statistics(queue: QueueName, backend: Behind, _: MayLook, seconds: Lookback = 3600.0) -> Response:
     """Return the statistics of a queue for the last `seconds`, one sample a minute."""
     return reply(samples=await backend.client.health.statistics(queue, seconds=seconds))
 
@@ -188,9 +190,7 @@ async def statistics(
 @routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
 async def health(backend: Behind, caller: SeesSome) -> Response:
     """Return the health of each queue that the token may look at."""
-    return reply(
-        queues=[each for each in await backend.client.health.now() if caller.may("look", each.queue)]
-    )
+    return reply(queues=caller.seen(await backend.client.health.now()))
 
 
 @routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))
@@ -213,3 +213,38 @@ async def maintain(
 ) -> Response:
     """Run one bounded step of maintenance; the service also does this in the background."""
     return reply(steps=await backend.client.admin.maintain(budget))
+
+
+@routes.get("/glance", response_model=answer("QueueCounts", queues=list[QueueCount]))
+async def glance(
+    backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
+) -> Response:
+    """Count the messages that wait in each queue that the token may look at, up to `most` in each."""
+    return reply(queues=caller.seen(await backend.client.inspect.count(most=most)))
+
+
+@routes.get("/statistics", response_model=answer("StatisticsSums", steps=list[StatisticsStep]))
+async def sum_statistics(
+    backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
+) -> Response:
+    """Return the sums of the statistics of all queues that the token may look at, in steps."""
+    queues = [each.name for each in await backend.client.queues.list() if caller.may("look", each.name)]
+    return reply(steps=await backend.client.health.total(queues, seconds=seconds, step=step))
+
+
+@routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
+async def list_leases(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List what receivers hold, the oldest lease first."""
+    return reply(leases=await backend.client.inspect.leases(queue, limit))
+
+
+@routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
+async def list_groups(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List groups, those first that give nothing now, and what they wait for."""
+    return reply(groups=await backend.client.inspect.groups(queue, limit))
+
+
+@routes.get("/queues/{queue}/segments", response_model=answer("Segments", segments=list[Segment]))
+async def list_segments(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List the tables of a queue's log, the newest first."""
+    return reply(segments=await backend.client.inspect.segments(queue, limit))

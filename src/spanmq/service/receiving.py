@@ -17,11 +17,10 @@ from spanmq.service import receipt
 from spanmq.service.access import Guarded, Scope, still_may
 from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
-from spanmq.service.failure import described
+from spanmq.service.failure import described, invalid
 from spanmq.service.json_text import JsonText, message_text, messages_text
 from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
 from spanmq.service.receipt import Receipt
-from spanmq.service.refusal import invalid
 from spanmq.service.waiting import in_own_trace
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)

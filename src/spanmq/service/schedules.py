@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -13,10 +15,9 @@ from spanmq.errors import NotFoundError
 from spanmq.model import Schedule
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import VERBS, Caller
-from spanmq.service.failure import described
+from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import Behind, Existed, Given, Name, Named, SeesSome, Text, answer
-from spanmq.service.refusal import Refusal
 
 routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
 
@@ -41,21 +42,14 @@ SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
 @routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
 async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
     """List the recurring messages of queues that the token may look at."""
-    found = await backend.client.schedules.list()
-    return reply(schedules=[each for each in found if caller.may("look", each.queue)])
+    return reply(schedules=caller.seen(await backend.client.schedules.list()))
 
 
 @routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
 async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: ManagesSome) -> Response:
     """Create a recurring message, or change the one with this name."""
     caller.check("manage", recurring.queue)
-    async with backend.client.transaction() as client:
-        # A caller without rights on the existing schedule's queue may not replace it.
-        queue = await _queue_of(client, name)
-        if queue is not None and not caller.may("manage", queue):
-            # Names are shared by all queues: the error reveals that this one is taken, but not by which
-            # queue.
-            raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
+    async with changing(backend.client, caller, name, may_be_new=True) as client:
         await client.schedules.create(name, **recurring.model_dump())
     return reply(name=name)
 
@@ -63,16 +57,17 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
 @routes.delete("/schedules/{name}", response_model=Existed)
 async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Remove a schedule; messages that it has sent stay."""
-    async with backend.client.transaction() as client:
-        exists = await _may_change(client, caller, name)
-        return reply(existed=exists and await client.schedules.delete(name))
+    try:
+        async with changing(backend.client, caller, name) as client:
+            return reply(existed=await client.schedules.delete(name))
+    except NotFoundError:
+        return reply(existed=False)
 
 
 @routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
 async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Pause a schedule; messages due meanwhile are not sent."""
-    async with backend.client.transaction() as client:
-        await _check(client, caller, name)
+    async with changing(backend.client, caller, name) as client:
         await client.schedules.pause(name)
     return reply(name=name, is_paused=True)
 
@@ -80,28 +75,26 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
 @routes.post("/schedules/{name}/resume", response_model=SchedulePaused, responses=described(404))
 async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
     """Resume a schedule."""
-    async with backend.client.transaction() as client:
-        await _check(client, caller, name)
+    async with changing(backend.client, caller, name) as client:
         await client.schedules.resume(name)
     return reply(name=name, is_paused=False)
 
 
-async def _queue_of(client: AsyncClient, name: str) -> str | None:
-    return next((each.queue for each in await client.schedules.list() if each.name == name), None)
+@asynccontextmanager
+async def changing(
+    pool: AsyncClient, caller: Caller, name: str, *, may_be_new: bool = False
+) -> AsyncIterator[AsyncClient]:
+    """Yield a transaction's client for a schedule that the caller may change; raises 403.
 
-
-async def _may_change(client: AsyncClient, caller: Caller, name: str) -> bool:
-    """Return whether a schedule exists for the caller; raises 403 if the caller may only look at its queue.
-
-    A schedule of a queue that the token does not match does not exist for the caller.
+    A schedule of a queue that the token does not match does not exist for the caller: NotFoundError unless it
+    `may_be_new`. But names are shared by all queues, so that the name of such a schedule is refused.
     """
-    queue = await _queue_of(client, name)
-    if queue is None or not any(caller.may(verb, queue) for verb in VERBS):
-        return False
-    caller.check("manage", queue)
-    return True
-
-
-async def _check(client: AsyncClient, caller: Caller, name: str) -> None:
-    if not await _may_change(client, caller, name):
-        raise NotFoundError(f"schedule {name!r} does not exist", code="schedule_not_found")
+    async with pool.transaction() as client:
+        queue = next((each.queue for each in await client.schedules.list() if each.name == name), None)
+        if may_be_new and queue is not None and not caller.may("manage", queue):
+            raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
+        if not may_be_new:
+            if queue is None or not any(caller.may(verb, queue) for verb in VERBS):
+                raise NotFoundError(f"schedule {name!r} does not exist", code="schedule_not_found")
+            caller.check("manage", queue)
+        yield client

@@ -18,10 +18,9 @@ from starlette.responses import Response
 from spanmq.errors import DedupIdReusedError
 from spanmq.service.access import Guarded
 from spanmq.service.caller import Caller
-from spanmq.service.failure import described
+from spanmq.service.failure import Refusal, described, invalid
 from spanmq.service.json_text import JsonText, reply
 from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
-from spanmq.service.refusal import Refusal, invalid
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 

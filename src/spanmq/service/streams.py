@@ -22,8 +22,7 @@ Receivers = answer("Receivers", receivers=list[message.Receiver])
 @routes.get("/receivers", response_model=Receivers)
 async def list_all_receivers(backend: Behind, caller: SeesSome) -> Response:
     """List the streams of queues that the token may look at."""
-    found = await backend.client.admin.receivers.list()
-    return reply(receivers=[each for each in found if caller.may("look", each.queue)])
+    return reply(receivers=caller.seen(await backend.client.admin.receivers.list()))
 
 
 @routes.get("/queues/{queue}/receivers", response_model=Receivers)
@@ -71,8 +70,9 @@ async def list_all_pipeline_runs(
     backend: Behind, caller: SeesSome, limit: Limit = 100, before: Before = None
 ) -> Response:
     """List the runs of jobs, the newest first: those of queues that the token may look at."""
-    found = await backend.client.admin.pipeline_runs.list(before=before, limit=limit)
-    return reply(pipeline_runs=[each for each in found if caller.may("look", each.queue)])
+    return reply(
+        pipeline_runs=caller.seen(await backend.client.admin.pipeline_runs.list(before=before, limit=limit))
+    )
 
 
 @runs.get("/queues/{queue}/pipeline-runs", response_model=Runs)

@@ -1,14 +1,17 @@
-"""Routes of topics: sending to all queues with a matching binding. They require a token for all queues."""
+"""Routes of topics, which require a token for all queues, and of subscriptions.
+
+A topic sends to all queues with a matching binding, a subscription gets every message of another queue.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from starlette.responses import Response
 
-from spanmq.model import Routed, TopicBinding
+from spanmq.model import Routed, Subscription, TopicBinding
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import Caller
 from spanmq.service.failure import described
@@ -19,18 +22,22 @@ from spanmq.service.parts import (
     Given,
     MayLook,
     MayLookAtAll,
+    MayManage,
     MayManageAll,
     QueueName,
     Seconds,
+    SeesSome,
     Text,
     answer,
 )
 
 routes = APIRouter(prefix="/v1", tags=["topics"], route_class=Guarded)
+subscriptions = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
 
 MaySendToAll = Annotated[Caller, Depends(Scope("send", "everything"))]
 Topic = Annotated[str, Path(min_length=1, max_length=255)]
 Pattern = Annotated[str, Path(min_length=1, max_length=255)]
+SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 
 
 class TopicMessage(Given):
@@ -119,3 +126,46 @@ async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: May
 async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
     """Remove a binding."""
     return reply(existed=await backend.client.topics.unbind(pattern, queue))
+
+
+class Subscribed(Given):
+    """With `waiting`, the queue also gets the messages that are not settled yet; with `since`, those sent since."""
+
+    waiting: bool = False
+    since: AwareDatetime | None = None
+
+
+Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
+
+
+@subscriptions.get("/subscriptions", response_model=Subscriptions)
+async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
+    """List the subscriptions of queues that the token may look at."""
+    seen = caller.seen(await backend.client.subscriptions.list())
+    return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
+
+
+@subscriptions.get("/queues/{queue}/subscriptions", response_model=Subscriptions)
+async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook) -> Response:
+    """List the subscriptions of a queue that the token may look at."""
+    found = await backend.client.subscriptions.list(queue)
+    return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
+
+
+@subscriptions.put(
+    "/queues/{queue}/subscriptions/{name}",
+    response_model=answer("NewSubscription", queue=str, subscription=str),
+    responses=described(409),
+)
+async def create_subscription(
+    queue: QueueName,
+    name: SubscriptionName,
+    backend: Behind,
+    caller: MayManage,
+    given: Subscribed | None = None,
+) -> Response:
+    """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
+    caller.check("manage", name)
+    given = given or Subscribed()
+    await backend.client.subscriptions.create(name, queue, waiting=given.waiting, since=given.since)
+    return reply(queue=queue, subscription=name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from time import monotonic
@@ -22,7 +22,6 @@ from spanmq import tracing
 from spanmq.client._async.listener import AsyncAnnouncement
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
 from spanmq.errors import SpanmqError
-from spanmq.service.ahead import Ahead
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient
@@ -41,6 +40,10 @@ JOIN_SECONDS: Final = 5.0
 Result = TypeVar("Result")
 Take = Callable[[], Awaitable[list["Message"]]]
 Permit = Callable[[], Awaitable[bool]]
+# Limits the time of one statement: a waiting request polls for messages only after the answer.
+QUEUES_MAX: Final = 200
+
+Ask = Callable[[Sequence[str]], Awaitable[list[float | None]]]
 
 
 class _Waiter:
@@ -243,3 +246,44 @@ def in_own_trace(call: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitabl
         return await asyncio.get_running_loop().create_task(run(), context=own)
 
     return traced
+
+
+class Ahead:
+    """Runs one statement at a time; queues that are added meanwhile are asked for together in the next one."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._wanted: dict[str, asyncio.Future[Due]] = {}
+        self._job: asyncio.Task[None] | None = None
+
+    async def of(self, queue: str) -> Due:
+        """Return when the next message of a queue becomes visible; None if that cannot be determined."""
+        if queue not in self._wanted:
+            self._wanted[queue] = asyncio.get_running_loop().create_future()
+        due = self._wanted[queue]
+        if self._job is None:
+            # It asks on behalf of many requests, so it must not run in the context of the one that began it.
+            self._job = asyncio.create_task(self._run(), context=Context())
+        return await asyncio.shield(due)
+
+    async def _run(self) -> None:
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, {}
+                asked = list(wanted.items())
+                for first in range(0, len(asked), QUEUES_MAX):
+                    await self._answer(dict(asked[first : first + QUEUES_MAX]))
+        finally:
+            # Nothing is awaited after the last check for waiting requests, so none can have been added since.
+            self._job = None
+
+    async def _answer(self, wanted: dict[str, asyncio.Future[Due]]) -> None:
+        found: Sequence[float | None] = [None] * len(wanted)
+        try:
+            found = await self._ask(list(wanted))
+        except SpanmqError:
+            pass  # the poll that follows reports the error
+        finally:
+            for due, seconds in zip(wanted.values(), found, strict=True):
+                if not due.done():
+                    due.set_result(Due(seconds))

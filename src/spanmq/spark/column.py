@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.options import Options
+from spanmq.spark.options import Options, hint_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,7 @@ def chosen(options: Options) -> tuple[Column, ...]:
     named = {each.name: each for each in columns}
     for name in options.columns:
         if name not in named:
-            near = difflib.get_close_matches(name, named, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(named)}."
+            hint = hint_of(name, named, f"There are {', '.join(named)}.")
             raise InvalidArgumentError(f"the table {options.table} has no column {name!r}", hint=hint)
     return tuple(named[name] for name in options.columns)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -87,8 +87,7 @@ def read_options(given: Mapping[str, str]) -> Options:
             continue
         name = known.get(key.lower())
         if name is None:
-            near = difflib.get_close_matches(key.lower(), known, n=1)
-            hint = f"Did you mean {known[near[0]]}?" if near else f"There are {', '.join(NAMES)}."
+            hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
             raise InvalidArgumentError(f"the source spanmq has no option {key!r}", hint=hint)
         values[name] = value
     dsn = values.get("dsn") or os.environ.get("SPANMQ_DSN")
@@ -122,6 +121,13 @@ def read_options(given: Mapping[str, str]) -> Options:
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
+
+
+def hint_of(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Return the nearest of the names, whatever its case, as a hint; without one, what is said otherwise."""
+    folded = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    return f"Did you mean {folded[near[0]]}?" if near else otherwise
 
 
 def _bounds(values: Mapping[str, str]) -> Bounds:
@@ -174,11 +180,8 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        raise InvalidArgumentError(
-            f"the option {name} can't be {value!r}",
-            hint=f"Did you mean {near[0]}?" if near else f"It is one of {', '.join(allowed)}.",
-        )
+        hint = hint_of(value, allowed, f"It is one of {', '.join(allowed)}.")
+        raise InvalidArgumentError(f"the option {name} can't be {value!r}", hint=hint)
     return value
 
 

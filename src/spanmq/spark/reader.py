@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from pyspark.sql.types import StructType
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
 from spanmq.spark.column import COLUMNS, columns_of
-from spanmq.spark.options import Bounds, Options
+from spanmq.spark.options import Bounds, Options, hint_of
 
 _SIGNS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -170,17 +169,12 @@ def is_named(queue: str, wanted: str) -> bool:
 def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
     """Return the queues of a name, a list or a pattern; raises QueueNotFoundError, with the nearest name."""
     names = rows.queues(connection)
-    folded = {name.lower(): name for name in names}
     found: list[str] = []
     for part in (each.strip() for each in wanted.split(",")):
         matching = [name for name in names if is_named(name, part)]
         if not matching:
-            near = difflib.get_close_matches(part.lower(), folded, n=1)
-            raise QueueNotFoundError(
-                f"there is no queue {part!r}",
-                hint=f"Did you mean {folded[near[0]]}?" if near else "The option queue names or matches it.",
-                queue=part,
-            )
+            hint = hint_of(part, names, "The option queue names or matches it.")
+            raise QueueNotFoundError(f"there is no queue {part!r}", hint=hint, queue=part)
         found += [name for name in matching if name not in found]
     return found
 

@@ -6,7 +6,6 @@ into tasks, finds its epoch published and sends nothing.
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 import uuid
@@ -28,7 +27,7 @@ from spanmq import errors
 from spanmq.codec.exact_json import loads
 from spanmq.model import GROUP_HEADER
 from spanmq.spark import rows
-from spanmq.spark.options import Options
+from spanmq.spark.options import Options, hint_of
 from spanmq.spark.reader import queue_named
 from spanmq.spark.sealed import sealed
 
@@ -126,10 +125,9 @@ def check_columns(options: Options, schema: StructType) -> None:
     names = {field.name: field.dataType for field in schema}
     group = options.group or "group"
     if options.group is not None and group not in names:
-        near = difflib.get_close_matches(group, set(names) - set(COLUMNS), n=1)
         raise errors.InvalidArgumentError(
             f"the option group names the column {group!r}, which the data frame does not have",
-            hint=f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}.",
+            hint=hint_of(group, set(names) - set(COLUMNS), f"It has {', '.join(names)}."),
         )
     unknown = sorted(set(names) - {*COLUMNS, group})
     if "body" not in names or unknown:

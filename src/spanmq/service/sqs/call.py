@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from spanmq.errors import QueueNotFoundError
 from spanmq.service.caller import Caller, Verb, caller_of_key
-from spanmq.service.refusal import Refusal
+from spanmq.service.failure import Refusal
 from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, no_queue

@@ -19,9 +19,8 @@ from spanmq import errors
 from spanmq.model import AccessKey
 from spanmq.service.access import check_is_ours
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
-from spanmq.service.failure import STATUS_OF, kind_of
-from spanmq.service.refusal import Refusal
-from spanmq.service.sqs import message_actions, move_actions, query, queue_actions, shape, signature
+from spanmq.service.failure import STATUS_OF, Refusal, kind_of
+from spanmq.service.sqs import message_actions, moves, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue
 from spanmq.service.sqs.signature import Signature
@@ -46,7 +45,7 @@ async def refuse(_: Call) -> Values:
 
 ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
     "AddPermission": refuse,
-    "CancelMessageMoveTask": move_actions.cancel_message_move_task,
+    "CancelMessageMoveTask": moves.cancel_message_move_task,
     "ChangeMessageVisibility": message_actions.change_message_visibility,
     "ChangeMessageVisibilityBatch": message_actions.change_message_visibility_batch,
     "CreateQueue": queue_actions.create_queue,
@@ -56,7 +55,7 @@ ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
     "GetQueueAttributes": queue_actions.get_queue_attributes,
     "GetQueueUrl": queue_actions.get_queue_url,
     "ListDeadLetterSourceQueues": queue_actions.list_dead_letter_source_queues,
-    "ListMessageMoveTasks": move_actions.list_message_move_tasks,
+    "ListMessageMoveTasks": moves.list_message_move_tasks,
     "ListQueueTags": queue_actions.list_queue_tags,
     "ListQueues": queue_actions.list_queues,
     "PurgeQueue": queue_actions.purge_queue,
@@ -65,7 +64,7 @@ ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
     "SendMessage": message_actions.send_message,
     "SendMessageBatch": message_actions.send_message_batch,
     "SetQueueAttributes": queue_actions.set_queue_attributes,
-    "StartMessageMoveTask": move_actions.start_message_move_task,
+    "StartMessageMoveTask": moves.start_message_move_task,
     "TagQueue": queue_actions.tag_queue,
     "UntagQueue": queue_actions.untag_queue,
 }

@@ -105,7 +105,7 @@ def files(lake: Lake, table: str, queue: str | None, dsn: str | None = None) -> 
     """
     kind = format_of(lake, table)
     if kind == "delta":
-        return delta.files(lake, table, queue)
+        return delta.files(dsn, lake, table, queue)
     if kind == "iceberg" and queue is not None and dsn is not None:
         return iceberg.files(dsn, lake, table, queue)
     return files_of(lake, queue, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
+from spanmq.spark.options import hint_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -238,11 +238,8 @@ def _check(waiting: DataFrame, found: list[Cause], causes: Sequence[str]) -> Non
         known |= {row.cause for row in more.filter(more.cause.isin(wanted)).collect()}
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise InvalidArgumentError(
-                f"no dead letter that waits has the cause {name!r}",
-                hint=f"Did you mean {near[0]}?" if near else "Without an act the job lists them.",
-            )
+            hint = hint_of(name, known, "Without an act the job lists them.")
+            raise InvalidArgumentError(f"no dead letter that waits has the cause {name!r}", hint=hint)
 
 
 def _check_bodies(selected: DataFrame) -> None:

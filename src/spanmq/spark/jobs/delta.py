@@ -21,13 +21,13 @@ from spanmq.spark.jobs.manifest import is_taken
 from spanmq.spark.jobs.parquet import Written
 
 
-def committed(lake: Lake, name: str, application: str) -> int:
+def committed(_dsn: str, lake: Lake, name: str, application: str) -> int:
     """Return the number of an application's last commit to a table, 0 without any."""
     table = _table(lake, name)
     return 0 if table is None else int(table.transaction_version(application) or 0)
 
 
-def files(lake: Lake, name: str, queue: str | None) -> list[str]:
+def files(_dsn: str | None, lake: Lake, name: str, queue: str | None) -> list[str]:
     """Return the names in the lake of the files of a table as it is now, of a queue or of all."""
     table = _table(lake, name)
     if table is None:
@@ -50,7 +50,9 @@ def compact(lake: Lake, name: str, queue: str, size: int) -> tuple[int, int]:
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
 
-def commit(lake: Lake, name: str, application: str, version: int, files: Sequence[Written]) -> None:
+def commit(
+    _dsn: str, lake: Lake, name: str, application: str, version: int, files: Sequence[Written]
+) -> None:
     """Add files to a table, made if need be. Raises FileExistsError where a commit has that number."""
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError

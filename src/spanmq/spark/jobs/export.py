@@ -19,14 +19,12 @@ import pyarrow
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta, iceberg
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
     Manifest,
     Ranges,
-    came_first,
     drop_draft,
     format_of,
     read_exported,
@@ -37,7 +35,7 @@ from spanmq.spark.jobs.manifest import (
 )
 from spanmq.spark.jobs.parquet import REPORT, Written, write
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, application, check_format_of, run_on
+from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -234,14 +232,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     verify(this, manifest.ids, manifest.count, manifest.checksum)
     if this.format != "parquet":
         write_draft(this.lake, manifest)
-        given = (this.lake, this.table.name, application(manifest), manifest.commit, files)
-        try:
-            if this.format == "delta":
-                delta.commit(*given)
-            else:
-                iceberg.commit(this.options.dsn, *given)
-        except FileExistsError as error:
-            raise came_first(this.lake, manifest) from error
+        commit(this.options.dsn, this.lake, manifest, files)
     write_manifest(this.lake, manifest)
     run.end(manifest)
     return manifest.count, len(files), manifest.checksum

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +10,7 @@ import pyarrow
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.column import COLUMNS, Column
+from spanmq.spark.options import hint_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,6 @@ def check_format(name: str) -> None:
 
 def _known(what: str, name: str, names: tuple[str, ...]) -> str:
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
+        hint = hint_of(name, names, f"There are {', '.join(names)}.")
         raise InvalidArgumentError(f"a lake has no {what} {name!r}", hint=hint)
     return name

@@ -6,27 +6,35 @@ After a kill, the next run sends the current batch again, with the same marks, a
 
 from __future__ import annotations
 
-import difflib
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
-from spanmq.spark.brokers.format import PREFIX, SparkFormat
-from spanmq.spark.brokers.outgoing import Broker
+from spanmq.spark.brokers.outgoing import FORMAT, Broker, sink_of
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
+from spanmq.spark.options import hint_of
 from spanmq.spark.reader import queue_named
 from spanmq.spark.session import adopt
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from spanmq.spark.row_count import RowCount
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 BROKERS: Final = ("amqp", "kafka", "sqs")
 # The label under which the queue knows this receiver: a second checkpoint under it is refused.
@@ -39,6 +47,11 @@ TASKS: Final = 4
 LOOK_SECONDS: Final = 1
 
 Progress = Callable[[int], None]
+# How `--to` tells a format from a broker.
+PREFIX: Final = "format:"
+# The end of a query is reported after all of its batches, and may still be pending when awaitTermination
+# returns.
+END_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +87,8 @@ def broker_named(
     if kind.startswith(PREFIX):
         return SparkFormat(name=kind[len(PREFIX) :], settings=dict(settings or {}), columns=tuple(columns))
     if kind not in BROKERS:
-        near = difflib.get_close_matches(kind, BROKERS, n=1)
-        raise InvalidArgumentError(
-            f"there is no broker {kind!r}",
-            hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(BROKERS)}, {PREFIX}NAME.",
-        )
+        hint = hint_of(kind, BROKERS, f"There are {', '.join(BROKERS)}, {PREFIX}NAME.")
+        raise InvalidArgumentError(f"there is no broker {kind!r}", hint=hint)
     if not url:
         raise InvalidArgumentError(f"the url of the broker is missing: {kind} needs one")
     if kind == "amqp":
@@ -117,8 +127,6 @@ def migrate(
     that the broker would accept messages, and counts. Raises PipelineError if the broker does not answer,
     refuses, or lacks the target.
     """
-    from spanmq.spark.row_count import RowCount
-
     began = time.monotonic()
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
@@ -162,8 +170,6 @@ def _start(
 ) -> StreamingQuery:
     from pyspark.sql.functions import expr
 
-    from spanmq.spark.brokers.sink import FORMAT, sink_of
-
     adopt(spark)
     reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
     reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)
@@ -193,3 +199,77 @@ def _watch(query: StreamingQuery, count: RowCount, base: int, progress: Progress
     if progress is not None:
         progress(base + sent)
     return sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFormat:
+    """A format by its name, with its options. `columns` are SQL expressions; none: the source's own columns.
+
+    As exactly once as the sink of that format is: files and Delta are, Kafka is not.
+    """
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Name the target, without other settings, which may hold credentials."""
+        return " ".join(["format", self.name, *([self.settings["path"]] if "path" in self.settings else [])])
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError without a name; one that it has not Spark refuses at the start."""
+        if not self.name:
+            raise InvalidArgumentError(
+                "a format needs a name", hint=f"Such as {PREFIX}parquet, or any that your Spark can write."
+            )
+
+    def writer(self, frame: DataFrame) -> DataStreamWriter:
+        """Return the writer of a stream."""
+        chosen = frame.selectExpr(*self.columns) if self.columns else frame
+        settings: dict[str, Any] = dict(self.settings)
+        return chosen.writeStream.format(self.name).options(**settings)
+
+
+class RowCount(StreamingQueryListener):
+    """Counts for a block what the queries of a session read that begin within it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._changed = threading.Condition()
+        self._rows: Counter[str] = Counter()
+        self._ended: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self._spark.streams.addListener(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._spark.streams.removeListener(self)
+
+    def so_far(self, query: StreamingQuery) -> int:
+        """Return the number of rows in the batches reported so far."""
+        with self._changed:
+            return self._rows[str(query.runId)]
+
+    def whole(self, query: StreamingQuery) -> int:
+        """Return the number of rows in all batches of a query that has ended."""
+        run = str(query.runId)
+        with self._changed:
+            self._changed.wait_for(lambda: run in self._ended, END_SECONDS)
+            return self._rows[run]
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Do nothing: it has read nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Add a batch."""
+        with self._changed:
+            self._rows[str(event.progress.runId)] += event.progress.numInputRows
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Record the end of the query: no batch will follow."""
+        with self._changed:
+            self._ended.add(str(event.runId))
+            self._changed.notify_all()

@@ -25,6 +25,7 @@ _NEEDED: Final = (
     *("queue", "message_id", "attempt", "enqueued_at", "last_read_at", "archived_at", "group"),
     *("dead_at", "category", "history"),
 )
+_FACTS: Final = "queue, attempt, enqueued_at, last_read_at, archived_at, group"
 Row = dict[str, Any]
 
 _WAITED: Final = "unix_micros(last_read_at) / 1e6 - unix_micros(enqueued_at) / 1e6"
@@ -54,10 +55,8 @@ def report(
         if lake is not None:
             source, failures = _from_lake(spark, lake_at(lake))
         else:
-            source, failures = (
-                _from_archive(spark, str(dsn), queue or "*"),
-                _failures(spark, str(dsn), queue or "*"),
-            )
+            source = _stored(spark, str(dsn), queue, "archive", _FACTS)
+            failures = _stored(spark, str(dsn), queue, "failures", "queue, category, outcome, failed_at")
         found = (_count_rows if dry_run else _count)(source, failures, str(lake or queue))
     written = str(page) if page is not None else None
     where = f"the lake {lake}" if lake is not None else f"the database {_database(str(dsn))}"
@@ -167,14 +166,9 @@ def _table(spark: SparkSession, lake: Lake, name: str) -> DataFrame | None:
     return lake_frame(spark, lake, name, names, _NEEDED) if names else None
 
 
-def _from_archive(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
-    reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue).option("table", "archive")
-    return reader.option("columns", "queue, attempt, enqueued_at, last_read_at, archived_at, group").load()
-
-
-def _failures(spark: SparkSession, dsn: str, queue: str) -> DataFrame:
-    reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue).option("table", "failures")
-    return reader.option("columns", "queue, category, outcome, failed_at").load()
+def _stored(spark: SparkSession, dsn: str, queue: str | None, table: str, columns: str) -> DataFrame:
+    reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", queue or "*")
+    return reader.option("table", table).option("columns", columns).load()
 
 
 def _queues(facts: DataFrame) -> list[Row]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
@@ -32,9 +32,12 @@ from spanmq.spark.jobs.manifest import (
     write_exported,
     write_manifest,
 )
+from spanmq.spark.jobs.parquet import Written
 
 # For what a run that was killed a moment ago holds until the server sees its end.
 WAIT_SECONDS: Final = 5.0
+# The formats whose rows count by a commit; a file of the others, when a manifest names it.
+COMMITS: Final[dict[str, Any]] = {"delta": delta, "iceberg": iceberg}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,15 @@ def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> N
         )
 
 
+def commit(dsn: str, lake: Lake, manifest: Manifest, files: Sequence[Written]) -> None:
+    """Add files to a table by a commit, where its format has commits, under the number of the manifest."""
+    if commits := COMMITS.get(manifest.format):
+        try:
+            commits.commit(dsn, lake, manifest.table, application(manifest), manifest.commit, files)
+        except FileExistsError as error:
+            raise came_first(lake, manifest) from error
+
+
 def application(manifest: Manifest) -> str:
     """Return the name under which Delta and Iceberg count the exports of a queue."""
     return f"spanmq/{manifest.source}/{manifest.queue}/{manifest.table}"
@@ -115,7 +127,8 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
                 # It never was, and can't come back: its number is taken by nothing.
                 manifest = replace(draft, ids=[], files=[], removed=[], count=0, checksum=0, token="")
                 if not is_taken(committed, draft.commit):
-                    _commit_nothing(dsn, lake, manifest)
+                    # The commit of another run with this number fails from now on.
+                    commit(dsn, lake, manifest, [])
             write_manifest(lake, manifest)
             exported = exported.followed_by(manifest)
         _sweep(lake, draft)
@@ -137,19 +150,5 @@ def _sweep(lake: Lake, draft: Manifest) -> None:
 
 
 def _committed(dsn: str, lake: Lake, manifest: Manifest) -> int:
-    if manifest.format == "delta":
-        return delta.committed(lake, manifest.table, application(manifest))
-    if manifest.format == "iceberg":
-        return iceberg.committed(dsn, lake, manifest.table, application(manifest))
-    return 0
-
-
-def _commit_nothing(dsn: str, lake: Lake, manifest: Manifest) -> None:
-    """Take a number in a table, where it has one: its commit by another run fails from then on."""
-    try:
-        if manifest.format == "delta":
-            delta.commit(lake, manifest.table, application(manifest), manifest.commit, [])
-        elif manifest.format == "iceberg":
-            iceberg.commit(dsn, lake, manifest.table, application(manifest), manifest.commit, [])
-    except FileExistsError as error:
-        raise came_first(lake, manifest) from error
+    commits = COMMITS.get(manifest.format)
+    return commits.committed(dsn, lake, manifest.table, application(manifest)) if commits else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -16,9 +16,6 @@ from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
 from spanmq.model.cause import causes_of
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN: Final = 25
 # Causes are determined from this number of dead letters: there may be millions.

@@ -88,6 +88,12 @@ class Browser:
         assert len(complaints) == len(expected), complaints
         assert all(words in said for words, said in zip(expected, complaints, strict=True))
 
+    def move_to(self, address: str) -> None:
+        """Take the pages from there. A live page of before would go on asking a server that may have stopped."""
+        self.driver.get("about:blank")
+        self.complaints()
+        self.address = address
+
     def complaints(self) -> list[str]:
         """Return what the console said since the last time."""
         entries = self.driver.get_log("browser")

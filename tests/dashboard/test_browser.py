@@ -46,8 +46,7 @@ WITHIN = {"/sign-in", "/chart"}
 
 
 def check_drawn(chromium: Browser, busy: Running, name: str, screen: str) -> None:
-    chromium.address = busy.address
-    chromium.complaints()
+    chromium.move_to(busy.address)
     chromium.check_drawn(PAGES[name], name, screen, *(["404"] if name == "refusal" else []))
 
 
@@ -80,7 +79,7 @@ def test_report_of_the_pipeline_is_no_wider_than_the_screen(
         source="the lake /" + "folder/" * 20,
     )
     write_page(tmp_path / "report.html", found)
-    chromium.address = tmp_path.as_uri()
+    chromium.move_to(tmp_path.as_uri())
     chromium.open("/report.html", width=width)
     assert chromium.run("return [innerWidth, document.documentElement.scrollWidth <= innerWidth]") == [
         width,

@@ -12,8 +12,7 @@ from tests.service.running import Running, service, token
 @pytest.fixture
 def viewer(chromium: Browser, busy: Running) -> Browser:
     """A browser at the service whose database stays as it is."""
-    chromium.address = busy.address
-    chromium.complaints()
+    chromium.move_to(busy.address)
     return chromium
 
 
@@ -58,7 +57,7 @@ def test_page_is_whole_without_scripts(busy: Running, tmp_path: Path) -> None:
 def test_everything_that_can_be_done_is_done_once(chromium: Browser, filled: str, tmp_path: Path) -> None:
     secret = token(filled, "person")
     with service(filled, tmp_path, tokens=True) as started:
-        chromium.address = started.address
+        chromium.move_to(started.address)
         chromium.open("/queue?queue=orders")
         assert chromium.text("h1") == "Sign in"
         chromium.keep_picture("sign-in-desk")
@@ -100,7 +99,7 @@ def test_everything_that_can_be_done_is_done_once(chromium: Browser, filled: str
 
 def test_page_is_live_and_leaves_alone_what_is_in_use(chromium: Browser, filled: str, tmp_path: Path) -> None:
     with service(filled, tmp_path) as started:
-        chromium.address = started.address
+        chromium.move_to(started.address)
         chromium.open("/queue?queue=empty")
         chromium.complaints()
         chromium.run("window.isTheSame = true; scrollTo(0, 120)")
@@ -131,7 +130,7 @@ def test_page_is_live_and_leaves_alone_what_is_in_use(chromium: Browser, filled:
 def test_ended_session_leads_to_signing_in(chromium: Browser, filled: str, tmp_path: Path) -> None:
     secret = token(filled, "person")
     with service(filled, tmp_path, tokens=True) as started:
-        chromium.address = started.address
+        chromium.move_to(started.address)
         chromium.open("/queue?queue=empty")
         chromium.find("#token").send_keys(secret)
         chromium.click("form.narrow button")

@@ -15,7 +15,7 @@ ROW = "#schedule-rows tr"
 def at_work(chromium: Browser, filled: str, tmp_path: Path) -> Iterator[Browser]:
     """A browser at a service of the test's own; nothing was complained of at its end."""
     with service(filled, tmp_path) as started:
-        chromium.address = started.address
+        chromium.move_to(started.address)
         chromium.open("/")
         chromium.complaints()
         yield chromium

@@ -7,8 +7,7 @@ from tests.service.running import Running
 def test_routes_are_tried_with_a_token(
     chromium: Browser, guarded: Running, tokens: dict[tuple[str, str], str]
 ) -> None:
-    chromium.address = guarded.address
-    chromium.complaints()
+    chromium.move_to(guarded.address)
     chromium.open("/docs")
     chromium.find("button.authorize").click()
     chromium.find(".modal-ux input").send_keys(tokens["look", "*"])

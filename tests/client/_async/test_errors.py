@@ -151,6 +151,7 @@ def test_unknown_queue_is_named_whatever_is_in_its_name(name: str) -> None:
         lambda client: client.peek("orders", -1),
         lambda client: client.ack(Leased("orders", 2**63, [1])),
         lambda client: client.ack(Leased("orders", "1", [1])),  # type: ignore[arg-type]
+        *(lambda client, id_=id_: client.results.wait("orders", id_) for id_ in (None, "12", 1.5, [None])),
         lambda client: client.queues.create("parts", partition_interval="every day"),
         lambda client: client.queues.create("parts", retention_interval=-1),
     ],

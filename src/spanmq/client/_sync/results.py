@@ -12,7 +12,7 @@ from typing import Final
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.listener import Announcement, Listener
-from spanmq.client.call import Call, Seconds, duration, nothing, numbers
+from spanmq.client.call import Argument, Call, Seconds, duration, nothing, numbers
 from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
@@ -39,14 +39,14 @@ class Results:
         A message is settled when it has left the queue: acked, a dead letter, deleted. With None it waits for
         all of them, and returns [].
         """
-        left = [message_ids] if isinstance(message_ids, int) else [*message_ids]
+        asked = argument.bigints("msg_ids", message_ids)
         deadline = float("inf")
         if seconds is not None:
             deadline = monotonic() + duration("seconds", seconds).total_seconds()
         if self._listener is None:
-            return self._wait_until(queue, left, Announcement(), deadline)
+            return self._wait_until(queue, asked, Announcement(), deadline)
         with self._listener.announcements(queue) as announced:
-            return self._wait_until(queue, left, announced, deadline)
+            return self._wait_until(queue, asked, announced, deadline)
 
     def store(self, queue: str, message_id: int, result: object, *, keep_for: Seconds = 3600.0) -> None:
         """Store what the handler of a message returned; call it in the transaction of the ack.
@@ -67,15 +67,16 @@ class Results:
         read = partial(results, self._codec.of(queue))
         return self._link.run(Call("get_results", arguments, read, queue, native=True))
 
-    def _wait_until(self, queue: str, left: list[int], announced: Announcement, deadline: float) -> list[int]:
+    def _wait_until(self, queue: str, asked: Argument, announced: Announcement, deadline: float) -> list[int]:
         interval = FIRST_POLL_SECONDS
         while True:
             # In this order: a settlement during the poll ends the next wait.
             announced.clear()
-            arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", left))
+            arguments = (argument.queue_name("queue", queue), asked)
             left = self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))
             remaining = deadline - monotonic()
             if not left or remaining <= 0:
                 return left
+            asked = argument.bigints("msg_ids", left)
             announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
             interval = min(interval * 2, self._poll_interval)

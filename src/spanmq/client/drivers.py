@@ -164,7 +164,7 @@ class _Asyncpg:
         return not self._session.is_in_transaction()
 
 
-# What a call needs of a session: to fetch the rows of a statement, to execute one without rows, and to know
+# A call uses three things of a session: it fetches the rows of a statement, executes one without rows, and asks
 # whether each statement is a transaction.
 Driver = _Sqlalchemy | _Dbapi
 AsyncDriver = _AsyncSqlalchemy | _Asyncpg

@@ -92,7 +92,7 @@ class Engine:
         )
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
-        # Of all queues: the kinds of messages of which only some are handled at once.
+        # Holds back messages of a kind, from whichever queue, while as many as its limit are handled.
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))

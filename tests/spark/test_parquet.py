@@ -20,7 +20,7 @@ def test_row_groups_are_bounded_by_bytes_and_no_batch_has_more_than_one(
     monkeypatch.setattr(parquet, "BYTES_MAX", 10_000)
     lake = lake_at(tmp_path)
     for name in ("a", "b"):
-        with parquet.Writer(lake, name, SCHEMA) as writer:
+        with parquet.Writer.opened(lake, name, SCHEMA) as writer:
             for i in range(40):
                 writer.add(pyarrow.record_batch([[i], [str(i) * 1_000]], schema=SCHEMA))
     assert parquet.join(lake, ["a", "b"], "c") == (80, 80)

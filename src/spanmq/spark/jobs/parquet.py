@@ -15,6 +15,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 from pyarrow import compute
 
+from spanmq.errors import PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
 
@@ -149,8 +150,8 @@ def _batches(opened: Any, columns: Sequence[str], condition: Any = None) -> Iter
         yield from group.to_batches(columns=list(columns), filter=condition, use_threads=False)
 
 
-def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:
-    """Write the rows of several files into one; return how many rows they had, and how many it has."""
+def join(lake: Lake, names: Sequence[str], into: str) -> None:
+    """Write the rows of several files into one; raises PipelineError if it has not as many as they had."""
     expected = 0
     with lake.reader(names[0]) as opened:
         schema = pyarrow.parquet.read_schema(opened)
@@ -160,4 +161,6 @@ def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:
                 expected += batch.num_rows
                 writer.add(batch)
     with lake.reader(into) as opened:
-        return expected, pyarrow.parquet.read_metadata(opened).num_rows
+        rows = pyarrow.parquet.read_metadata(opened).num_rows
+    if rows != expected:
+        raise PipelineError(f"of {expected} rows of {len(names)} files only {rows} were written into one")

@@ -23,7 +23,7 @@ ROWS_PER_PARTITION: Final = 250_000
 GAP: Final = 256
 # The number of a queue's segments that are searched to name those of an error.
 SEGMENTS_MAX: Final = 1_000
-# What sessions are called in the server.
+# The name of its sessions in the server.
 NAME: Final = "spanmq spark"
 
 

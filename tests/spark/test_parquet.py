@@ -20,10 +20,10 @@ def test_row_groups_are_bounded_by_bytes_and_no_batch_has_more_than_one(
     monkeypatch.setattr(parquet, "BYTES_MAX", 10_000)
     lake = lake_at(tmp_path)
     for name in ("a", "b"):
-        with parquet.Writer(lake, name, SCHEMA) as writer:
+        with parquet.Writer.opened(lake, name, SCHEMA) as writer:
             for i in range(40):
                 writer.add(pyarrow.record_batch([[i], [str(i) * 1_000]], schema=SCHEMA))
-    assert parquet.join(lake, ["a", "b"], "c") == (80, 80)
+    parquet.join(lake, ["a", "b"], "c")
     for name, rows in (("a", 40), ("c", 80)):
         groups = pyarrow.parquet.read_metadata(tmp_path / name).num_row_groups
         sizes = [(batch.num_rows, batch.nbytes) for batch in parquet.read(lake, [name], ["id", "body"])]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 import psycopg
@@ -66,7 +67,7 @@ def test_rows_that_can_not_be_written_are_told_with_their_segment(client: Client
 def test_failed_row_ends_the_statement_and_not_the_session(options: Options, database: str) -> None:
     from spanmq.spark.adbc import Connection, StatementError
 
-    with Connection(database) as connection:
+    with closing(Connection(database)) as connection:
         # The rows before it have come: what fails then passes through Arrow.
         failing = connection.query("select 100000 / (50000 - id) as n from generate_series(1, 60000) id")
         with pytest.raises(StatementError, match="division by zero"):

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spanmq.cli.failure import say
-from spanmq.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
     import psycopg
@@ -78,16 +77,7 @@ def _make_ready(opened: Client) -> None:
 @contextmanager
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in autocommit, for statements outside the client."""
-    import psycopg
+    from spanmq.client.dsn import connect
 
-    from spanmq.client.dsn import unreadable
-
-    with address(dsn) as found:
-        try:
-            opened = psycopg.connect(found, autocommit=True)
-        except psycopg.OperationalError as error:
-            raise ConnectionFailedError(str(error).strip()) from error
-        except psycopg.ProgrammingError as error:
-            raise unreadable(error) from None
-        with opened:
-            yield opened
+    with address(dsn) as found, connect(found) as opened:
+        yield opened

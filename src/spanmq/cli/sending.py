@@ -193,12 +193,11 @@ def _send_lines(
     batch: int,
 ) -> int:
     descriptor = sys.stdin.fileno()
-    lines = Lines(descriptor, batch=batch)
     sent = number = 0
     in_doubt = False
     try:
         with counted("sending", total_bytes=size_of(descriptor)) as advance:
-            for given in lines.batches():
+            for given, bytes_read in line_batches(descriptor, batch):
                 messages = []
                 for line in given:
                     number += 1
@@ -211,7 +210,7 @@ def _send_lines(
                         sent, in_doubt = sent + len(messages), False
                         if output.as_json:
                             output.records(records)
-                advance(sent, lines.bytes_read)
+                advance(sent, bytes_read)
     except KeyboardInterrupt:
         doubt = "; one more batch may have been sent" if in_doubt else ""
         say(f"spanmq: {sent:,} messages were sent{doubt}")
@@ -270,53 +269,41 @@ class Reader:
         return Outgoing(RawJson(dumps(message["body"])), merged, dedup_id)
 
 
-class Lines:
-    """The lines that a file descriptor gives; `bytes_read` says how far it is."""
+def line_batches(descriptor: int, size: int) -> Iterator[tuple[list[bytes], int]]:
+    """Yield lists of at most `size` lines, and how many bytes of the file have been read.
 
-    def __init__(self, descriptor: int, *, batch: int, batch_bytes: int = BYTES_PER_CALL) -> None:
-        self.bytes_read = 0
-        self._descriptor = descriptor
-        self._batch = batch
-        self._batch_bytes = batch_bytes
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._is_first = True
-
-    def batches(self) -> Iterator[list[bytes]]:
-        """Yield lists of at most `batch` lines, without line ends; the last line needs none.
-
-        A UTF-8 byte order mark, which some editors and shells write, is removed.
-        """
-        unfinished: list[bytes] = []  # in pieces: a line of 255 MB comes in 4,000
-        while True:
-            if self._pending and not select.select([self._descriptor], [], [], IDLE_SECONDS)[0]:
-                yield self._take()
-            piece = os.read(self._descriptor, READ_BYTES)
-            if not piece:
-                break
-            self.bytes_read += len(piece)
-            first, *others = piece.split(b"\n")
-            unfinished.append(first)
-            if others:
-                last = others.pop()
-                for line in (b"".join(unfinished), *others):
-                    yield from self._add(line)
-                unfinished = [last]
-        if last_line := b"".join(unfinished):
-            yield from self._add(last_line)
-        if self._pending:
-            yield self._take()
-
-    def _add(self, line: bytes) -> Iterator[list[bytes]]:
-        if self._is_first:
-            line, self._is_first = line.removeprefix(BOM_UTF8), False
-        if self._pending and self._pending_bytes + len(line) > self._batch_bytes:
-            yield self._take()
-        self._pending.append(line)
-        self._pending_bytes += len(line)
-        if len(self._pending) == self._batch:
-            yield self._take()
-
-    def _take(self) -> list[bytes]:
-        taken, self._pending, self._pending_bytes = self._pending, [], 0
-        return taken
+    They are full when lines arrive fast, smaller otherwise. The last line needs no end. A UTF-8 byte order
+    mark, which some editors and shells write, is removed.
+    """
+    pending: list[bytes] = []
+    unfinished: list[bytes] = []  # in pieces: a line of 255 MB comes in 4,000
+    pending_bytes = bytes_read = 0
+    is_first = is_open = True
+    while is_open:
+        if pending and not select.select([descriptor], [], [], IDLE_SECONDS)[0]:
+            yield pending, bytes_read
+            pending, pending_bytes = [], 0
+        piece = os.read(descriptor, READ_BYTES)
+        is_open = piece != b""
+        bytes_read += len(piece)
+        first, *others = piece.split(b"\n")
+        unfinished.append(first)
+        lines: list[bytes] = []
+        if others:
+            lines = [b"".join(unfinished), *others[:-1]]
+            unfinished = others[-1:]
+        elif not is_open and (last := b"".join(unfinished)):
+            lines = [last]
+        for each in lines:
+            line = each.removeprefix(BOM_UTF8) if is_first else each
+            is_first = False
+            if pending and pending_bytes + len(line) > BYTES_PER_CALL:
+                yield pending, bytes_read
+                pending, pending_bytes = [], 0
+            pending.append(line)
+            pending_bytes += len(line)
+            if len(pending) == size:
+                yield pending, bytes_read
+                pending, pending_bytes = [], 0
+    if pending:
+        yield pending, bytes_read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import ConnectionFailedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from spanmq.schema import Installed
@@ -76,6 +76,16 @@ def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str 
 _QUOTED: Final = re.compile("[\"'`„“”«»].*[\"'`„“”«»]", re.DOTALL)
 # It names a driver, which libpq takes for a part of a key=value pair.
 _SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
+
+
+def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connection[Any]:
+    """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN."""
+    try:
+        return psycopg.connect(dsn, autocommit=True, application_name=application_name)
+    except psycopg.OperationalError as error:
+        raise ConnectionFailedError(str(error).strip()) from error
+    except psycopg.ProgrammingError as error:
+        raise unreadable(error) from None
 
 
 def unreadable(error: Exception) -> InvalidArgumentError:

@@ -22,35 +22,24 @@ SPACE_SECONDS: Final = 1.0
 async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
     """Call `changed` after changes and when listening begins. Never returns, but can be cancelled.
 
-    The first change is reported at once, those of the second after it together. Without a connection no
-    changes are reported; that is logged once.
+    A change is reported at once, those of the second after it together. Without a connection no changes are
+    reported; that is logged once.
     """
-    loop = asyncio.get_running_loop()
-    pending: asyncio.TimerHandle | None = None
-    last = -SPACE_SECONDS
     is_known = False
-
-    def report() -> None:
-        nonlocal pending, last
-        pending, last = None, loop.time()
-        changed()
-
-    try:
-        while True:
-            try:
-                async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-                    await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
-                    is_known = False
-                    # Changes before this point were not reported.
+    while True:
+        try:
+            async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
+                is_known = False
+                # Changes before this point were not reported.
+                changed()
+                while True:
+                    async for _ in connection.notifies(stop_after=1):  # all that have arrived
+                        pass
                     changed()
-                    async for _ in connection.notifies():
-                        if pending is None:
-                            pending = loop.call_at(max(loop.time(), last + SPACE_SECONDS), report)
-            except psycopg.Error as error:
-                if not is_known:
-                    logger.warning("listening_failed channel=%s error=%s", CHANNEL, type(error).__name__)
-                is_known = True
-            await asyncio.sleep(RETRY_SECONDS)
-    finally:
-        if pending is not None:
-            pending.cancel()
+                    await asyncio.sleep(SPACE_SECONDS)
+        except psycopg.Error as error:
+            if not is_known:
+                logger.warning("listening_failed channel=%s error=%s", CHANNEL, type(error).__name__)
+            is_known = True
+        await asyncio.sleep(RETRY_SECONDS)

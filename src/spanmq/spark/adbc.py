@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import adbc_driver_postgresql
 import pyarrow
@@ -79,14 +78,6 @@ class Connection:
                 raise
         except Error as error:
             raise ConnectionFailedError(str(error).strip()) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the session."""

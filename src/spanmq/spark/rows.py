@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, LiteralString
 
 import psycopg
 import pyarrow
 
 from spanmq import errors
-from spanmq.client.dsn import unreadable
+from spanmq.client.dsn import connect
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -24,6 +23,8 @@ ROWS_PER_PARTITION: Final = 250_000
 GAP: Final = 256
 # The number of a queue's segments that are searched to name those of an error.
 SEGMENTS_MAX: Final = 1_000
+# The name of its sessions in the server.
+NAME: Final = "spanmq spark"
 
 
 # First id, last id, attempt.
@@ -55,20 +56,10 @@ class Range:
         return f"{self.table}({queue}, {first}, {last})" if self.is_call else self.table
 
 
-def connect(dsn: str) -> psycopg.Connection[Any]:
-    """Connect, in autocommit mode."""
-    try:
-        return psycopg.connect(dsn, autocommit=True, application_name="spanmq spark")
-    except psycopg.OperationalError as error:
-        raise errors.ConnectionFailedError(str(error).strip()) from error
-    except psycopg.ProgrammingError as error:
-        raise unreadable(error) from None
-
-
 @contextlib.contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection for a block; errors of the server are raised as spanmq's."""
-    with connect(dsn) as connection, Held(connection):
+    with connect(dsn, application_name=NAME) as connection, held(connection):
         yield connection
 
 
@@ -88,23 +79,14 @@ def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
         yield is_alone
 
 
-class Held:
-    """A connection that stays open after the block; errors of the server come out as ours."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> psycopg.Connection[Any]:
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, psycopg.Error):
-            ours = None if self._connection.broken else errors.from_driver(error)
-            raise ours or errors.ConnectionLostError(str(error).strip()) from error
+@contextlib.contextmanager
+def held(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection that stays open after the block; errors of the server are raised as spanmq's."""
+    try:
+        yield connection
+    except psycopg.Error as error:
+        ours = None if connection.broken else errors.from_driver(error)
+        raise ours or errors.ConnectionLostError(str(error).strip()) from error
 
 
 class Server:
@@ -116,11 +98,11 @@ class Server:
         self._dsn = dsn
         self._connection: psycopg.Connection[Any] | None = None
 
-    def __call__(self) -> Held:
+    def __call__(self) -> contextlib.AbstractContextManager[psycopg.Connection[Any]]:
         """Return the connection for a block."""
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn)
-        return Held(self._connection)
+            self._connection = connect(self._dsn, application_name=NAME)
+        return held(self._connection)
 
     def close(self) -> None:
         """Close it; the next use makes a new one."""

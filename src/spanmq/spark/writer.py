@@ -151,9 +151,9 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
     write_id: int | None = None
     block_ids: list[int] = []
     count = 0
+    began, rate = time.monotonic(), options.rows_per_second
     with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
-        pace = Pace(options.rows_per_second)
-        for chunk in chunks(batches, pace.rows):
+        for chunk in chunks(batches, CHUNK if rate is None else min(CHUNK, rate)):
             table = as_messages(chunk, options)
             blocks = server.execute(
                 "select write_id, block_id, log_table, first_id, last_id, enqueued_at from "
@@ -174,22 +174,9 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
             )
             block_ids += sealed
             count += table.num_rows
-            pace.keep(count)
+            if rate is not None:
+                time.sleep(max(0.0, began + count / rate - time.monotonic()))
     return Written(writer, write_id, tuple(block_ids), count)
-
-
-class Pace:
-    """Limits a task to a rate of rows a second (None: no limit); `rows` are what it may write at once."""
-
-    def __init__(self, rows_per_second: int | None) -> None:
-        self._rate = rows_per_second
-        self._began = time.monotonic()
-        self.rows = CHUNK if rows_per_second is None else min(CHUNK, rows_per_second)
-
-    def keep(self, count: int) -> None:
-        """Wait until `count` rows may have been written."""
-        if self._rate is not None:
-            time.sleep(max(0.0, self._began + count / self._rate - time.monotonic()))
 
 
 def chunks(batches: Iterator[pyarrow.RecordBatch], size: int) -> Iterator[pyarrow.Table]:

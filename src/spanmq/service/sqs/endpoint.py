@@ -216,7 +216,7 @@ def _with_blobs(values: Values) -> Values:
     return values
 
 
-def _error_of(error: Exception) -> SqsError:
+def _error_of(error: SqsError | errors.SpanmqError | Refusal) -> SqsError:
     if isinstance(error, SqsError):
         return error
     if isinstance(error, Refusal):
@@ -224,16 +224,14 @@ def _error_of(error: Exception) -> SqsError:
         return SqsError(code, error.message, status=error.status_code, is_sender=error.status_code != 503)
     if isinstance(error, errors.QueueNotFoundError):
         return no_queue()
-    if isinstance(error, errors.SpanmqError):
-        status = STATUS_OF[kind_of(error)]
-        if status == 429:
-            return SqsError("RequestThrottled", error.message, status=status)
-        if status < 500:
-            return SqsError("InvalidParameterValue", error.message, status=400)
-        logger.warning("sqs_failed error=%s message=%r", type(error).__name__, error.message)
-        code = "ServiceUnavailable" if status == 503 else "InternalFailure"
-        return SqsError(code, "The service could not process the request.", status=status, is_sender=False)
-    raise error
+    status = STATUS_OF[kind_of(error)]
+    if status == 429:
+        return SqsError("RequestThrottled", error.message, status=status)
+    if status < 500:
+        return SqsError("InvalidParameterValue", error.message, status=400)
+    logger.warning("sqs_failed error=%s message=%r", type(error).__name__, error.message)
+    code = "ServiceUnavailable" if status == 503 else "InternalFailure"
+    return SqsError(code, "The service could not process the request.", status=status, is_sender=False)
 
 
 def _fault(fault: SqsError, request_id: str, *, is_json: bool) -> Response:

@@ -339,11 +339,8 @@ async def _hide(
     else:
         settled = await client.nack(Leased(queue.name, lease_id, ids), retry_in=0.0)
     stale = {each.message_id for each in settled if each.outcome == "stale"}
-    return [_not_in_flight() if each in stale else {} for each in ids]
-
-
-def _not_in_flight() -> SqsError:
-    return SqsError("MessageNotInflight", "The message is not in flight with this receipt handle.")
+    fault = SqsError("MessageNotInflight", "The message is not in flight with this receipt handle.")
+    return [fault if each in stale else {} for each in ids]
 
 
 def _receipt(queue: QueueView, handle: str) -> Receipt:

@@ -140,7 +140,8 @@ def dead_letters(
             if not dry_run:
                 done = _act(dsn, act, _chosen(selected), rate, delay, progress)
             elif body is not None:
-                changes = _changes(selected)
+                first = selected.select("queue", "message_id", "body", "new_body")
+                changes = [Change(*row) for row in first.orderBy("queue", "message_id").take(PREVIEW)]
     return DeadLettersReport(found, act, chosen, done, time.monotonic() - began, dry_run, changes)
 
 
@@ -257,11 +258,6 @@ def _check_bodies(selected: DataFrame) -> None:
             f"but {result}",
             hint="to_json(…) makes JSON of a struct.",
         )
-
-
-def _changes(selected: DataFrame) -> list[Change]:
-    first = selected.select("queue", "message_id", "body", "new_body").orderBy("queue", "message_id")
-    return [Change(*row) for row in first.take(PREVIEW)]
 
 
 def _chosen(selected: DataFrame) -> Iterator[tuple[str, tuple[int, str | None]]]:

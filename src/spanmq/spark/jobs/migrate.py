@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -137,9 +136,14 @@ def migrate(
     # arrive: visible messages that cannot be received are behind others of their group.
     more = 1
     while not dry_run and (visible or sent == 0) and more:
-        with clear_errors(), RowCount(spark) as count:
-            query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
-            more = _watch(query, count, sent, progress)
+        count = RowCount()
+        with clear_errors():
+            spark.streams.addListener(count)
+            try:
+                query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
+                more = _watch(query, count, sent, progress)
+            finally:
+                spark.streams.removeListener(count)
         sent += more
         with rows.connected(dsn) as server:
             _, visible, _ = rows.waiting(server, queue)
@@ -231,22 +235,12 @@ class SparkFormat:
 
 
 class RowCount(StreamingQueryListener):
-    """Counts for a block what the queries of a session read that begin within it."""
+    """Counts what the queries of a session read that begin while it listens."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._rows: Counter[str] = Counter()
         self._ended: set[str] = set()
-
-    def __enter__(self) -> Self:
-        self._spark.streams.addListener(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._spark.streams.removeListener(self)
 
     def so_far(self, query: StreamingQuery) -> int:
         """Return the number of rows in the batches reported so far."""

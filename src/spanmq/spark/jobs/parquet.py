@@ -6,9 +6,8 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow
@@ -16,6 +15,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 from pyarrow import compute
 
+from spanmq.errors import PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
 
@@ -37,27 +37,25 @@ class Written:
 class Writer:
     """Writes one file, in row groups that do not depend on how small its batches are."""
 
-    def __init__(self, lake: Lake, name: str, schema: pyarrow.Schema) -> None:
-        self._opened = lake.writer(name)
+    def __init__(self, writer: Any, schema: pyarrow.Schema) -> None:
+        self._writer = writer
         self._schema = schema
         self._batches: list[pyarrow.RecordBatch] = []
         self._rows = 0
         self.bytes = 0
 
-    def __enter__(self) -> Self:
+    @classmethod
+    @contextmanager
+    def opened(cls, lake: Lake, name: str, schema: pyarrow.Schema) -> Iterator[Self]:
+        """Open a new file to write for a block; it is complete when that has ended without an error."""
         # The least and the greatest body help no query, and to find them takes a fifth of the time.
-        names = [name for name in self._schema.names if name != "body"]
-        self._file = self._opened.__enter__()
-        self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, write_statistics=names)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.flush()
-            self._writer.close()
-        self._opened.__exit__(kind, error, trace)
+        names = [each for each in schema.names if each != "body"]
+        with lake.writer(name) as file:
+            parquet = pyarrow.parquet.ParquetWriter(file, schema, write_statistics=names)
+            writer = cls(parquet, schema)
+            yield writer
+            writer.flush()
+            parquet.close()
 
     def add(self, batch: pyarrow.RecordBatch) -> None:
         """Write rows, at the latest with the next hundred thousand or 64 MB."""
@@ -95,7 +93,7 @@ def write(
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
                 if name not in writers:
-                    writers[name] = stack.enter_context(Writer(lake, name, schema))
+                    writers[name] = stack.enter_context(Writer.opened(lake, name, schema))
                 days = pyarrow.repeat(day, part.num_rows)
                 rows = part.append_column(PARTITIONS[1], days) if has_partitions else part
                 writers[name].add(rows.select(schema.names))
@@ -152,15 +150,17 @@ def _batches(opened: Any, columns: Sequence[str], condition: Any = None) -> Iter
         yield from group.to_batches(columns=list(columns), filter=condition, use_threads=False)
 
 
-def join(lake: Lake, names: Sequence[str], into: str) -> tuple[int, int]:
-    """Write the rows of several files into one; return how many rows they had, and how many it has."""
+def join(lake: Lake, names: Sequence[str], into: str) -> None:
+    """Write the rows of several files into one; raises PipelineError if it has not as many as they had."""
     expected = 0
     with lake.reader(names[0]) as opened:
         schema = pyarrow.parquet.read_schema(opened)
-    with Writer(lake, into, schema) as writer:
+    with Writer.opened(lake, into, schema) as writer:
         for name in names:
             for batch in read(lake, [name], schema.names):
                 expected += batch.num_rows
                 writer.add(batch)
     with lake.reader(into) as opened:
-        return expected, pyarrow.parquet.read_metadata(opened).num_rows
+        rows = pyarrow.parquet.read_metadata(opened).num_rows
+    if rows != expected:
+        raise PipelineError(f"of {expected} rows of {len(names)} files only {rows} were written into one")

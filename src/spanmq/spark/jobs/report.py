@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -82,13 +83,9 @@ def _count(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
         return PipelineReport(
             queues=_queues(facts),
             windows=_windows(facts, start, width),
-            attempts=_rows(facts.groupBy("queue", "attempt").count().orderBy("queue", "attempt")),
+            attempts=_grouped(facts, ("queue", "attempt"), "count(*) as count"),
             groups=_groups(facts),
-            failures=_rows(
-                failed.groupBy("queue", "category", "outcome")
-                .agg(*_expressions("count(*) as failures"))
-                .orderBy("queue", "category", "outcome")
-            ),
+            failures=_grouped(failed, ("queue", "category", "outcome"), "count(*) as failures"),
             dead_letters=_growth(failed, start, width),
             window_seconds=width,
             seconds=0.0,
@@ -101,8 +98,8 @@ def _count(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
 
 def _count_rows(source: DataFrame, failures: DataFrame, name: str) -> PipelineReport:
     """Count what a report would be about."""
-    queues = _rows(source.groupBy("queue").agg(*_expressions("count(*) as messages")).orderBy("queue"))
-    failed = _rows(failures.groupBy("queue").agg(*_expressions("count(*) as failures")).orderBy("queue"))
+    queues = _grouped(source, ("queue",), "count(*) as messages")
+    failed = _grouped(failures, ("queue",), "count(*) as failures")
     if not queues and not failed:
         raise _nothing(name)
     return PipelineReport(
@@ -172,55 +169,42 @@ def _stored(spark: SparkSession, dsn: str, queue: str | None, table: str, column
 
 
 def _queues(facts: DataFrame) -> list[Row]:
-    return _rows(
-        facts.groupBy("queue")
-        .agg(
-            *_expressions(
-                "count(*) as messages",
-                "min(archived_at) as first_archived_at",
-                "max(archived_at) as last_archived_at",
-                f"count(*) / greatest({_LENGTH}, 1e-3) as rate",
-                "percentile_approx(waited, 0.5) as waited_p50",
-                "percentile_approx(waited, 0.95) as waited_p95",
-                "max(waited) as waited_max",
-                "percentile_approx(handled, 0.5) as handled_p50",
-                "percentile_approx(handled, 0.95) as handled_p95",
-                "avg(attempt) as attempts",
-                "count_if(attempt > 1) as delivered_again",
-            )
-        )
-        .orderBy("queue")
+    return _grouped(
+        facts,
+        ("queue",),
+        "count(*) as messages",
+        "min(archived_at) as first_archived_at",
+        "max(archived_at) as last_archived_at",
+        f"count(*) / greatest({_LENGTH}, 1e-3) as rate",
+        "percentile_approx(waited, 0.5) as waited_p50",
+        "percentile_approx(waited, 0.95) as waited_p95",
+        "max(waited) as waited_max",
+        "percentile_approx(handled, 0.5) as handled_p50",
+        "percentile_approx(handled, 0.95) as handled_p95",
+        "avg(attempt) as attempts",
+        "count_if(attempt > 1) as delivered_again",
     )
 
 
 def _windows(facts: DataFrame, first: float, width: float) -> list[Row]:
     number, at, length = _window("archived_at", first, width)
-    return _rows(
-        facts.selectExpr("*", f"{number} as number")
-        .groupBy("queue", "number")
-        .agg(
-            *_expressions(
-                f"{at} as at",
-                "count(*) as messages",
-                f"count(*) / {length} as rate",
-                "percentile_approx(waited, 0.5) as waited_p50",
-                "percentile_approx(waited, 0.95) as waited_p95",
-                "percentile_approx(handled, 0.95) as handled_p95",
-            )
-        )
-        .orderBy("queue", "number")
+    return _grouped(
+        facts.selectExpr("*", f"{number} as number"),
+        ("queue", "number"),
+        f"{at} as at",
+        "count(*) as messages",
+        f"count(*) / {length} as rate",
+        "percentile_approx(waited, 0.5) as waited_p50",
+        "percentile_approx(waited, 0.95) as waited_p95",
+        "percentile_approx(handled, 0.95) as handled_p95",
     )
 
 
 def _growth(failures: DataFrame, first: float, width: float) -> list[Row]:
     """Count deaths by queue and window, and add them up."""
     number, at, _ = _window("failed_at", first, width)
-    counted = (
-        failures.filter("outcome = 'dead'")
-        .selectExpr("*", f"{number} as number")
-        .groupBy("queue", "number")
-        .agg(*_expressions(f"{at} as at", "count(*) as dead_letters"))
-    )
+    dead = failures.filter("outcome = 'dead'").selectExpr("*", f"{number} as number")
+    counted = _aggregated(dead, ("queue", "number"), f"{at} as at", "count(*) as dead_letters")
     total = "sum(dead_letters) over (partition by queue order by number) as total"
     return _rows(counted.selectExpr("*", total).orderBy("queue", "number"))
 
@@ -235,23 +219,19 @@ def _window(time_of: str, first: float, width: float) -> tuple[str, str, str]:
 
 
 def _groups(facts: DataFrame) -> list[Row]:
-    return _rows(
-        facts.filter("`group` is not null")
-        .groupBy("queue", "group")
-        .agg(
-            *_expressions(
-                "count(*) as messages", "avg(waited + handled) as seconds", "max(attempt) as attempts_max"
-            )
-        )
-        .orderBy("seconds", ascending=False)
-        .limit(GROUPS)
-    )
+    figures = ("count(*) as messages", "avg(waited + handled) as seconds", "max(attempt) as attempts_max")
+    grouped = _aggregated(facts.filter("`group` is not null"), ("queue", "group"), *figures)
+    return _rows(grouped.orderBy("seconds", ascending=False).limit(GROUPS))
 
 
-def _expressions(*texts: str) -> list[Any]:
+def _aggregated(frame: DataFrame, by: Sequence[str], *expressions: str) -> DataFrame:
     from pyspark.sql.functions import expr
 
-    return [expr(text) for text in texts]
+    return frame.groupBy(*by).agg(*(expr(each) for each in expressions))
+
+
+def _grouped(frame: DataFrame, by: Sequence[str], *expressions: str) -> list[Row]:
+    return _rows(_aggregated(frame, by, *expressions).orderBy(*by))
 
 
 def _rows(frame: DataFrame) -> list[Row]:

@@ -308,6 +308,13 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
     with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
         schema.uninstall(session)
     session.execute("select pgmq.drop_queue('orders')")
+    # A grant on a queue makes functions for it, which are no loss; a function of the user's own is one.
+    session.execute("select spanmq.grant_queue('public', 'quick', 'receive')")
+    session.execute("create function spanmq_call.own_1() returns int language sql as 'select 1'")
+    with pytest.raises(DataLossError) as caught:
+        schema.uninstall(session)
+    assert caught.value.detail == "your own function spanmq_call.own_1()"
+    session.execute("drop function spanmq_call.own_1")
     schema.uninstall(session)
     assert schema.state(session).holding is schema.Holding.NOTHING
 

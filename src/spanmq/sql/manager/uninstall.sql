@@ -37,6 +37,11 @@ begin
             where object.kind <> 'view text'
                 and object.name !~ '^spanmq\.(migration|release|object_checksum)'
                 and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
+                -- The functions that a grant makes for one queue: ack_7(...) beside ack(...).
+                and not exists (
+                    select from spanmq_core.object_checksum known
+                    where known.kind = object.kind and object.name ~ '^spanmq_call\.[a-z_]+_[0-9]+\('
+                        and starts_with(known.name, regexp_replace(object.name, '_[0-9]+\(.*', '(')))
             order by 1);
         losses := losses || array(
             select distinct pg_describe_object(d.classid, d.objid, 0)

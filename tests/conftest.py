@@ -103,6 +103,16 @@ def connection(spanmq_connection: psycopg.Connection[Any]) -> psycopg.Connection
     return spanmq_connection
 
 
+@pytest.fixture
+def own_connection(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in a transaction, in a database of its own.
+
+    What a test counts there does not depend on what the tests before it left in tables and indexes.
+    """
+    with psycopg.connect(database) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def shared_database(spanmq_shared_database: str) -> str:
     """The DSN of the database of `connection`."""

@@ -35,17 +35,19 @@ def fill(connection: Connection, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", LOOKS)
-def test_large_body_is_told_and_not_read(connection: Connection, what: str) -> None:
-    fill(connection, what)
+def test_large_body_is_told_and_not_read(own_connection: Connection, what: str) -> None:
+    fill(own_connection, what)
     whole, cut = LOOKS[what].format(""), LOOKS[what].format(", body_bytes_max => 1000")
-    bodies = {row[0]: row[1] for row in connection.execute(f"select msg_id, message from ({cut}) l".encode())}
+    bodies = {
+        row[0]: row[1] for row in own_connection.execute(f"select msg_id, message from ({cut}) l".encode())
+    }
     assert bodies.pop(1, {"small": 1}) == {"small": 1}
     [(name, size)] = bodies[2].items()
     assert name == "spanmq.cut"
     assert SIZE / 2 < size < SIZE * 1.1
     # The whole of it is some 250 pages.
-    assert pages_touched(connection, f"select sum(length(message::text)) from ({whole}) l") > 200
-    assert pages_touched(connection, f"select sum(length(message::text)) from ({cut}) l") < 120
+    assert pages_touched(own_connection, f"select sum(length(message::text)) from ({whole}) l") > 200
+    assert pages_touched(own_connection, f"select sum(length(message::text)) from ({cut}) l") < 120
 
 
 @pytest.mark.parametrize("what", LOOKS)

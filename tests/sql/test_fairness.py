@@ -11,10 +11,10 @@ FREE, LONG = 40, 3000
 
 
 @pytest.fixture
-def orders(connection: Connection) -> Connection:
-    connection.execute("select pgmq.create('orders')")
-    connection.execute("select spanmq.set_policy('orders', '{\"ordered\": true}')")
-    return connection
+def orders(own_connection: Connection) -> Connection:
+    own_connection.execute("select pgmq.create('orders')")
+    own_connection.execute("select spanmq.set_policy('orders', '{\"ordered\": true}')")
+    return own_connection
 
 
 def send(connection: Connection, n: int, group: str) -> None:

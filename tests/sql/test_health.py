@@ -69,15 +69,16 @@ def test_dead_letters_are_counted(jobs: Connection) -> None:
     assert health(jobs, "others")["dead"] == 0
 
 
-def test_health_costs_the_same_whatever_waits(jobs: Connection) -> None:
-    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
-    few = pages_touched(jobs, "select * from spanmq.health()")
-    jobs.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
-    many = pages_touched(jobs, "select * from spanmq.health()")
+def test_health_costs_the_same_whatever_waits(own_connection: Connection) -> None:
+    own_connection.execute("select pgmq.create('jobs')")
+    own_connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[300]))")
+    few = pages_touched(own_connection, "select * from spanmq.health()")
+    own_connection.execute("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[25600]))")
+    many = pages_touched(own_connection, "select * from spanmq.health()")
     # 2,560 runs more, and not the hundred pages of their messages.
     assert 0 < logs(many) < logs(few) + 10, (few, many)
     assert sum(many.values()) < sum(few.values()) + 100, (few, many)
-    assert logs(pages_touched(jobs, "select count(*) from pgmq.q_jobs")) > 100
+    assert logs(pages_touched(own_connection, "select count(*) from pgmq.q_jobs")) > 100
 
 
 def pages_touched(connection: Connection, query: LiteralString) -> dict[str, int]:

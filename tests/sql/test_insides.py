@@ -237,11 +237,11 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
         "select * from spanmq.latest_statistics()",
     ],
 )
-def test_looking_costs_the_same_whatever_waits(connection: Connection, query: str) -> None:
+def test_looking_costs_the_same_whatever_waits(own_connection: Connection, query: str) -> None:
     """Ten times the messages, each sent by itself, in groups of two, a tenth of them leased or delayed."""
 
     def fill(first: int, last: int) -> None:
-        connection.execute(
+        own_connection.execute(
             """
             with held as (
                 insert into spanmq_core.held
@@ -257,9 +257,9 @@ def test_looking_costs_the_same_whatever_waits(connection: Connection, query: st
             [first, last, first, last],
         )
 
-    connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
+    own_connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
     fill(1_000, 11_000)
-    few = pages_touched(connection, query)
+    few = pages_touched(own_connection, query)
     fill(11_001, 111_000)
     # Each of a hundred and more descents into an index may pass one page more.
-    assert pages_touched(connection, query) < few * 1.5 + 50
+    assert pages_touched(own_connection, query) < few * 1.5 + 50

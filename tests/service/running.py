@@ -156,7 +156,6 @@ def service_process(dsn: str, folder: Path, *options: str | float, tokens: bool 
             "serve", "--port", 0, "--json", *chosen, *map(str, options), dsn=dsn, stderr=errors
         ) as process,
     ):
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, f"{process.wait(WAIT_SECONDS)} {log.read_text()}"
         yield Process(json.loads(line)["address"], log, process=process)

@@ -265,42 +265,34 @@ end $$;
 create or replace function spanmq_core.send_again(this spanmq_core.queue, log_name text, part spanmq_core.replayed, target spanmq_core.queue) returns void
 language plpgsql as $$
 declare
-    n int := cardinality(part.ids);
-    new_ids bigint[];
+    block spanmq_core.bulk_block;
     sent_at timestamptz;
-    segment spanmq_core.segment;
     done int := 0;
     chunk int;
 begin
     if part.has_limits then
         perform spanmq_core.note_use(target, false, true);
     end if;
-    if target.room is not null then
-        perform spanmq_core.check_room(target, n);
-    end if;
-    new_ids := spanmq_core.draw_ids(target.queue_id, target.ids, n);
-    sent_at := clock_timestamp();
-    while done < n loop
-        segment := spanmq_core.enter_segment(target.queue_id, new_ids[done + 1], target.segment_size);
-        chunk := case when new_ids[n] <= segment.hi then n - done else (select count(*) from unnest(new_ids[done + 1:n]) id where id <= segment.hi) end;
-        -- From table to table: bodies may be large, and are in no variable.
-        execute format(
-            'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-            ' select u.new_id, $3, l.message,'
-            '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
-            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
-            ' from unnest($1, $2) u (id, new_id)'
-            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', segment.log_name, log_name)
-            using part.ids[done + 1:done + chunk], new_ids[done + 1:done + chunk], sent_at, this.name::text;
-        perform spanmq_core.check_logged(target, segment.log_name, new_ids[done + 1], new_ids[done + chunk]);
-        done := done + chunk;
-    end loop;
-    perform spanmq_core.remember_segment(target.queue_id, new_ids[n]);
     if array_remove(part.groups, null) = '{}' then
         part.groups := null;
     end if;
-    perform spanmq_core.publish(
-        target.queue_id, new_ids[1], new_ids[n], case when new_ids[n] - new_ids[1] + 1 > n then new_ids end, part.groups, null);
+    for block in select * from spanmq_core.draw_blocks(target, cardinality(part.ids)) loop
+        sent_at := coalesce(sent_at, clock_timestamp());
+        chunk := block.hi - block.lo + 1;
+        -- From table to table: bodies may be large, and are in no variable.
+        execute format(
+            'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
+            ' select $2 + u.n - 1, $3, l.message,'
+            '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
+            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
+            ' from unnest($1) with ordinality u (id, n)'
+            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name, log_name)
+            using part.ids[done + 1:done + chunk], block.lo, sent_at, this.name::text;
+        perform spanmq_core.check_logged(target, block.log_name, block.lo, block.hi);
+        perform spanmq_core.publish(target.queue_id, block.lo, block.hi, null, part.groups[done + 1:done + chunk], null);
+        done := done + chunk;
+    end loop;
+    perform spanmq_core.remember_segment(target.queue_id, block.hi);
 end $$;
 
 -- Gives a new subscription what was sent into its queue since then, settled there or not. Senders are held.

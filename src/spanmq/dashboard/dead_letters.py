@@ -56,12 +56,7 @@ async def answer(visit: Visit) -> Response:
             visit.caller, choice["error"] or choice["where"]
         ) as client:
             letters = sample = await client.dead_letters.list(
-                queue,
-                **choice,
-                redriven=redriven,
-                after=after,
-                limit=SHOWN + 1,
-                body_bytes_max=ROW_BYTES_MAX,
+                queue, **choice, redriven=redriven, after=after, limit=SHOWN + 1, body_bytes_max=ROW_BYTES_MAX
             )
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
@@ -138,12 +133,7 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
             async with visit.behind.patterns.searching(
                 visit.caller, choice["error"] or choice["where"]
             ) as client:
-                found = await client.dead_letters.redrive(
-                    visit.queue,
-                    **choice,
-                    **terms,
-                    dry_run=True,
-                )
+                found = await client.dead_letters.redrive(visit.queue, **choice, **terms, dry_run=True)
         except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
     return show(
@@ -167,11 +157,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
             visit.caller, choice["error"] or choice["where"]
         ) as client:
             count = await client.dead_letters.discard(
-                visit.queue,
-                **choice,
-                redriven=_which(which),
-                limit=LIMIT_MAX,
-                dry_run=True,
+                visit.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True
             )
     except InvalidArgumentError as error:
         problem = error.message

@@ -24,9 +24,7 @@ from pathlib import Path
 
 from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders
 from spanmq.embedded.keeper import command_of, is_of
-from spanmq.errors import (
-    EmbeddedError,
-)
+from spanmq.errors import EmbeddedError
 
 PORT = 5432  # a name only: with a socket folder of its own, no two servers meet
 SOCKET_NAME = f".s.PGSQL.{PORT}"

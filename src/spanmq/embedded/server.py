@@ -148,12 +148,7 @@ def default_folder(version: int = 18) -> Path:
 
 
 def join(
-    folder: ServerFolder,
-    *,
-    version: int,
-    settings: Mapping[str, str],
-    timeout: float,
-    keep_data: bool = True,
+    folder: ServerFolder, *, version: int, settings: Mapping[str, str], timeout: float, keep_data: bool = True
 ) -> EmbeddedServer:
     """Hold the server of a folder; create and start it if necessary."""
     binaries = find_binaries(version)

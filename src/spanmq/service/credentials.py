@@ -106,12 +106,7 @@ class Credentials:
         return await self._keys.get(access_key_id, partial(self._find_key, access_key_id))
 
     async def _caller_of(
-        self,
-        known: Remembered[Caller | None],
-        secret: str,
-        scope: Scope,
-        function: str,
-        name: str,
+        self, known: Remembered[Caller | None], secret: str, scope: Scope, function: str, name: str
     ) -> Caller | None:
         if not secret.startswith(PREFIX):
             return None

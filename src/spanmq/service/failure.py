@@ -175,13 +175,7 @@ class Refusal(HTTPException):
     """An error response; `code` is one of docs/guides/service.md."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        hint: str | None = None,
-        retry_after: int | None = None,
+        self, status: int, code: str, message: str, *, hint: str | None = None, retry_after: int | None = None
     ) -> None:
         super().__init__(status, detail=message)
         self.code = code

@@ -45,10 +45,7 @@ class Patterns:
 
     @asynccontextmanager
     async def acting(
-        self,
-        caller: Caller | None,
-        *patterns: str | None,
-        trial: Trial | None = None,
+        self, caller: Caller | None, *patterns: str | None, trial: Trial | None = None
     ) -> AsyncIterator[AsyncClient]:
         """Try patterns, and the act without its effect, for a second each, then lend the client.
 

@@ -161,9 +161,7 @@ def first_archived(connection: psycopg.Connection[Any], queue: str, since: datet
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
     archive = view(connection, queue, "a").replace("%", "%%")
     [found] = one(
-        connection,
-        f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(),
-        [since],
+        connection, f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(), [since]
     )
     return None if found is None else int(found)
 
@@ -216,10 +214,7 @@ def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int])
 
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Return an id that distinguishes this database from others, also from a copy under another name."""
-    row = one(
-        connection,
-        "select system_identifier || '/' || current_database() from pg_control_system()",
-    )
+    row = one(connection, "select system_identifier || '/' || current_database() from pg_control_system()")
     return str(row[0])
 
 

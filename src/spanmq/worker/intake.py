@@ -25,14 +25,7 @@ from spanmq.errors import (
 from spanmq.model import Message
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
-from spanmq.worker.event import (
-    BreakerClosed,
-    BreakerOpened,
-    BreakerTried,
-    CallFailed,
-    MessagesReceived,
-    Seam,
-)
+from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
 from spanmq.worker.job import Holding, Job, Undecodable, Verdict
 from spanmq.worker.line import Line

@@ -12,18 +12,7 @@ from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
 from spanmq.client._async.schedules import plan_schedules
-from spanmq.client.call import (
-    Call,
-    Delay,
-    Result,
-    Seconds,
-    flag,
-    given,
-    listed,
-    nothing,
-    number,
-    string,
-)
+from spanmq.client.call import Call, Delay, Result, Seconds, flag, given, listed, nothing, number, string
 from spanmq.client.calls import Held
 from spanmq.client.rows import pipeline_runs, receivers
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights

@@ -14,18 +14,7 @@ from spanmq.client._sync.connection import Link
 from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.listener import Announcement, Listener
 from spanmq.client._sync.schedules import plan_schedules
-from spanmq.client.call import (
-    Call,
-    Delay,
-    Result,
-    Seconds,
-    flag,
-    given,
-    listed,
-    nothing,
-    number,
-    string,
-)
+from spanmq.client.call import Call, Delay, Result, Seconds, flag, given, listed, nothing, number, string
 from spanmq.client.calls import Held
 from spanmq.client.rows import pipeline_runs, receivers
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights

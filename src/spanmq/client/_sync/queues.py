@@ -13,13 +13,7 @@ from spanmq.client._sync.connection import Link
 from spanmq.client.call import Call, Shape, flag, listed, nothing, number, only
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import (
-    Policy,
-    PolicyChange,
-    Queue,
-    QueueMetrics,
-    QueueSchema,
-)
+from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
 
 
 class Queues:

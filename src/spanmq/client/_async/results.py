@@ -10,7 +10,7 @@ from typing import Final
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
-from spanmq.client.call import Argument, Call, Seconds, duration, nothing, numbers
+from spanmq.client.call import Argument, Call, Seconds, about, duration, nothing, numbers
 from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
@@ -54,18 +54,17 @@ class AsyncResults:
         Raises InvalidArgumentError for a result of more than 64 KB of JSON.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             argument.bigint("msg_id", message_id),
             argument.json("result", self._codec.of(queue).encode(result)),
             argument.seconds("keep_for", keep_for),
         )
-        await self._link.run(nothing("store_result", queue, *arguments))
+        await self._link.run(about(queue, "store_result", nothing, *arguments))
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+        arguments = (argument.bigints("msg_ids", message_ids),)
         read = partial(results, self._codec.of(queue))
-        return await self._link.run(Call("get_results", arguments, read, queue, native=True))
+        return await self._link.run(about(queue, "get_results", read, *arguments))
 
     async def _wait_until(
         self, queue: str, asked: Argument, announced: AsyncAnnouncement, deadline: float

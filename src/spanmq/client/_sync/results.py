@@ -12,7 +12,7 @@ from typing import Final
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.listener import Announcement, Listener
-from spanmq.client.call import Argument, Call, Seconds, duration, nothing, numbers
+from spanmq.client.call import Argument, Call, Seconds, about, duration, nothing, numbers
 from spanmq.client.concurrency import FIRST_POLL_SECONDS
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
@@ -54,18 +54,17 @@ class Results:
         Raises InvalidArgumentError for a result of more than 64 KB of JSON.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             argument.bigint("msg_id", message_id),
             argument.json("result", self._codec.of(queue).encode(result)),
             argument.seconds("keep_for", keep_for),
         )
-        self._link.run(nothing("store_result", queue, *arguments))
+        self._link.run(about(queue, "store_result", nothing, *arguments))
 
     def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+        arguments = (argument.bigints("msg_ids", message_ids),)
         read = partial(results, self._codec.of(queue))
-        return self._link.run(Call("get_results", arguments, read, queue, native=True))
+        return self._link.run(about(queue, "get_results", read, *arguments))
 
     def _wait_until(self, queue: str, asked: Argument, announced: Announcement, deadline: float) -> list[int]:
         interval = FIRST_POLL_SECONDS

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.grants import AsyncGrants
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
@@ -111,8 +111,7 @@ class AsyncAdmin:
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
-        listener = self._listener
-        return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
+        return announcements_of(self._listener, queue)
 
 
 class AsyncTokens:

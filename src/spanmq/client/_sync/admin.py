@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.grants import Grants
-from spanmq.client._sync.listener import Announcement, Listener
+from spanmq.client._sync.listener import Announcement, Listener, announcements_of
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
@@ -113,8 +113,7 @@ class Admin:
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
-        listener = self._listener
-        return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
+        return announcements_of(self._listener, queue)
 
 
 class Tokens:

@@ -29,18 +29,8 @@ pipeline = Commands()
 Master = Annotated[str | None, typer.Option(help="Spark's master, such as local[4]. Without it local[*].")]
 # The columns of the table of causes.
 CAUSE_COLUMNS = (
-    "cause",
-    "queue",
-    "dead_letters",
-    "categories",
-    "proposal",
-    "reason",
-    "put_back",
-    "died_again",
-    "groups",
-    "error_class",
-    "pattern",
-    "last_dead_at",
+    *("cause", "queue", "dead_letters", "categories", "proposal", "reason", "put_back", "died_again"),
+    *("groups", "error_class", "pattern", "last_dead_at"),
 )
 
 

@@ -56,9 +56,7 @@ class Credentials:
             known.forget()
 
     async def caller_of_token(self, secret: str, scope: Scope) -> Caller | None:
-        """Return the caller with that secret, or None if it is not valid; raises 429 after many wrong
-        secrets.
-        """
+        """Return the caller with a secret, None if it is not valid; raises 429 after many wrong secrets."""
         return await self._caller_of(self._tokens, secret, scope, "check_token", "secret_hash")
 
     async def caller_of_session(self, key: str | None, scope: Scope) -> Caller | None:

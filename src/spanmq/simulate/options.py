@@ -205,9 +205,7 @@ class Options:
         return self.workers * (1 if self.is_polling else 2) + self.producers + 4
 
     def types_of_worker(self, worker: int) -> list[int]:
-        """Return the types of a worker: with three types, each gets four of twelve workers, and one worker
-        serves all.
-        """
+        """Return the types of a worker: of twelve, each of three types gets four; a single one serves all."""
         if self.workers >= self.types:
             return [worker % self.types]
         return [number for number in range(self.types) if number % self.workers == worker]

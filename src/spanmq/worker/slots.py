@@ -117,9 +117,7 @@ class TaskSlots:
 
 
 class ThreadSlots:
-    """Slots for plain functions, a daemon thread each: one that never returns does not keep the process
-    alive.
-    """
+    """Slots for plain functions, a daemon thread each, so that one that never returns keeps no process alive."""
 
     def __init__(self, performer: Performer, on_end: OnEnd) -> None:
         self._performer = performer

@@ -447,9 +447,7 @@ class Client:
         return self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, even those that a receiver holds; return the ids of those that
-        existed.
-        """
+        """Move messages to the archive, even leased ones; return the ids of those that existed."""
         ids = argument.bigints("msg_ids", message_ids)
         return self._link.run(about(queue, "archive", numbers, ids, native=False))
 

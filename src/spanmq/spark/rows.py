@@ -166,24 +166,6 @@ def first_archived(connection: psycopg.Connection[Any], queue: str, since: datet
     return None if found is None else int(found)
 
 
-def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
-    """Count the dead letters of a queue that wait."""
-    counted = connection.execute("select n from spanmq.count_dead_letters(queue => %s)", [queue])
-    return sum(row[0] for row in counted)
-
-
-def classify(
-    connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
-) -> str:
-    """Return the category of an error by the rules of a queue."""
-    row = one(
-        connection,
-        "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
-        [error_class, error, queue],
-    )
-    return str(row[0])
-
-
 def redrive(
     connection: psycopg.Connection[Any],
     queue: str,
@@ -198,16 +180,6 @@ def redrive(
         "select count(*) from spanmq.redrive(queue => %s, dead_letter_ids => %s,"
         " new_messages => %s::jsonb[], qty => %s, rate => %s, delay => %s)",
         [queue, [id_ for id_, _ in letters], bodies if any(bodies) else None, len(letters), rate, delay],
-    )
-    return int(n)
-
-
-def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
-    """Delete dead letters by their ids; return how many."""
-    [n] = one(
-        connection,
-        "select n from spanmq.purge_dead_letters(queue => %s, dead_letter_ids => %s, qty => %s) as n",
-        [queue, list(ids), len(ids)],
     )
     return int(n)
 

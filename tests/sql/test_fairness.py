@@ -70,8 +70,6 @@ def test_what_stands_behind_a_blocked_group_costs_nothing(orders: Connection) ->
 
 
 def test_with_99_of_100_groups_in_backoff_a_claim_is_bounded_and_finds_some(orders: Connection) -> None:
-    # The first claim begins anywhere in the ring of groups: here always at the same one.
-    orders.execute("select setseed(0.5)")
     send(orders, 2000, "'g' || i")
     send(orders, 2000, "'g' || i")
     heads = [

@@ -135,6 +135,22 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     assert sorted(message["Body"] for message in messages) == ["fresh", "spent"]
 
 
+def test_message_that_is_not_hidden_comes_once_beside_one_that_becomes_a_dead_letter(
+    sqs: Any, make: Make
+) -> None:
+    dead = make("dead")
+    url = make(
+        RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2})
+    )
+    sqs.send_message(QueueUrl=url, MessageBody="spent")
+    for _ in range(2):
+        sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    sqs.send_message(QueueUrl=url, MessageBody="fresh")
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
+    assert [message["Body"] for message in messages] == ["fresh"]
+    assert [each["Body"] for each in sqs.receive_message(QueueUrl=dead)["Messages"]] == ["spent"]
+
+
 def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> None:
     do(database, "select pgmq.create('q')")
     hint = '{"x-sqs-moved": true}'

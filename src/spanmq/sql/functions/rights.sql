@@ -244,7 +244,7 @@ begin
         if wrapper is null then
             execute spanmq_core.wrapper_text(each, this);
             wrapper := spanmq_core.wrapper_of(each, this.queue_id);
-            execute format('revoke execute on function %s from public', wrapper);
+            perform spanmq_core.close_functions(array[wrapper]);
         end if;
         wrappers := wrappers || wrapper;
     end loop;

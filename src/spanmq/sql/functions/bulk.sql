@@ -3,10 +3,10 @@
 -- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
 -- dead rows.
 
--- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
--- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
--- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq_core.
--- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
+-- each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
+-- lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
+-- MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -101,9 +101,7 @@ begin
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
-    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
-        perform spanmq_core.announce(this, visible_at);
-    end if;
+    perform spanmq_core.announce(this, visible_at);
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;

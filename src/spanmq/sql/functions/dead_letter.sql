@@ -87,14 +87,13 @@ language sql stable as $$
 $$;
 
 -- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
--- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
--- since and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first
--- result in the message is neither false nor null; dead_letter_ids. redriven false: those that were
--- not redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which
--- they died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`, payload
--- or match all that fit the other filters are read. Raises 42P01 for an unknown queue, 42501 without the right to select
--- from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class; since
+-- and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first result in
+-- the message is neither false nor null; dead_letter_ids. redriven false: those that were not redriven; true: those that
+-- were, as history; null: both. In the order of dead_letter_id, which is that in which they died, qty of them with ids above
+-- `after`: pass the last id of the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see
+-- cut()). The cost depends on the number of returned rows only; with `error`, payload or match all that fit the other
+-- filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
@@ -117,7 +116,7 @@ begin
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
--- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- the same whatever their number.
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -161,8 +160,8 @@ end $$;
 
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
 -- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
--- of those that were redriven. Groups that waited for one continue. Raises 42P01 for an unknown queue, 42501 without
--- the right to delete from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- of those that were redriven. Groups that waited for one continue. Raises MQ020 for a bad pattern, MQ002 for a bad
+-- path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,

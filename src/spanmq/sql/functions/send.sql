@@ -178,7 +178,7 @@ begin
     return delay;
 end $$;
 
--- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises 42P01 for an unknown queue, MQ062 for a full one.
+-- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises MQ062 for a full one.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin

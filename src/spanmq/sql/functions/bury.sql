@@ -74,8 +74,8 @@ begin
     made as (
         insert into spanmq_core.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
                                      error_class, traceback, worker, history)
-            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n, spanmq_core.run_ids(a.ids),
-                   a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
+            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n,
+                   case when upper(a.ids) - lower(a.ids) > a.n then a.ids end, a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
                    reason.traceback, reason.worker, a.history
             from (select k.*, spanmq_core.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
             where a.n >= 16

@@ -140,8 +140,10 @@ declare
 begin
     with deleted as (
         delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
-            returning d.redriven_at, (d.dead_letter_id, d.msg_id, d.enqueued_at, null, null, d.group_key, d.priority, d.category)::spanmq_core.revived as letter)
-        select count(*), coalesce(array_agg(e.letter) filter (where e.redriven_at is null), '{}') into n, gone from deleted e;
+            returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
+        select count(*), coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority, e.category)::spanmq_core.revived)
+                                  filter (where e.redriven_at is null), '{}')
+            into n, gone from deleted e;
     delete from spanmq_core.blocked_group b using unnest(gone) g
         where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
     if found then

@@ -84,9 +84,8 @@ declare
     drawn bigint;
     at_ timestamptz;
     writers record;
-    actions text[];
-    details text[];
-    is_last boolean;
+    act record;
+    is_last boolean := false;
     n int := 0;
 begin
     perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Pass the number of steps of a call.');
@@ -125,9 +124,16 @@ begin
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
         begin
-            select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) t;
-            if actions is null then
+            -- All is done before the first row comes.
+            for act in select * from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) loop
+                action := act.action;
+                queue := this.name;
+                detail := act.detail;
+                return next;
+                n := n + 1;
+                is_last := is_last or act.is_last;
+            end loop;
+            if not found then
                 perform spanmq_core.note_quiet(this.queue_id, positions[i]);
             end if;
         exception
@@ -145,15 +151,7 @@ begin
                 continue;
         end;
         perform setval('spanmq_core.last_tended', this.queue_id);
-        queue := this.name;
-        for act in 1 .. coalesce(cardinality(actions), 0) loop
-            action := actions[act];
-            detail := details[act];
-            return next;
-            n := n + 1;
-        end loop;
-        exit when is_last;
-        exit when n >= budget;
+        exit when is_last or n >= budget;
     end loop;
 end $$;
 
@@ -339,7 +337,8 @@ begin
             end if;
             if kept_from is not null and segment.newest_at is null then
                 -- Nobody can send into it any more.
-                execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I', segment.log_name)
+                execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I',
+                               segment.log_name)
                     into segment.oldest_at, segment.newest_at;
                 update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
                     where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;

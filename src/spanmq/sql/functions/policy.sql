@@ -132,7 +132,7 @@ begin
         perform spanmq_core.raise_if(this.is_subscription,
             format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.',
             'MQ060');
-        -- What check_room() needs, so that the next sender counts. It is dropped with the queue only: a sender may have read its name a moment ago.
+        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name a moment ago.
         if policy.max_backlog is not null and to_regclass('spanmq_core.room_' || this.queue_id) is null then
             execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this.queue_id);
         elsif policy.max_backlog is not null then

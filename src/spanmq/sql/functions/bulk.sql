@@ -106,7 +106,7 @@ begin
         order by u.position;
 end $$;
 
--- Raises MQ002 unless a run may be published; returns the group of each of its messages, or null if none has one.
+-- Raises MQ002 unless a run may be published; returns the group (or null) of each of its messages, or null if none has headers.
 create or replace function spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint) returns text[]
 language plpgsql as $$
 declare
@@ -115,7 +115,6 @@ declare
     writers xid[];
     has_headers boolean;
     bad_headers jsonb;
-    is_published boolean;
     groups text[];
 begin
     perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
@@ -135,17 +134,14 @@ begin
     perform spanmq_core.raise_if(not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w),
         format('the messages %s to %s were not written by this transaction', first_id, last_id),
         'Copy and publish in one transaction; nothing of it may have been rolled back.');
-    select exists (select from spanmq_core.queues_of(this.queue_id) q,
-                       lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
-    perform spanmq_core.raise_if(is_published,
+    perform spanmq_core.raise_if(
+        exists (select from spanmq_core.queues_of(this.queue_id) q,
+                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     if has_headers then
         execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2',
                        segment.log_name)
             into groups using first_id, last_id;
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     return groups;
 end $$;

@@ -259,9 +259,6 @@ begin
     if has_limits then
         perform spanmq_core.note_use(target, false, true);
     end if;
-    if array_remove(groups, null) = '{}' then
-        groups := null;
-    end if;
     for block in select * from spanmq_core.draw_blocks(target, cardinality(ids)) loop
         sent_at := coalesce(sent_at, clock_timestamp());
         chunk := block.hi - block.lo + 1;

@@ -137,9 +137,6 @@ begin
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;

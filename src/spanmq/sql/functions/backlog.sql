@@ -51,16 +51,3 @@ begin
                   hint = 'Nothing was sent. Try again when some have been settled.';
     end if;
 end $$;
-
--- Makes what check_room() needs, as the policy says, and lets the next sender count. The sequence is dropped with the queue only: a
--- sender may have read its name a moment ago.
-create or replace function spanmq_core.set_room(this_queue int, is_wanted boolean) returns void
-language plpgsql as $$
-begin
-    if is_wanted and to_regclass('spanmq_core.room_' || this_queue) is null then
-        execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this_queue);
-    elsif is_wanted then
-        execute format('alter sequence spanmq_core.room_%s restart with 0', this_queue);
-    end if;
-    update spanmq_core.queue q set room = case when is_wanted then to_regclass('spanmq_core.room_' || this_queue) end where q.queue_id = this_queue;
-end $$;

@@ -1,7 +1,7 @@
 -- Circuit breakers of workers: each is decided in its worker, and reported here for monitoring.
 
 -- Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed. Raises MQ002 for an invalid
--- number of seconds or a name of over 1,000 bytes, 42P01 for an unknown queue, 42501 without the right to receive from it.
+-- number of seconds or a name of over 1,000 bytes.
 create or replace function spanmq_call.report_breaker(queue text, worker text, seconds double precision default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -3,10 +3,10 @@
 -- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
 -- dead rows.
 
--- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
--- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
--- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq_core.
--- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
+-- each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
+-- lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
+-- MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -101,14 +101,12 @@ begin
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
-    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
-        perform spanmq_core.announce(this, visible_at);
-    end if;
+    perform spanmq_core.announce(this, visible_at);
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;
 
--- Raises MQ002 unless a run may be published; returns the group of each of its messages, or null if none has one.
+-- Raises MQ002 unless a run may be published; returns the group (or null) of each of its messages, or null if none has headers.
 create or replace function spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint) returns text[]
 language plpgsql as $$
 declare
@@ -117,7 +115,6 @@ declare
     writers xid[];
     has_headers boolean;
     bad_headers jsonb;
-    is_published boolean;
     groups text[];
 begin
     perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
@@ -137,17 +134,14 @@ begin
     perform spanmq_core.raise_if(not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w),
         format('the messages %s to %s were not written by this transaction', first_id, last_id),
         'Copy and publish in one transaction; nothing of it may have been rolled back.');
-    select exists (select from spanmq_core.queues_of(this.queue_id) q,
-                       lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
-    perform spanmq_core.raise_if(is_published,
+    perform spanmq_core.raise_if(
+        exists (select from spanmq_core.queues_of(this.queue_id) q,
+                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     if has_headers then
         execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2',
                        segment.log_name)
             into groups using first_id, last_id;
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     return groups;
 end $$;

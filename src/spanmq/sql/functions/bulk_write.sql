@@ -3,8 +3,8 @@
 -- one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
--- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
--- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+-- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write. Raises
+-- MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
 create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text default null)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -166,8 +166,7 @@ begin
     if found then
         perform spanmq_core.close_write(this_write, '{}');
     end if;
-    return (select l.n from spanmq_core.bulk_ledger l
-            where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
+    return spanmq_call.bulk_published(queue, writer, epoch);
 end $$;
 
 -- How many messages an epoch of a writer has published; null if none, or long ago.

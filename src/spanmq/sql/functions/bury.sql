@@ -74,8 +74,8 @@ begin
     made as (
         insert into spanmq_core.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
                                      error_class, traceback, worker, history)
-            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n, spanmq_core.run_ids(a.ids),
-                   a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
+            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n,
+                   case when upper(a.ids) - lower(a.ids) > a.n then a.ids end, a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
                    reason.traceback, reason.worker, a.history
             from (select k.*, spanmq_core.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
             where a.n >= 16
@@ -98,13 +98,21 @@ language plpgsql as $$
 declare
     n bigint;
 begin
-    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
-                                    dead_at, category, error, error_class, traceback, worker, history)
-        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
-               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
-               reason.worker, coalesce(h.history, '[]')
-        from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
-        left join (select * from spanmq_core.stories(this.queue_id, runs) s where has_story) h on h.msg_id = m.msg_id;
+    if has_story then
+        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
+                                        dead_at, category, error, error_class, traceback, worker, history)
+            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
+                   coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
+                   reason.worker, coalesce(h.history, '[]')
+            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
+            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id;
+    else
+        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
+                                        dead_at, category, error, error_class, traceback, worker)
+            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at, at_, at_, at_,
+                   reason.category, reason.error, reason.error_class, reason.traceback, reason.worker
+            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m;
+    end if;
     get diagnostics n = row_count;
     if this.uses_priority then
         update spanmq_core.dead_letter d set priority = r.priority from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)

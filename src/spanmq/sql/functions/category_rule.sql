@@ -28,7 +28,6 @@ begin
 end $$;
 
 -- The category that an error would get, by the rules of the queue, if one is named, and of all queues. Changes nothing.
--- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function spanmq_call.classify(error_class text default null, error text default null, queue text default null) returns text
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -215,7 +215,7 @@ begin
         missing := missing - least(spanmq_core.count_runs(took), missing);
         exit when missing = 0;
     end loop;
-    return spanmq_core.by_priority(runs);
+    return array(select r from unnest(runs) r order by coalesce(r.priority, 0) desc, r.lo);
 end $$;
 
 -- Whether claims of a queue regard priorities: not where groups have an order.
@@ -230,6 +230,3 @@ begin
     end if;
     return this.uses_priority;
 end $$;
-
-create or replace function spanmq_core.by_priority(runs spanmq_core.run[]) returns spanmq_core.run[]
-language sql immutable as $$ select coalesce(array_agg(r order by coalesce(r.priority, 0) desc, r.lo), '{}') from unnest(runs) r $$;

@@ -87,14 +87,13 @@ language sql stable as $$
 $$;
 
 -- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
--- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
--- since and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first
--- result in the message is neither false nor null; dead_letter_ids. redriven false: those that were
--- not redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which
--- they died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`, payload
--- or match all that fit the other filters are read. Raises 42P01 for an unknown queue, 42501 without the right to select
--- from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class; since
+-- and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first result in
+-- the message is neither false nor null; dead_letter_ids. redriven false: those that were not redriven; true: those that
+-- were, as history; null: both. In the order of dead_letter_id, which is that in which they died, qty of them with ids above
+-- `after`: pass the last id of the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see
+-- cut()). The cost depends on the number of returned rows only; with `error`, payload or match all that fit the other
+-- filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
@@ -117,7 +116,7 @@ begin
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
--- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- the same whatever their number.
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -141,8 +140,10 @@ declare
 begin
     with deleted as (
         delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
-            returning d.redriven_at, (d.dead_letter_id, d.msg_id, d.enqueued_at, null, null, d.group_key, d.priority, d.category)::spanmq_core.revived as letter)
-        select count(*), coalesce(array_agg(e.letter) filter (where e.redriven_at is null), '{}') into n, gone from deleted e;
+            returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
+        select count(*), coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority, e.category)::spanmq_core.revived)
+                                  filter (where e.redriven_at is null), '{}')
+            into n, gone from deleted e;
     delete from spanmq_core.blocked_group b using unnest(gone) g
         where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
     if found then
@@ -161,8 +162,8 @@ end $$;
 
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
 -- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
--- of those that were redriven. Groups that waited for one continue. Raises 42P01 for an unknown queue, 42501 without
--- the right to delete from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- of those that were redriven. Groups that waited for one continue. Raises MQ020 for a bad pattern, MQ002 for a bad
+-- path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,

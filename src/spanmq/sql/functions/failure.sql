@@ -72,7 +72,7 @@ language sql stable as $$
 $$;
 
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
--- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+-- dead), and for a day after it was settled.
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)

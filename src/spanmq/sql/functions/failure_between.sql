@@ -1,8 +1,8 @@
 -- Failures in bulk, for the pipeline: those of a range of messages; failures() returns those of one.
 
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
--- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No
--- error is cut. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No error is
+-- cut.
 create or replace function spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)
 returns table (msg_id bigint, attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
                traceback text, worker text, retry_at timestamptz)
@@ -36,8 +36,7 @@ begin
           and f.outcome <> 'cancelled' and f.failed_at > coalesce(l.dead_at, '-infinity');
 end $$;
 
--- The lowest and the highest id of a message of the queue that has failures; nulls if none has. Raises as
--- failures_between().
+-- The lowest and the highest id of a message of the queue that has failures; nulls if none has.
 create or replace function spanmq_call.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

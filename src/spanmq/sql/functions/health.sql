@@ -98,7 +98,7 @@ begin
 end $$;
 
 -- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
--- minute and keeps three days. Raises MQ002 for seconds that are not positive, 42P01 and 42501 as metrics() does.
+-- minute and keeps three days. Raises MQ002 for seconds that are not positive.
 create or replace function spanmq_call.statistics(queue text, seconds double precision default 3600)
 returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)

@@ -35,40 +35,6 @@ begin
     perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(runs) r));
 end $$;
 
--- Whether a message is visible that these, which were taken out, may have held up: of one of their groups, or with `any_` whichever.
-create or replace function spanmq_core.has_behind(this_queue int, runs spanmq_core.run[], any_ boolean) returns boolean
-language plpgsql as $$
-declare
-    at_ timestamptz := clock_timestamp();
-    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    candidate record;
-    is_ordered boolean;
-begin
-    if any_ or exists (select from unnest(runs) r where r.group_hash is null) then
-        return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
-            or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_);
-    end if;
-    is_ordered := (spanmq_core.policy_of(this_queue)).ordered;
-    for candidate in
-        select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
-    loop
-        -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
-        -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
-        continue when is_ordered and exists (
-            select from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
-              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
-        if exists (select from spanmq_core.fresh f
-                   where f.queue_id + 0 = this_queue and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
-           or exists (select from spanmq_core.held h
-                      where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null
-                        and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
-            return true;
-        end if;
-    end loop;
-    return false;
-end $$;
-
 -- The run that holds a message (of a fresh one vt is null); no row if it is in none.
 create or replace function spanmq_core.find_run(this_queue int, id bigint) returns setof spanmq_core.run
 language plpgsql stable rows 1 as $$

@@ -27,8 +27,7 @@ begin
 end $$;
 
 -- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. An expired
--- lease is listed until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without
--- the right to look into it.
+-- lease is listed until its messages are received again (is_expired).
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -45,9 +44,9 @@ begin
 end $$;
 
 -- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
--- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
--- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
--- first 2,000 fresh ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown. Raises as list_leases().
+-- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded). messages counts up to
+-- 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the first 2,000 fresh
+-- ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown.
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -115,7 +114,6 @@ end $$;
 
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
 -- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
--- Raises as list_leases().
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -137,7 +135,7 @@ begin
 end $$;
 
 -- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). Raises as list_leases().
+-- body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

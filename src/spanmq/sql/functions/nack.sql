@@ -111,10 +111,10 @@ begin
 end $$;
 
 -- Gives messages back with a failure. They come again after retry_in seconds, or the backoff of their category or queue; those whose
--- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters.
--- One row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such
--- a message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say.
--- Raises MQ002 for a lease that is none, an unknown category or a negative retry_in; 42P01, 42501.
+-- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
+-- row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
+-- message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say. Raises
+-- MQ002 for a lease that is none, an unknown category or a negative retry_in.
 create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
@@ -265,8 +265,8 @@ begin
 end $$;
 
 -- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
--- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale.
--- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
+-- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale. Raises
+-- MQ002 for a lease that is none and for no seconds.
 create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

@@ -102,7 +102,7 @@ language sql stable as $$
     select t.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_throttles(n) t order by t.queue_name
 $$;
 
--- The throttle of a queue, no row if it does not notify. Raises 42P01 for an unknown queue.
+-- The throttle of a queue, no row if it does not notify.
 create or replace function spanmq_call.list_throttles(queue text)
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -2,8 +2,7 @@
 -- two minutes. A record for people: it decides nothing.
 
 -- Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
--- not in maintain(), which is called every second. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a name or a target that
--- is empty or too long.
+-- not in maintain(), which is called every second. Raises MQ002 for a name or a target that is empty or too long.
 create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -49,7 +48,7 @@ begin
 end $$;
 
 -- The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
--- running, succeeded, failed or lost. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a quantity below 1.
+-- running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.
 create or replace function spanmq_call.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
 returns table (run_id bigint, job text, queue_name text, target text, begun_by text, state text, begun_at timestamptz, seen_at timestamptz,
                ended_at timestamptz, done bigint, report jsonb, error text)

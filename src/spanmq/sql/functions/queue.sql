@@ -217,7 +217,7 @@ create or replace function spanmq_call.create_partitioned_queue(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_as_pgmq(premake is null or premake < 1, 'MQ002',
-        format('premake must be at least 1, got %L', premake), 'Omit it: it has no effect here.');
+        format('premake must be at least 1, got %s', premake), 'Omit it: it has no effect here.');
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
     if spanmq_call.create_queue(queue_name, true, false, maker) then
@@ -274,6 +274,7 @@ declare
     subscriptions text;
     left_over regclass;
     log_name text;
+    log_id int;
 begin
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
@@ -310,7 +311,11 @@ begin
         execute format('drop table spanmq_core.%I', log_name);
     end loop;
     if this.is_subscription then
-        perform spanmq_core.end_subscription(this);
+        select s.log_id into log_id from spanmq_core.subscription s where s.queue_id = this.queue_id;
+        perform spanmq_core.hold_senders(log_id);
+        delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
+        update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
+            where q.queue_id = log_id;
         execute format('drop view spanmq_core.log_%s', this.queue_id);
         -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
         -- of the log waits for them.

@@ -16,14 +16,13 @@ begin
     return visible_from;
 end $$;
 
--- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be
--- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once,
--- also by concurrent calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
--- redriven_at, with the body that it had. An expiry that is past is taken off.
--- A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it waits for dead letters that another transaction
--- acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
--- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
--- Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002, MQ020, MQ060 as redrive_message().
+-- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be visible after
+-- `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent
+-- calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked redriven_at, with the body that it
+-- had. An expiry that is past is taken off. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it
+-- waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them;
+-- MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids
+-- by their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
@@ -188,7 +187,13 @@ begin
             on conflict do nothing;
     end if;
     perform spanmq_core.write_again(this, letters);
-    perform spanmq_core.give_back(this.queue_id, spanmq_core.revived_runs(letters, visible_from, rate));
+    -- As runs that were never delivered, each visible at its own time.
+    perform spanmq_core.give_back(this.queue_id, array(
+        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
+        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
+              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
+                    from unnest(letters) with ordinality l) u) m
+        group by m.group_key, m.priority, m.vt, m.island));
     delete from spanmq_core.blocked_group b using unnest(letters) l
         where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
     update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
@@ -291,14 +296,3 @@ begin
     update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
     return this;
 end $$;
-
--- Dead letters as runs that were never delivered, each visible at its own time.
-create or replace function spanmq_core.revived_runs(letters spanmq_core.revived[], visible_from timestamptz, rate double precision) returns spanmq_core.run[]
-language sql immutable as $$
-    select array(
-        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
-        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
-                    from unnest(letters) with ordinality l) u) m
-        group by m.group_key, m.priority, m.vt, m.island)
-$$;

@@ -17,17 +17,6 @@ begin
                 lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at) else excluded.lost_at end;
 end $$;
 
--- Notes when the messages of a segment were sent that gets no more of them.
-create or replace function spanmq_core.note_ages(segment spanmq_core.segment) returns spanmq_core.segment
-language plpgsql as $$
-begin
-    execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I', segment.log_name)
-        into segment.oldest_at, segment.newest_at;
-    update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
-        where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;
-    return segment;
-end $$;
-
 -- The ids from first_id to last_id whose rows are not messages, or not yet.
 create or replace function spanmq_core.unsent_of(this_queue int, first_id bigint, last_id bigint) returns int8multirange
 language sql stable as $$
@@ -145,8 +134,8 @@ language sql immutable as $$
 $$;
 
 -- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first message was sent from which
--- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be
--- gone without `keep`. No row for a subscription, whose log is that of its queue. Raises 42P01 for an unknown queue.
+-- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be gone without
+-- `keep`. No row for a subscription, whose log is that of its queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -249,7 +238,7 @@ begin
         end loop;
         exit when n = qty;
     end loop;
-    if n > 0 and not dry_run and (target.notify_ms is not null or target.waiting is not null or target.has_subscriptions) then
+    if n > 0 and not dry_run then
         perform spanmq_core.announce(target, null);
     end if;
     return next;
@@ -269,9 +258,6 @@ declare
 begin
     if has_limits then
         perform spanmq_core.note_use(target, false, true);
-    end if;
-    if array_remove(groups, null) = '{}' then
-        groups := null;
     end if;
     for block in select * from spanmq_core.draw_blocks(target, cardinality(ids)) loop
         sent_at := coalesce(sent_at, clock_timestamp());

@@ -297,20 +297,16 @@ begin
     for role in
         select g from spanmq_core.grantees_of('look', null) g union select g from spanmq_core.grantees_of('look', this.queue_id) g order by 1
     loop
-        perform spanmq_core.open_to(this, role);
+        perform spanmq_core.open_to(this, role, true);
     end loop;
 end $$;
 
-create or replace function spanmq_core.open_to(this spanmq_core.queue, role text) returns void
+-- Lets a role look at the view and the archive of a queue, or no longer.
+create or replace function spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean) returns void
 language plpgsql as $$
 begin
-    execute format('grant select on %s%s to %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
-end $$;
-
-create or replace function spanmq_core.close_to(this spanmq_core.queue, role text) returns void
-language plpgsql as $$
-begin
-    execute format('revoke select on %s%s from %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
+    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s' end,
+                   this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
 end $$;
 
 -- The role as GRANT wants it. Raises MQ002 for one that isn't there.
@@ -363,7 +359,7 @@ begin
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
-            perform spanmq_core.open_to(this, role);
+            perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
 end $$;
@@ -394,7 +390,7 @@ begin
         if spanmq_core.has_wrappers(this.queue_id, each) then
             execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
-                perform spanmq_core.close_to(this, role);
+                perform spanmq_core.open_to(this, role, false);
             end if;
         end if;
     end loop;
@@ -436,7 +432,7 @@ begin
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
-            perform spanmq_core.open_to(q, role) from spanmq_core.queue q;
+            perform spanmq_core.open_to(q, role, true) from spanmq_core.queue q;
         end if;
     end loop;
 end $$;
@@ -452,7 +448,7 @@ begin
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
-            perform spanmq_core.close_to(q, role) from spanmq_core.queue q
+            perform spanmq_core.open_to(q, role, false) from spanmq_core.queue q
                 where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
         end if;
     end loop;

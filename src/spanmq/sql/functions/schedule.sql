@@ -3,9 +3,9 @@
 -- client or pg_cron calls it: the message is sent and the time deleted in one transaction, so each time fires once,
 -- also after a crash.
 
--- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
--- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises
--- MQ002 for an invalid name, time zone or header, 42P01 and 42501 as send() does.
+-- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned are kept if
+-- cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises MQ002 for
+-- an invalid name, time zone or header.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
     of_caller uuid default null

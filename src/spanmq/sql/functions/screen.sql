@@ -239,9 +239,10 @@ begin
     if not this.uses_limits then
         return 0;
     end if;
-    select u.expired_at, u.expired_to into first_at, first_id from spanmq_core.upkeep u where u.queue_id = this.queue_id;
-    from_at := coalesce(first_at, '-infinity');
-    from_id := coalesce(first_id, 0);
+    select coalesce(max(u.expired_at), '-infinity'), coalesce(max(u.expired_to), 0) into first_at, first_id
+        from spanmq_core.upkeep u where u.queue_id = this.queue_id;
+    from_at := first_at;
+    from_id := first_id;
     loop
         ids := array(select e.msg_id from spanmq_core.expiry e
                      where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
@@ -265,12 +266,12 @@ begin
             -- Round again, from the left: at once, if this call began further on and has found nothing.
             from_at := '-infinity';
             from_id := 0;
-            exit when runs <> '{}' or is_second_round or coalesce(first_at, '-infinity') = '-infinity';
+            exit when runs <> '{}' or is_second_round or first_at = '-infinity';
             is_second_round := true;
         end if;
         exit when runs <> '{}' or clock_timestamp() > at_ + interval '1 second';
     end loop;
-    if (from_at, from_id) is distinct from (coalesce(first_at, '-infinity'), coalesce(first_id, 0)) then
+    if (from_at, from_id) is distinct from (first_at, first_id) then
         insert into spanmq_core.upkeep (queue_id, expired_at, expired_to) values (this.queue_id, from_at, from_id)
             on conflict (queue_id) do update set expired_at = excluded.expired_at, expired_to = excluded.expired_to;
     end if;

@@ -137,9 +137,6 @@ begin
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
@@ -178,7 +175,7 @@ begin
     return delay;
 end $$;
 
--- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises 42P01 for an unknown queue, MQ062 for a full one.
+-- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises MQ062 for a full one.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin

@@ -13,8 +13,8 @@
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
--- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
+-- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count
+-- as others do), MQ063 for a dedup_id with another fingerprint; then nothing has changed.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,

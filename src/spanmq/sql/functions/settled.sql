@@ -1,8 +1,8 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen to. Each
--- settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways (an expiry, a
--- pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range, 42P01, 42501.
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen
+-- to. Each settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways
+-- (an expiry, a pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare
@@ -22,7 +22,7 @@ begin
     return spanmq_core.settled_channel(this);
 end $$;
 
--- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null, 42P01, 42501.
+-- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null.
 create or replace function spanmq_call.unsettled(queue text, msg_ids bigint[]) returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -30,16 +30,11 @@ declare
 begin
     perform spanmq_core.raise_if(msg_ids is null, 'msg_ids cannot be NULL', 'Pass the ids of messages.');
     -- In one statement: a message that moves from run to run is in one of them.
-    return query
-        select id from unnest(msg_ids) id
-        where exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo <= id and f.lo >= id / 256 * 256 and f.lo + f.n > id)
-           or exists (select from spanmq_core.held h where h.queue_id = this.queue_id and h.lo <= id and h.lo >= id / 256 * 256 and h.lo + h.n > id
-                        and (h.n = 1 or h.lease_id = 0
-                             or not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id)));
+    return query select id from unnest(msg_ids) id where exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;
 
 -- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the ack. A result that is
--- stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another keep_for, 42P01, 42501.
+-- stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another keep_for.
 create or replace function spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision default 3600) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -68,12 +63,4 @@ begin
     return query
         select r.msg_id, r.result, r.stored_at from spanmq_core.result r
         where r.queue_id = this.queue_id and r.msg_id = any (msg_ids) and r.expires_at > clock_timestamp() order by r.msg_id;
-end $$;
-
--- The part of maintain() for results: deletes a thousand that are no longer kept.
-create or replace function spanmq_core.forget_results() returns void
-language plpgsql as $$
-begin
-    delete from spanmq_core.result r where (r.queue_id, r.msg_id) in (
-        select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp() order by o.expires_at limit 1000 for update skip locked);
 end $$;

@@ -1,7 +1,7 @@
 -- The data of the SQS protocol about queues, beside their policies. Only roles with the verb `serve` may call it: the
 -- service, which identifies its callers.
 
--- Attributes and tags of a queue, or of all. Raises 42P01.
+-- Attributes and tags of a queue, or of all.
 create or replace function spanmq.list_sqs_queues(queue text default null)
 returns table (queue_name text, attributes jsonb, tags jsonb, created_at timestamptz, changed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -34,8 +34,8 @@ exception when invalid_text_representation then
     return null;
 end $$;
 
--- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 for a queue,
--- also the dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
+-- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 also for the
+-- dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
 create or replace function spanmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -72,7 +72,7 @@ begin
     return 'unknown';
 end $$;
 
--- The state of a message (see state_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+-- The state of a message (see state_of).
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin

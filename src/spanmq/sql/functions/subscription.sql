@@ -158,18 +158,6 @@ begin
         order by p.name, q.name;
 end $$;
 
--- Takes a subscription, whose name the caller has locked, away from senders. What it holds the caller purges.
-create or replace function spanmq_core.end_subscription(this spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    log_id int := (select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id);
-begin
-    perform spanmq_core.hold_senders(log_id);
-    delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
-    update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
-        where q.queue_id = log_id;
-end $$;
-
 -- Whether another queue of the same log may still deliver this message, or redrive it.
 create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$

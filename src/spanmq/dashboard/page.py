@@ -65,6 +65,11 @@ def show(visit: Visit, template: str, /, status: int = 200, **values: Any) -> Re
     return HTMLResponse(_templates.get_template(template).render(visit=visit, **values), status)
 
 
+def show_form(visit: Visit, template: str, problem: object = None, **values: Any) -> Response:
+    """Write a page with a form, and the problem with what was typed into it, if there is one."""
+    return show(visit, template, 422 if problem else 200, problem=problem, **values)
+
+
 def go(address: str) -> Response:
     """Send on to another page, after a form."""
     return RedirectResponse(address, 303)

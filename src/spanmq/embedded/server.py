@@ -22,12 +22,13 @@ from urllib.parse import quote
 
 from spanmq.embedded import keeper
 from spanmq.embedded.binaries import (
-    ELSEWHERE,
     SYSTEM_FOLDER,
     check_reachable,
     find_binaries,
     reachable_binaries,
     server_user,
+    unavailable,
+    unusable,
 )
 from spanmq.embedded.folder import (
     LOG_BYTES_MAX,
@@ -141,19 +142,12 @@ def default_folder(version: int = 18) -> Path:
     try:
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     except RuntimeError as error:  # a container's user that is in no list of users
-        raise EmbeddedError(
-            "there is no home folder to keep a server in", hint=ELSEWHERE, code="embedded_folder"
-        ) from error
+        raise unusable("there is no home folder to keep a server in") from error
     return Path(home, "spanmq", f"postgres-{version}")
 
 
 def join(
-    folder: ServerFolder,
-    *,
-    version: int,
-    settings: Mapping[str, str],
-    timeout: float,
-    keep_data: bool = True,
+    folder: ServerFolder, *, version: int, settings: Mapping[str, str], timeout: float, keep_data: bool = True
 ) -> EmbeddedServer:
     """Hold the server of a folder; create and start it if necessary."""
     binaries = find_binaries(version)
@@ -310,9 +304,8 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
 def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
     """Start the keeper, which starts the server; return how long the log was before."""
     if not sys.executable:
-        raise EmbeddedError(
-            "the embedded server needs a Python interpreter to run, and sys.executable is empty",
-            code="embedded_not_available",
+        raise unavailable(
+            "the embedded server needs a Python interpreter to run, and sys.executable is empty"
         )
     if folder.log.exists() and folder.log.stat().st_size > LOG_BYTES_MAX:
         folder.log.replace(folder.log.with_suffix(".log.1"))

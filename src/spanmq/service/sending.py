@@ -135,11 +135,7 @@ async def send(
     "/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages, responses=described(409)
 )
 async def send_batch(
-    queue: QueueName,
-    batch: NewMessages,
-    backend: Behind,
-    caller: MaySend,
-    idempotency_key: IdempotencyKey,
+    queue: QueueName, batch: NewMessages, backend: Behind, caller: MaySend, idempotency_key: IdempotencyKey
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)

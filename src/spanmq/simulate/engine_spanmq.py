@@ -151,9 +151,7 @@ class SpanmqReceiver:
         return messages
 
     def holds(self, taken: Taken) -> bool:
-        """Return whether this worker still has the lease and the group; extends the lease when half of it is
-        over.
-        """
+        """Return whether this worker has the lease and the group; extends a lease that is half over."""
         if taken.origin.group in self._lost:
             return False
         now = time.monotonic()

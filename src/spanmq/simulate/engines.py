@@ -14,9 +14,7 @@ from spanmq.simulate.record import Recorder
 
 
 class SparkSender:
-    """Fills the queues through the Spark sink: each send is a data frame, all of which becomes visible at
-    once.
-    """
+    """Fills the queues through the Spark sink: each send is a data frame, which becomes visible at once."""
 
     def __init__(self, site: Site) -> None:
         from spanmq.spark.session import opened

@@ -109,9 +109,7 @@ def cpu_of_server(backend: int) -> float | None:
 
 
 def stat_of(process: str) -> list[str]:
-    """Return the fields of /proc/…/stat after the name, which may contain any character; [] for an ended
-    process.
-    """
+    """Return the fields of /proc/…/stat after the name, which may be any text; [] for an ended process."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -38,8 +38,7 @@ class ArchiveStreamReader(Stream):
             )
         if options.bounds.has_end:
             raise errors.InvalidArgumentError(
-                "a stream has no end",
-                hint="Read a batch, or end the stream by the trigger availableNow.",
+                "a stream has no end", hint="Read a batch, or end the stream by the trigger availableNow."
             )
         super().__init__(options, schema, server)
         self._last: Position | None = None
@@ -86,14 +85,7 @@ class ArchiveStreamReader(Stream):
             found = server.execute(
                 "select first_id, end_id, n, condition from spanmq.archive_ranges(queue => %s, base => %s,"
                 " here => %s, after => %s, last_id => %s, size => %s)",
-                [
-                    self._options.queue,
-                    _json(end["base"]),
-                    _json(end["position"]),
-                    after,
-                    end["id"],
-                    size,
-                ],
+                [self._options.queue, _json(end["base"]), _json(end["position"]), after, end["id"], size],
             ).fetchall()
             table = rows.view(server, self._options.queue, "a")
         left = sum(n for _, _, n, _ in found)
@@ -157,13 +149,7 @@ class ArchiveStreamReader(Stream):
         return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
 
     def _piece(
-        self,
-        base: Position | None,
-        position: Position,
-        after: int,
-        quantity: int,
-        *,
-        is_limited: bool = True,
+        self, base: Position | None, position: Position, after: int, quantity: int, *, is_limited: bool = True
     ) -> tuple[int, int, int, int]:
         """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
         last, n, rest, limit = self._one(

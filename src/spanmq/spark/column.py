@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.options import Options, hint_of

@@ -19,12 +19,7 @@ STARTS: Final = ("earliest", "latest")
 ENDS: Final = ("latest",)
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
-_STREAM: Final = (
-    "receiver",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "failOnDataLoss",
-)
+_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")

@@ -161,29 +161,9 @@ def first_archived(connection: psycopg.Connection[Any], queue: str, since: datet
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
     archive = view(connection, queue, "a").replace("%", "%%")
     [found] = one(
-        connection,
-        f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(),
-        [since],
+        connection, f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(), [since]
     )
     return None if found is None else int(found)
-
-
-def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
-    """Count the dead letters of a queue that wait."""
-    counted = connection.execute("select n from spanmq.count_dead_letters(queue => %s)", [queue])
-    return sum(row[0] for row in counted)
-
-
-def classify(
-    connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
-) -> str:
-    """Return the category of an error by the rules of a queue."""
-    row = one(
-        connection,
-        "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
-        [error_class, error, queue],
-    )
-    return str(row[0])
 
 
 def redrive(
@@ -204,22 +184,9 @@ def redrive(
     return int(n)
 
 
-def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
-    """Delete dead letters by their ids; return how many."""
-    [n] = one(
-        connection,
-        "select n from spanmq.purge_dead_letters(queue => %s, dead_letter_ids => %s, qty => %s) as n",
-        [queue, list(ids), len(ids)],
-    )
-    return int(n)
-
-
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Return an id that distinguishes this database from others, also from a copy under another name."""
-    row = one(
-        connection,
-        "select system_identifier || '/' || current_database() from pg_control_system()",
-    )
+    row = one(connection, "select system_identifier || '/' || current_database() from pg_control_system()")
     return str(row[0])
 
 

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors

@@ -20,10 +20,7 @@ class Clients:
     """One client a process, one an event loop."""
 
     def __init__(
-        self,
-        dsn: str | Callable[[], str] | None,
-        place: Callable[[], Any] | None,
-        options: Mapping[str, Any],
+        self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None, options: Mapping[str, Any]
     ) -> None:
         self.dsn = dsn
         self._place = place

@@ -12,7 +12,7 @@ from typing import Final
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
 from spanmq.client._async.listener import AsyncAnnouncement
-from spanmq.client.call import given, nothing
+from spanmq.client.call import about, given, nothing
 from spanmq.client.concurrency import AHEAD_SECONDS, AsyncEvent, Due
 from spanmq.errors import (
     ConnectionFailedError,
@@ -25,14 +25,7 @@ from spanmq.errors import (
 from spanmq.model import Message
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
-from spanmq.worker.event import (
-    BreakerClosed,
-    BreakerOpened,
-    BreakerTried,
-    CallFailed,
-    MessagesReceived,
-    Seam,
-)
+from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
 from spanmq.worker.job import Holding, Job, Undecodable, Verdict
 from spanmq.worker.line import Line
@@ -269,15 +262,11 @@ class Intake:
             return
         self._reported = (breaker.times_opened, is_open)
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
-        arguments = (
-            argument.queue_name("queue", self.queue),
-            argument.text("worker", self._worker),
-            *given(argument.seconds, "seconds", seconds),
-        )
+        arguments = (argument.text("worker", self._worker), *given(argument.seconds, "seconds", seconds))
         # For display only: errors do not affect receiving.
         with suppress(SpanmqError):
             await self._session.run(
-                lambda client: client.admin.run(nothing("report_breaker", self.queue, *arguments))
+                lambda client: client.admin.run(about(self.queue, "report_breaker", nothing, *arguments))
             )
 
     def _longest_wait(self) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import given, nothing
+from spanmq.client.call import about, given, nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -88,14 +88,13 @@ class Reporter:
             for (kind, failed, bucket), n in times.items()
         ]
         arguments = (
-            argument.queue_name("queue", intake.queue),
             argument.text("worker", self._worker),
             argument.integer("slots", self._slots),
             argument.integer("held", intake.held),
             argument.json("times", json.dumps(rows)),
             *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
-        return lambda client: client.admin.run(nothing("report_worker", intake.queue, *arguments))
+        return lambda client: client.admin.run(about(intake.queue, "report_worker", nothing, *arguments))
 
 
 def bucket_of(seconds: float) -> int:

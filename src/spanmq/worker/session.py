@@ -28,9 +28,7 @@ Call = Callable[[AsyncClient], Awaitable[Result]]
 
 
 def backoff(attempt: int) -> float:
-    """Return the seconds before the next attempt, with full jitter, so that workers do not reconnect all at
-    once.
-    """
+    """Return the seconds before the next attempt, with full jitter: workers do not reconnect all at once."""
     longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempt, 20), RETRY_SECONDS_MAX)
     return random.uniform(0.2, 1.0) * longest
 

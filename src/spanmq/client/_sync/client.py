@@ -30,7 +30,7 @@ from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
-from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
@@ -363,9 +363,11 @@ class Client:
 
     def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
-        arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return self._take(Call("pop", arguments, read, queue, Shape.MESSAGES, native=False), None)
+        return self._take(
+            about(queue, "pop", read, argument.integer("qty", quantity), shape=Shape.MESSAGES, native=False),
+            None,
+        )
 
     def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -431,33 +433,29 @@ class Client:
 
         0: it is stale. An expired lease is held again unless its messages were received meanwhile.
         """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.bigint("lease_id", lease_id),
-            argument.seconds("seconds", seconds),
-        )
-        return self._link.run(Call("extend", arguments, number, queue, native=True))
+        arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
+        return self._link.run(about(queue, "extend", number, *arguments))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Delete messages that no receiver holds."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-        return self._link.run(Call("cancel", arguments, settlements, queue, native=True))
+        arguments = (argument.bigints("msg_ids", message_ids),)
+        return self._link.run(about(queue, "cancel", settlements, *arguments))
 
     def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages, even those that a receiver holds; return the ids of those that existed."""
-        return self._link.run(Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False))
+        ids = argument.bigints("msg_ids", message_ids)
+        return self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, even those that a receiver holds; return the ids of those that
-        existed.
-        """
-        return self._link.run(Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False))
+        """Move messages to the archive, even leased ones; return the ids of those that existed."""
+        ids = argument.bigints("msg_ids", message_ids)
+        return self._link.run(about(queue, "archive", numbers, ids, native=False))
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; return those that exist."""
-        arguments = (*calls.chosen(queue, message_ids), argument.moment("vt", delay))
+        arguments = (argument.bigints("msg_ids", message_ids), argument.moment("vt", delay))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return self._link.run(Call("set_vt", arguments, read, queue, Shape.MESSAGES, native=False))
+        return self._link.run(about(queue, "set_vt", read, *arguments, shape=Shape.MESSAGES, native=False))
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

@@ -30,14 +30,8 @@ MOVED: Final = "x-sqs-moved"
 
 ATTRIBUTES_MAX: Final = 10
 SYSTEM_ATTRIBUTES: Final = (
-    "SenderId",
-    "SentTimestamp",
-    "ApproximateReceiveCount",
-    "ApproximateFirstReceiveTimestamp",
-    "SequenceNumber",
-    "MessageDeduplicationId",
-    "MessageGroupId",
-    "AWSTraceHeader",
+    *("SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp"),
+    *("SequenceNumber", "MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader"),
     "DeadLetterQueueSourceArn",
 )
 # SQS refuses characters that XML 1.0 cannot represent.

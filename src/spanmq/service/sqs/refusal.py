@@ -8,15 +8,11 @@ from typing import Final
 QUERY_CODES: Final = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
     "QueueNameExists": "QueueAlreadyExists",
-    "EmptyBatchRequest": "AWS.SimpleQueueService.EmptyBatchRequest",
-    "TooManyEntriesInBatchRequest": "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
-    "BatchEntryIdsNotDistinct": "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
-    "BatchRequestTooLong": "AWS.SimpleQueueService.BatchRequestTooLong",
-    "InvalidBatchEntryId": "AWS.SimpleQueueService.InvalidBatchEntryId",
-    "MessageNotInflight": "AWS.SimpleQueueService.MessageNotInflight",
-    "UnsupportedOperation": "AWS.SimpleQueueService.UnsupportedOperation",
-    "PurgeQueueInProgress": "AWS.SimpleQueueService.PurgeQueueInProgress",
 }
+PREFIXED: Final = (
+    *("EmptyBatchRequest", "TooManyEntriesInBatchRequest", "BatchEntryIdsNotDistinct", "BatchRequestTooLong"),
+    *("InvalidBatchEntryId", "MessageNotInflight", "UnsupportedOperation", "PurgeQueueInProgress"),
+)
 
 
 class SqsError(Exception):
@@ -32,6 +28,8 @@ class SqsError(Exception):
     @property
     def query_code(self) -> str:
         """Return the name in the older protocol."""
+        if self.code in PREFIXED:
+            return f"AWS.SimpleQueueService.{self.code}"
         return QUERY_CODES.get(self.code, self.code)
 
     @property

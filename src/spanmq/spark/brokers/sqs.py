@@ -63,10 +63,7 @@ class SqsBroker:
         fifo: dict[str, str] = {}
         if self.url.endswith(".fifo"):
             # A message without a group is in order with nothing.
-            fifo = {
-                "MessageGroupId": message.group or message.mark,
-                "MessageDeduplicationId": message.mark,
-            }
+            fifo = {"MessageGroupId": message.group or message.mark, "MessageDeduplicationId": message.mark}
         return {
             "Id": str(number),
             "MessageBody": message.payload.decode(),

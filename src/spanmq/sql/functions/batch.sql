@@ -34,14 +34,12 @@ declare
     added int8multirange;
     n bigint;
 begin
-    if not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()) then
-        raise exception 'this transaction has not created batch %', coalesce(add_to_batch.batch_id::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Create a batch and add its messages in one transaction.';
-    end if;
-    if msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true) then
-        raise exception 'msg_ids must be ids of messages, got: %', coalesce(left(msg_ids::text, 100), 'NULL')
-            using errcode = 'MQ002', hint = 'Pass the ids that send_batch() returned.';
-    end if;
+    perform spanmq_core.raise_if(
+        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()),
+        format('this transaction has not created batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
+        'Create a batch and add its messages in one transaction.');
+    perform spanmq_core.raise_if(msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true),
+        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')), 'Pass the ids that send_batch() returned.');
     added := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id)
              - (select coalesce(range_agg(p.ids), '{}') from spanmq_core.batch_part p
                 where p.batch_id = add_to_batch.batch_id and p.queue_id = this.queue_id);

@@ -33,7 +33,7 @@ begin
     end if;
     n := together + coalesce(n, 0);
     if n > 0 then
-        perform spanmq_core.count_dead(this.queue_id, reason.category, n);
+        insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this.queue_id, reason.category, n);
     end if;
     return n;
 end $$;
@@ -98,21 +98,13 @@ language plpgsql as $$
 declare
     n bigint;
 begin
-    if has_story then
-        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
-                                        dead_at, category, error, error_class, traceback, worker, history)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
-                   coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
-                   reason.worker, coalesce(h.history, '[]')
-            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
-            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id;
-    else
-        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
-                                        dead_at, category, error, error_class, traceback, worker)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at, at_, at_, at_,
-                   reason.category, reason.error, reason.error_class, reason.traceback, reason.worker
-            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m;
-    end if;
+    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
+                                    dead_at, category, error, error_class, traceback, worker, history)
+        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
+               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
+               reason.worker, coalesce(h.history, '[]')
+        from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
+        left join (select * from spanmq_core.stories(this.queue_id, runs) s where has_story) h on h.msg_id = m.msg_id;
     get diagnostics n = row_count;
     if this.uses_priority then
         update spanmq_core.dead_letter d set priority = r.priority from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
@@ -163,26 +155,13 @@ end $$;
 -- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
 create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
-declare
-    run spanmq_core.run;
 begin
-    foreach run in array runs loop
-        if run.group_key is not null then
-            insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-                select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
-                where r.group_key is not null
-                  and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
-                on conflict do nothing;
-            return;
-        end if;
-    end loop;
-end $$;
-
--- Changes the count of a queue's dead letters of a category, by a row of its own.
-create or replace function spanmq_core.count_dead(this_queue int, category text, n bigint) returns void
-language plpgsql as $$
-begin
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this_queue, category, n);
+    if exists (select from unnest(runs) r where r.group_key is not null) then
+        insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
+            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
+            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+            on conflict do nothing;
+    end if;
 end $$;
 
 -- Folds the differences of a queue's counts, where there are many. Skips what others add meanwhile, and never waits.

@@ -7,10 +7,8 @@ create or replace function spanmq_core.letter_filter(
 language plpgsql volatile as $$
 begin
     perform spanmq_core.check_pattern(error, 'error');
-    if cardinality(dead_letter_ids) > 10000 then
-        raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
-            using errcode = 'MQ002', hint = 'Call it again for the rest.';
-    end if;
+    perform spanmq_core.raise_if(cardinality(dead_letter_ids) > 10000,
+        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)), 'Call it again for the rest.');
     return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
 end $$;
 
@@ -105,12 +103,9 @@ create or replace function spanmq_call.dead_letters(
 ) returns setof spanmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
     given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
     return query
@@ -126,11 +121,8 @@ end $$;
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, c.category, sum(c.n)::bigint
         from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
@@ -144,34 +136,25 @@ end $$;
 create or replace function spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
-    gone spanmq_core.dead_letter;
-    waiting bigint[] := '{}';
-    n bigint := 0;
-    counted jsonb := '{}';
-    frees_group boolean := false;
+    gone spanmq_core.revived[];    -- of these the ones that waited, without their bodies
+    n bigint;
 begin
-    for gone in delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
-        n := n + 1;
-        if gone.redriven_at is null then
-            waiting := waiting || gone.msg_id;
-            counted := counted || jsonb_build_object(gone.category, coalesce((counted->>gone.category)::bigint, 0) + 1);
-            if gone.group_key is not null then
-                delete from spanmq_core.blocked_group b
-                    where b.queue_id = this.queue_id and b.group_hash = hashtextextended(gone.group_key, 0) and b.msg_id = gone.msg_id;
-                frees_group := frees_group or found;
-            end if;
-        end if;
-    end loop;
-    if frees_group then
+    with deleted as (
+        delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
+            returning d.redriven_at, (d.dead_letter_id, d.msg_id, d.enqueued_at, null, null, d.group_key, d.priority, d.category)::spanmq_core.revived as letter)
+        select count(*), coalesce(array_agg(e.letter) filter (where e.redriven_at is null), '{}') into n, gone from deleted e;
+    delete from spanmq_core.blocked_group b using unnest(gone) g
+        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
+    if found then
         perform spanmq_core.wake(this);
     end if;
-    perform spanmq_core.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*) from unnest(gone) g group by g.category;
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
-        array(select (min(id), count(*), case when max(id) - min(id) + 1 > count(*) then range_agg(int8range(id, id, '[]')) end,
+        array(select (min(g.msg_id), count(*), case when max(g.msg_id) - min(g.msg_id) + 1 > count(*) then range_agg(int8range(g.msg_id, g.msg_id, '[]')) end,
                       0, 0, null, null, null, null, null)::spanmq_core.run
-              from unnest(waiting) id group by id / 256),
+              from unnest(gone) g group by g.msg_id / 256),
         clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     return n;
 end $$;

@@ -297,8 +297,8 @@ begin
         detail := segment.log_name;
         begin
             if segment.state = 'truncated' then
-                -- No session that looked the table's name up before it was truncated can still have it.
-                continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
+                -- No session that looked the table's name up before it was truncated can still have it. What a lane shows can't be dropped.
+                continue when segment.settled_at_xid >= horizon or exists (select from spanmq_core.lane l where l.log_name = segment.log_name);
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
@@ -316,7 +316,8 @@ begin
             -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
             -- Nothing comes into it but by redrive(), which takes the note away.
             is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
-            if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name) then
+            if segment.old_name is not null and segment.swapped_at_xid < horizon
+               and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
                 execute format('drop table spanmq_core.%I', segment.old_name);
                 update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;

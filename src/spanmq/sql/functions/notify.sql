@@ -17,14 +17,6 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq_core.drop_notify_clock(queue_id int) returns void
-language plpgsql as $$
-begin
-    if to_regclass(format('spanmq_core.notified_%s', queue_id)) is not null then
-        execute format('drop sequence spanmq_core.notified_%s', queue_id);
-    end if;
-end $$;
-
 create or replace function spanmq_core.check_throttle(throttle_interval_ms int, text_of_negative text) returns void
 language plpgsql immutable as $$
 begin

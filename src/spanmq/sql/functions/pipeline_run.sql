@@ -7,15 +7,9 @@
 create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
-    of_queue int;
+    of_queue int := spanmq_core.find_and_hold(queue);
     begun bigint;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-        perform spanmq_core.hold_queue(this);
-        of_queue := this.queue_id;
-    end if;
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
         'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Pass a name, and a shorter target.');
     insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
@@ -61,11 +55,8 @@ returns table (run_id bigint, job text, queue_name text, target text, begun_by t
                ended_at timestamptz, done bigint, report jsonb, error text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    of_queue int;
+    of_queue int := case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
 begin
-    if queue is not null then
-        of_queue := (spanmq_core.find_queue(queue)).queue_id;
-    end if;
     perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Pass the number of rows.');
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,

@@ -108,7 +108,12 @@ begin
                 using errcode = 'MQ008', hint = 'null sets the default again'
                     || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
     end;
-    perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null), spanmq_core.end_quiet(this.queue_id);
+    if policy.rate_limit is null then
+        perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
+    elsif to_regclass('spanmq_core.rate_' || this.queue_id) is null then
+        execute format('create sequence spanmq_core.rate_%s minvalue 0', this.queue_id);
+    end if;
+    perform spanmq_core.end_quiet(this.queue_id);
     if policy.max_in_flight is not null then
         -- The rows that claims try to lock must exist.
         insert into spanmq_core.lock (queue_id, what)

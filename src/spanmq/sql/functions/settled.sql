@@ -9,10 +9,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     now_at timestamptz := clock_timestamp();
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 60) then
-        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Call it again before they have passed.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
+        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Call it again before they have passed.');
     begin
         insert into spanmq_core.settle_wait as w (queue_id, until) values (this.queue_id, now_at + make_interval(secs => seconds))
             on conflict (queue_id) do update set until = excluded.until where w.until < excluded.until;
@@ -30,9 +28,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp :
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if msg_ids is null then
-        raise exception 'msg_ids cannot be NULL' using errcode = 'MQ002', hint = 'Pass the ids of messages.';
-    end if;
+    perform spanmq_core.raise_if(msg_ids is null, 'msg_ids cannot be NULL', 'Pass the ids of messages.');
     -- In one statement: a message that moves from run to run is in one of them.
     return query
         select id from unnest(msg_ids) id
@@ -51,15 +47,11 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     bytes int := octet_length(store_result.result::text);
 begin
-    if msg_id is null then
-        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002', hint = 'Pass the id of a message.';
-    elsif bytes > 65536 then
-        raise exception 'the result of a message has at most 65536 bytes as JSON, got: %', bytes
-            using errcode = 'MQ002', hint = 'Store it elsewhere, and return its key.';
-    elsif keep_for is null or not (keep_for > 0 and keep_for <= 2592000) then
-        raise exception 'keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %', keep_for
-            using errcode = 'MQ002', hint = 'Omit it for an hour.';
-    end if;
+    perform spanmq_core.raise_if(msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    perform spanmq_core.raise_if(bytes > 65536,
+        format('the result of a message has at most 65536 bytes as JSON, got: %s', bytes), 'Store it elsewhere, and return its key.');
+    perform spanmq_core.raise_if(keep_for is null or not (keep_for > 0 and keep_for <= 2592000),
+        format('keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %L', keep_for), 'Omit it for an hour.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))

@@ -147,11 +147,8 @@ create or replace function spanmq_call.list_subscriptions(queue text default nul
 returns table (subscription text, queue_name text, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    parent spanmq_core.queue;
+    parent spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        parent := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, p.name::text, q.created_at
         from spanmq_core.subscription s
@@ -173,16 +170,6 @@ begin
         where q.queue_id = log_id;
 end $$;
 
--- Raises MQ060 for a queue that has subscriptions: they would lose their messages.
-create or replace function spanmq_core.check_unsubscribed(this spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    names text := (select string_agg(q.name, ', ' order by q.name)
-                   from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id);
-begin
-    perform spanmq_core.raise_if(names is not null, format('queue %s has subscriptions: %s', this.name, names), 'Drop them first.', 'MQ060');
-end $$;
-
 -- Whether another queue of the same log may still deliver this message, or redrive it.
 create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
@@ -192,7 +179,7 @@ declare
 begin
     for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, with others at first, and a batch keeps it for a replay.
-        if spanmq_core.has_message(other, id)
+        if exists (select from spanmq_core.find_run(other.queue_id, id))
            or exists (select from spanmq_core.dead_runs_of(other.queue_id, id))
            or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then
@@ -200,10 +187,4 @@ begin
         end if;
     end loop;
     return false;
-end $$;
-
-create or replace function spanmq_core.has_message(this spanmq_core.queue, id bigint) returns boolean
-language plpgsql as $$
-begin
-    return exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;

@@ -30,7 +30,7 @@ begin
     if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
         perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
     end if;
-    return spanmq_core.wake_channel(this);
+    return spanmq_core.channel_of(this.folded_name);
 end $$;
 
 -- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
@@ -42,10 +42,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    due_at timestamptz;
+    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
     policy spanmq_core.policy;
 begin
-    due_at := spanmq_core.next_due(this.queue_id, at_);
     if not this.has_plain_policy then
         policy := spanmq_core.policy_of(this.queue_id);
     end if;
@@ -80,9 +79,6 @@ language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + int
 create or replace function spanmq_core.channel_of(queue_name text) returns text
 language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
 
-create or replace function spanmq_core.wake_channel(this spanmq_core.queue) returns text
-language sql immutable as $$ select spanmq_core.channel_of(this.folded_name) $$;
-
 -- The sequences of a queue without earlier waits.
 create or replace function spanmq_core.make_wake_clocks(this spanmq_core.queue) returns regclass
 language plpgsql as $$
@@ -106,14 +102,6 @@ begin
     return made;
 end $$;
 
-create or replace function spanmq_core.drop_wake_clocks(this spanmq_core.queue) returns void
-language plpgsql as $$
-begin
-    if this.waiting is not null then
-        execute format('drop sequence spanmq_core.waiting_%1$s, spanmq_core.woken_%1$s', this.queue_id);
-    end if;
-end $$;
-
 -- Notifies at the commit, if a receiver waits and no session has notified a moment ago. Times in the future (the clock
 -- was set back) neither silence a queue nor make it notify indefinitely.
 create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
@@ -123,7 +111,7 @@ declare
 begin
     if spanmq_core.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
         perform setval(this.woken, now_ms);
-        perform pg_notify(spanmq_core.wake_channel(this), '');
+        perform pg_notify(spanmq_core.channel_of(this.folded_name), '');
     end if;
 end $$;
 

@@ -154,6 +154,13 @@ def client(database: str) -> Iterator[Client]:
 
 
 @pytest.fixture
+def observer(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another session in the same database."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator["Recorded"]:
     """Every trace span that ends within the test, by a tracer as a program configures it."""
     from opentelemetry import trace

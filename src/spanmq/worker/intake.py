@@ -92,7 +92,8 @@ class Intake:
         # Separate from announcements: a worker without room does not wait for messages, and senders need not
         # notify it.
         self._room_made = AsyncEvent()
-        self._is_stopping = False
+        # Whether nothing is received any more.
+        self.is_stopped = False
         self._is_receiving = False
         self._is_ordered = False
         self._policy_is_due_at = 0.0
@@ -101,7 +102,7 @@ class Intake:
 
     async def start(self) -> asyncio.Task[None]:
         """Begin to receive; raises if the queue does not exist, or the role lacks the right to it."""
-        self._is_stopping = False
+        self.is_stopped = False
         await self._session.run(self._look_at_policy)
         self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
         return self._task
@@ -111,7 +112,7 @@ class Intake:
 
         Waits for a receive that is under way, so that its messages are not leased in vain.
         """
-        self._is_stopping = True
+        self.is_stopped = True
         self.wake()
         self._announced.set()
         if self._task is not None:
@@ -119,11 +120,6 @@ class Intake:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-
-    @property
-    def is_stopped(self) -> bool:
-        """Return whether nothing is received any more."""
-        return self._is_stopping
 
     def wake(self) -> None:
         """Poll again, because there is room."""
@@ -140,7 +136,7 @@ class Intake:
             self._seam.emit(BreakerTried(self.queue))
 
     async def _run(self) -> None:
-        while not self._is_stopping:
+        while not self.is_stopped:
             client = await self._session.client()
             async with client.admin.announcements(self.queue) as self._announced:
                 await self._receive_with(client)
@@ -154,7 +150,7 @@ class Intake:
         # Whether only the end of a wait led to this poll: it is not urgent.
         is_look = False
         is_announced = False
-        while not self._is_stopping:
+        while not self.is_stopped:
             # In this order: an announcement during the poll ends the next wait.
             self._announced.clear()
             self._room_made.clear()
@@ -183,7 +179,7 @@ class Intake:
                 # Handlers first: another receive takes as long as starting the received jobs.
                 await asyncio.sleep(0)
                 continue
-            if not self._is_stopping:
+            if not self.is_stopped:
                 if is_announced:
                     late += 1
                     await asyncio.sleep(pause_of_late(late))

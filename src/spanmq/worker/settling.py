@@ -44,7 +44,8 @@ class Settler:
         self._seam = seam
         self._on_settled = on_settled
         self._pending: dict[Bundle, list[Job]] = {}
-        self._waiting = 0
+        # The number of messages that wait to be settled, or are being settled.
+        self.backlog = 0
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -52,11 +53,6 @@ class Settler:
         self._is_stopping = False
         self.settled = 0
         self.crash: Callable[[BaseException], None] = lambda _: None
-
-    @property
-    def backlog(self) -> int:
-        """The number of messages that wait to be settled, or are being settled."""
-        return self._waiting
 
     async def start(self) -> asyncio.Task[None]:
         """Begin to settle."""
@@ -89,7 +85,7 @@ class Settler:
             self._on_settled(holding)
             return
         self._pending.setdefault((holding, verdict), []).append(job)
-        self._waiting += count
+        self.backlog += count
         self._wanted.set()
         if holding.undecided == 0:
             self._urgent.set()  # settling the whole lease at once is the cheapest
@@ -145,7 +141,7 @@ class Settler:
                 break
             attempt += 1
             await asyncio.sleep(backoff(attempt))
-        self._waiting -= len(ids)
+        self.backlog -= len(ids)
         holding.unsettled -= len(ids)
         self.settled += len(ids)
         failure = verdict if isinstance(verdict, Failure) else None

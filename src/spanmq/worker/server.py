@@ -42,7 +42,7 @@ class Server:
         if handler.uses_threads:
             lends_to_threads = lends
         self.session = Session(
-            dsn,
+            dsn=dsn,
             decoder=decoder,
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
             threads=lends_to_threads,
@@ -51,6 +51,6 @@ class Server:
             seam=seam,
         )
         self.settler = Settler(
-            self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
+            session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
         )
         self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)

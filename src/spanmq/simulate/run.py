@@ -1,7 +1,5 @@
 """One run from its start to its audit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -6,8 +6,6 @@ fixed, so a replay reads the same rows; a transaction that commits late is in ne
 position. archive_position.sql defines a position; here it is an opaque value.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any, Final
 

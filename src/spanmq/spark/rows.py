@@ -1,7 +1,5 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

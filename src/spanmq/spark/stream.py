@@ -11,8 +11,6 @@ The protocol, each step against a failure:
 4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Pure decisions: the caller passes the time.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The parts of a running worker: how they are connected, started and stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress

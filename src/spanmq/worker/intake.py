@@ -1,7 +1,5 @@
 """One queue: receives as many messages as there is room for, and passes them on."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reports to the database for the dashboard: that the worker runs, what it holds, how long its tasks took."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from spanmq.codec.body import Decoder

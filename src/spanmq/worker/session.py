@@ -1,7 +1,5 @@
 """The worker's connection to the database: clients that are replaced when the server does not answer."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

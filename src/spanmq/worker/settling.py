@@ -1,7 +1,5 @@
 """Gathers verdicts for a few milliseconds, and sends them to the database, in one call for each lease."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

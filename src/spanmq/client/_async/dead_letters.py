@@ -1,7 +1,5 @@
 """Dead letters: `client.dead_letters`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack

@@ -1,7 +1,5 @@
 """moved: a lake and a checkpoint are told that their database has another identity."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A class for each way in which a caller handles an error; `code` says which error
 is kept, its hint follows on a line of its own, and the driver's exception is reachable as `__cause__`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar, Final
 

@@ -6,8 +6,6 @@ statement: that is the same through psycopg, SQLAlchemy, Django and asyncpg, and
 as one literal is four times faster than psycopg's own list (4.8 ms against 19 ms, 190-byte bodies).
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 And how values of PostgreSQL become Python's where psycopg's own loaders do not fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final

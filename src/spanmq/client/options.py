@@ -1,7 +1,5 @@
 """The arguments of a client: a DSN, a pool or a connection, and its options."""
 
-from __future__ import annotations
-
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from spanmq.client.dsn import Timeouts

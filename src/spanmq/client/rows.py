@@ -1,7 +1,5 @@
 """Values from rows. Every received message passes through `messages`, so each step of it is short. No I/O."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence

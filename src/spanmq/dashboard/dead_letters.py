@@ -1,7 +1,5 @@
 """Pages of dead letters: list them with their causes, redrive or delete them after a preview."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime

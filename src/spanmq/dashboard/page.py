@@ -1,7 +1,5 @@
 """Pages: their paths, the rights that they require, their templates, and the files that they use."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """How queues deliver: their policies, and a form that changes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

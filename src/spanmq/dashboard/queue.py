@@ -1,7 +1,5 @@
 """The page of one queue, and what a person does to it: pause, resume, purge, send a message."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Final
 

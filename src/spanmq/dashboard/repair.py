@@ -1,7 +1,5 @@
 """Repairing a dead letter: its body is changed, and it is the same message again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

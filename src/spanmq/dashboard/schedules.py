@@ -1,7 +1,5 @@
 """Recurring messages: their times, and forms that create, pause, resume and remove them."""
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 

@@ -55,31 +55,16 @@ class PostmasterFile:
     is_ready: bool
 
 
-@dataclass(frozen=True, slots=True)
 class ServerFolder:
     """The paths of one server, and what can be read from them."""
 
-    path: Path
-
-    @property
-    def start_lock(self) -> Path:
-        return self.path / "start"
-
-    @property
-    def holders(self) -> Path:
-        return self.path / "holders"
-
-    @property
-    def server_lock(self) -> Path:
-        return self.path / "server"
-
-    @property
-    def data(self) -> Path:
-        return self.path / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "server.log"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.start_lock = path / "start"
+        self.holders = path / "holders"
+        self.server_lock = path / "server"
+        self.data = path / "data"
+        self.log = path / "server.log"
 
     @property
     def tag(self) -> str:

@@ -54,7 +54,10 @@ LEAVE_SECONDS = 10.0
 
 
 class EmbeddedServer:
-    """One user's hold on a private server; `dsn` is its address, for psycopg and every other driver.
+    """One user's hold on a private server.
+
+    `dsn` is the address of the database `postgres`, as its superuser `postgres`, for psycopg and every other
+    driver; `folder` where the server's files are; `log` the file into which it writes its messages.
 
     The server runs until the last hold on it is closed, in whatever process. A hold closes with its `with`
     block, at `close()`, at the end of the process, and when the process is killed. It belongs to the process
@@ -69,6 +72,9 @@ class EmbeddedServer:
         "_keep_data",
         "_process_id",
         "_socket",
+        "dsn",
+        "folder",
+        "log",
         "version",
     )
 
@@ -79,30 +85,17 @@ class EmbeddedServer:
         self._keep_data = keep_data
         found = folder.postmaster()
         self._socket = found.socket_folder if found else folder.path / "socket"
+        self.dsn = self.dsn_for("postgres")
+        self.folder, self.log = folder.path, folder.log
         self._closed = False
         self._closing = threading.Lock()
         self._process_id = os.getpid()
         atexit.register(self.close)
 
     @property
-    def dsn(self) -> str:
-        """The address of the database `postgres`, as its superuser `postgres`."""
-        return self.dsn_for("postgres")
-
-    @property
-    def folder(self) -> Path:
-        """Where the server's files are."""
-        return self._folder.path
-
-    @property
     def binaries(self) -> Path:
         """The folder of PostgreSQL's programs: psql, pg_dump, pgbench."""
         return find_binaries(self.version)
-
-    @property
-    def log(self) -> Path:
-        """The file into which the server writes its messages."""
-        return self._folder.log
 
     def dsn_for(self, database: str) -> str:
         """Return the address of another database of this server."""

@@ -1,7 +1,5 @@
 """What roles and callers of the service may do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Admission of one request, and the budget of requests whose client is unknown."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections import Counter
 from functools import lru_cache

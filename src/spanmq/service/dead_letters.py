@@ -1,7 +1,5 @@
 """Routes of dead letters: list, redrive and delete them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path

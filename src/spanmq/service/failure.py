@@ -6,8 +6,6 @@ The code is that of the client's error. What a driver or a server says of its ow
 the log: it may name hosts, roles and statements.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, Final
 

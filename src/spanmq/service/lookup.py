@@ -1,7 +1,5 @@
 """Routes of messages by their ids: read, trace, remove."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request

@@ -1,7 +1,5 @@
 """Routes that send messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The process: uvicorn with time limits for slow clients, its sockets and its shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -1,7 +1,5 @@
 """All engines under the same load, one after the other, in two rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean

@@ -1,7 +1,5 @@
 """The classic queue: a table, a statement that claims one row, and a transaction that stays open meanwhile."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

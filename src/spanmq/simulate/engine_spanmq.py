@@ -1,7 +1,5 @@
 """Ordered groups: a queue for each type, a group for each key, leases."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The engines by name, and Spark as a producer for one of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext

@@ -1,7 +1,5 @@
 """The resource usage of the server: WAL, dead rows, sizes, CPU."""
 
-from __future__ import annotations
-
 import importlib.resources
 import os
 from collections.abc import Sequence

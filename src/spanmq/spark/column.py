@@ -1,7 +1,5 @@
 """The columns of what can be read: their Spark types, and the SQL that gives them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Final

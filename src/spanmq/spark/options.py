@@ -1,7 +1,5 @@
 """The options of the data source: read once, refused by name, with the nearest name for a slip."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

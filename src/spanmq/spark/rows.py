@@ -1,7 +1,5 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,6 +118,24 @@ def one(
     return row
 
 
+def call(
+    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
+) -> psycopg.Cursor[Any]:
+    """Call a function of spanmq, and return these columns; `result` is what a function returns that has none."""
+    names = ", ".join(f"{name} => %s" for name in arguments)
+    statement = f"select {columns} from spanmq.{function}({names}) as result"
+    return connection.execute(statement.encode(), list(arguments.values()))
+
+
+def call_one(
+    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
+) -> tuple[Any, ...]:
+    """Return the only row of a call."""
+    row: tuple[Any, ...] | None = call(connection, function, columns, **arguments).fetchone()
+    assert row is not None
+    return row
+
+
 def queues(connection: psycopg.Connection[Any]) -> list[str]:
     """Return the names of all queues."""
     return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
@@ -139,11 +155,8 @@ def cut(
     connection: psycopg.Connection[Any], queue: str, table: str, *, at_least: int = 1
 ) -> list[tuple[int, int]]:
     """Cut the ids of a table into ranges for partitions, of about as many rows each."""
-    return connection.execute(
-        "select first_id, last_id from spanmq.read_ranges(queue => %s, of_table => %s, size => %s,"
-        " at_least => %s)",
-        [queue, table, ROWS_PER_PARTITION, at_least],
-    ).fetchall()
+    arguments = {"queue": queue, "of_table": table, "size": ROWS_PER_PARTITION, "at_least": at_least}
+    return call(connection, "read_ranges", "first_id, last_id", **arguments).fetchall()
 
 
 def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
@@ -207,11 +220,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
 
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
     """Return the number of messages that a writer has published as its only epoch; None if it has not."""
-    [n] = one(
-        connection,
-        "select result from spanmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
-        [queue, writer],
-    )
+    [n] = call_one(connection, "bulk_published", queue=queue, writer=writer, epoch=0)
     return None if n is None else int(n)
 
 

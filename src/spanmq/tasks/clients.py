@@ -1,7 +1,5 @@
 """The clients that send when the caller has no connection."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """Events of a worker: small, frozen values for logs, metrics and tests. No I/O here."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterable

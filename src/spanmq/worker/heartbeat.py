@@ -1,7 +1,5 @@
 """Extends leases before they expire."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from time import monotonic

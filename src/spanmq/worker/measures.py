@@ -1,7 +1,5 @@
 """Prometheus metrics of a worker: an observer of its events (extra `metrics`)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The shards that a worker receives from: it follows the shard map of their queue."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress

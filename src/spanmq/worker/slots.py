@@ -5,8 +5,6 @@ overran is abandoned: it ends when its handler does, and a new slot replaces it.
 event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Threads for plain functions, beside the event loop of the worker's tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -46,39 +46,23 @@ from spanmq.model import (
 class AsyncAdmin:
     """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
+    # A namespace for each noun.
+    tokens: AsyncTokens
+    grants: AsyncGrants
+    keys: AsyncKeys
+    receivers: AsyncReceivers
+    pipeline_runs: AsyncPipelineRuns
+    notifications: AsyncNotifications
+
     def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
         self._link = link
         self._listener = listener
-
-    @property
-    def tokens(self) -> AsyncTokens:
-        """Tokens for callers of the HTTP service."""
-        return AsyncTokens(self._link)
-
-    @property
-    def grants(self) -> AsyncGrants:
-        """Rights of database roles on queues."""
-        return AsyncGrants(self._link)
-
-    @property
-    def keys(self) -> AsyncKeys:
-        """Access keys for callers of the SQS protocol."""
-        return AsyncKeys(self._link)
-
-    @property
-    def receivers(self) -> AsyncReceivers:
-        """Streams that consume queues."""
-        return AsyncReceivers(self._link)
-
-    @property
-    def pipeline_runs(self) -> AsyncPipelineRuns:
-        """Runs of the pipeline's jobs."""
-        return AsyncPipelineRuns(self._link)
-
-    @property
-    def notifications(self) -> AsyncNotifications:
-        """Notifications of new messages."""
-        return AsyncNotifications(self._link)
+        self.tokens = AsyncTokens(self._link)
+        self.grants = AsyncGrants(self._link)
+        self.keys = AsyncKeys(self._link)
+        self.receivers = AsyncReceivers(self._link)
+        self.pipeline_runs = AsyncPipelineRuns(self._link)
+        self.notifications = AsyncNotifications(self._link)
 
     async def run(self, call: Call[Result]) -> Result:
         """Run a call that has no method."""

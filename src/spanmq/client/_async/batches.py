@@ -1,7 +1,5 @@
 """Batches: `client.batches`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Categories of failures: `client.dead_letters.categories`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -62,6 +62,18 @@ class AsyncClient:
     in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
 
+    # A namespace for each noun.
+    queues: AsyncQueues
+    dead_letters: AsyncDeadLetters
+    schedules: AsyncSchedules
+    batches: AsyncBatches
+    results: AsyncResults
+    topics: AsyncTopics
+    subscriptions: AsyncSubscriptions
+    inspect: AsyncInspect
+    health: AsyncHealth
+    admin: AsyncAdmin
+
     def __init__(
         self,
         dsn: str | None = None,
@@ -118,6 +130,16 @@ class AsyncClient:
             self._link = AsyncConnectionLink(connection)
         else:
             self._link = adapt_async(connection)
+        self.queues = AsyncQueues(self._link)
+        self.dead_letters = AsyncDeadLetters(self._link, self._codec)
+        self.schedules = AsyncSchedules(self._link, self._codec)
+        self.batches = AsyncBatches(self._link, self._codec)
+        self.results = AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.topics = AsyncTopics(self._link, self._codec)
+        self.subscriptions = AsyncSubscriptions(self._link)
+        self.inspect = AsyncInspect(self._link, self._codec)
+        self.health = AsyncHealth(self._link)
+        self.admin = AsyncAdmin(self._link, self._listener)
 
     # The client itself.
 
@@ -174,58 +196,6 @@ class AsyncClient:
         """
         address = await self._link.address()
         return await in_thread(partial(install_at, address))
-
-    # Namespaces.
-
-    @property
-    def queues(self) -> AsyncQueues:
-        """Create, measure, pause and configure queues."""
-        return AsyncQueues(self._link)
-
-    @property
-    def dead_letters(self) -> AsyncDeadLetters:
-        """List, redrive and discard messages that failed for good."""
-        return AsyncDeadLetters(self._link, self._codec)
-
-    @property
-    def schedules(self) -> AsyncSchedules:
-        """Send messages at recurring times."""
-        return AsyncSchedules(self._link, self._codec)
-
-    @property
-    def batches(self) -> AsyncBatches:
-        """Send a message when all messages of a batch are settled."""
-        return AsyncBatches(self._link, self._codec)
-
-    @property
-    def results(self) -> AsyncResults:
-        """Wait until messages are settled, and read what their handlers returned."""
-        return AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
-
-    @property
-    def topics(self) -> AsyncTopics:
-        """Send to every queue that is bound to a topic."""
-        return AsyncTopics(self._link, self._codec)
-
-    @property
-    def subscriptions(self) -> AsyncSubscriptions:
-        """Queues that get every message of another queue."""
-        return AsyncSubscriptions(self._link)
-
-    @property
-    def inspect(self) -> AsyncInspect:
-        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
-        return AsyncInspect(self._link, self._codec)
-
-    @property
-    def health(self) -> AsyncHealth:
-        """The state of queues and of the server."""
-        return AsyncHealth(self._link)
-
-    @property
-    def admin(self) -> AsyncAdmin:
-        """Calls for operators, the service, workers and jobs."""
-        return AsyncAdmin(self._link, self._listener)
 
     # Sending.
 

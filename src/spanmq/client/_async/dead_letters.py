@@ -1,7 +1,5 @@
 """Dead letters: `client.dead_letters`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
@@ -23,14 +21,13 @@ class AsyncDeadLetters:
     `redriven` False selects those that were not redriven, True those that were, None both.
     """
 
+    # A namespace for each noun.
+    categories: AsyncCategories
+
     def __init__(self, link: AsyncLink, codec: Codec) -> None:
         self._link = link
         self._codec = codec
-
-    @property
-    def categories(self) -> AsyncCategories:
-        """Which kind of failure an error is, and what follows from it."""
-        return AsyncCategories(self._link)
+        self.categories = AsyncCategories(self._link)
 
     async def show(
         self, queue: str, message_id: int, *, body_bytes_max: int | None = None

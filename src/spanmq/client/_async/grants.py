@@ -1,7 +1,5 @@
 """Rights of roles on queues: `client.admin.grants`."""
 
-from __future__ import annotations
-
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client.call import Argument, about, about_any, flag, listed, nothing

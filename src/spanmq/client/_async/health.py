@@ -1,7 +1,5 @@
 """How queues and the server are: `client.health`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Queues: `client.queues`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Unpack
 

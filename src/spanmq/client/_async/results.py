@@ -1,7 +1,5 @@
 """What became of messages: `client.results`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from operator import not_

@@ -1,7 +1,5 @@
 """Recurring messages: `client.schedules`."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

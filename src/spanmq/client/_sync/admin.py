@@ -48,39 +48,23 @@ from spanmq.model import (
 class Admin:
     """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
+    # A namespace for each noun.
+    tokens: Tokens
+    grants: Grants
+    keys: Keys
+    receivers: Receivers
+    pipeline_runs: PipelineRuns
+    notifications: Notifications
+
     def __init__(self, link: Link, listener: Listener | None) -> None:
         self._link = link
         self._listener = listener
-
-    @property
-    def tokens(self) -> Tokens:
-        """Tokens for callers of the HTTP service."""
-        return Tokens(self._link)
-
-    @property
-    def grants(self) -> Grants:
-        """Rights of database roles on queues."""
-        return Grants(self._link)
-
-    @property
-    def keys(self) -> Keys:
-        """Access keys for callers of the SQS protocol."""
-        return Keys(self._link)
-
-    @property
-    def receivers(self) -> Receivers:
-        """Streams that consume queues."""
-        return Receivers(self._link)
-
-    @property
-    def pipeline_runs(self) -> PipelineRuns:
-        """Runs of the pipeline's jobs."""
-        return PipelineRuns(self._link)
-
-    @property
-    def notifications(self) -> Notifications:
-        """Notifications of new messages."""
-        return Notifications(self._link)
+        self.tokens = Tokens(self._link)
+        self.grants = Grants(self._link)
+        self.keys = Keys(self._link)
+        self.receivers = Receivers(self._link)
+        self.pipeline_runs = PipelineRuns(self._link)
+        self.notifications = Notifications(self._link)
 
     def run(self, call: Call[Result]) -> Result:
         """Run a call that has no method."""

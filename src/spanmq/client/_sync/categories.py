@@ -2,8 +2,6 @@
 
 """Categories of failures: `client.dead_letters.categories`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

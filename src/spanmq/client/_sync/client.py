@@ -64,6 +64,18 @@ class Client:
     in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
 
+    # A namespace for each noun.
+    queues: Queues
+    dead_letters: DeadLetters
+    schedules: Schedules
+    batches: Batches
+    results: Results
+    topics: Topics
+    subscriptions: Subscriptions
+    inspect: Inspect
+    health: Health
+    admin: Admin
+
     def __init__(
         self,
         dsn: str | None = None,
@@ -120,6 +132,16 @@ class Client:
             self._link = ConnectionLink(connection)
         else:
             self._link = adapt(connection)
+        self.queues = Queues(self._link)
+        self.dead_letters = DeadLetters(self._link, self._codec)
+        self.schedules = Schedules(self._link, self._codec)
+        self.batches = Batches(self._link, self._codec)
+        self.results = Results(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.topics = Topics(self._link, self._codec)
+        self.subscriptions = Subscriptions(self._link)
+        self.inspect = Inspect(self._link, self._codec)
+        self.health = Health(self._link)
+        self.admin = Admin(self._link, self._listener)
 
     # The client itself.
 
@@ -176,58 +198,6 @@ class Client:
         """
         address = self._link.address()
         return in_place(partial(install_at, address))
-
-    # Namespaces.
-
-    @property
-    def queues(self) -> Queues:
-        """Create, measure, pause and configure queues."""
-        return Queues(self._link)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """List, redrive and discard messages that failed for good."""
-        return DeadLetters(self._link, self._codec)
-
-    @property
-    def schedules(self) -> Schedules:
-        """Send messages at recurring times."""
-        return Schedules(self._link, self._codec)
-
-    @property
-    def batches(self) -> Batches:
-        """Send a message when all messages of a batch are settled."""
-        return Batches(self._link, self._codec)
-
-    @property
-    def results(self) -> Results:
-        """Wait until messages are settled, and read what their handlers returned."""
-        return Results(self._link, self._codec, self._settle_listener, self._poll_interval)
-
-    @property
-    def topics(self) -> Topics:
-        """Send to every queue that is bound to a topic."""
-        return Topics(self._link, self._codec)
-
-    @property
-    def subscriptions(self) -> Subscriptions:
-        """Queues that get every message of another queue."""
-        return Subscriptions(self._link)
-
-    @property
-    def inspect(self) -> Inspect:
-        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
-        return Inspect(self._link, self._codec)
-
-    @property
-    def health(self) -> Health:
-        """The state of queues and of the server."""
-        return Health(self._link)
-
-    @property
-    def admin(self) -> Admin:
-        """Calls for operators, the service, workers and jobs."""
-        return Admin(self._link, self._listener)
 
     # Sending.
 

@@ -2,8 +2,6 @@
 
 """Dead letters: `client.dead_letters`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
@@ -25,14 +23,13 @@ class DeadLetters:
     `redriven` False selects those that were not redriven, True those that were, None both.
     """
 
+    # A namespace for each noun.
+    categories: Categories
+
     def __init__(self, link: Link, codec: Codec) -> None:
         self._link = link
         self._codec = codec
-
-    @property
-    def categories(self) -> Categories:
-        """Which kind of failure an error is, and what follows from it."""
-        return Categories(self._link)
+        self.categories = Categories(self._link)
 
     def show(self, queue: str, message_id: int, *, body_bytes_max: int | None = None) -> list[DeadLetter]:
         """Return the dead letters that a message became, the first one first."""

@@ -2,8 +2,6 @@
 
 """Rights of roles on queues: `client.admin.grants`."""
 
-from __future__ import annotations
-
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
 from spanmq.client.call import Argument, about, about_any, flag, listed, nothing

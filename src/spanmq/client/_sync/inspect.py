@@ -2,8 +2,6 @@
 
 """The inside of queues, at a bounded cost: `client.inspect`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from spanmq.client import call as argument

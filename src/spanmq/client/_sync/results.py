@@ -2,8 +2,6 @@
 
 """What became of messages: `client.results`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from operator import not_

@@ -2,8 +2,6 @@
 
 """Recurring messages: `client.schedules`."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

@@ -2,8 +2,6 @@
 
 """Topics and subscriptions: `client.topics` and `client.subscriptions`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

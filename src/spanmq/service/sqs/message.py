@@ -4,8 +4,6 @@ Senders that do not use SQS write headers and bodies freely. So everything read 
 that SQS cannot represent is left out or escaped: a message never makes a receive fail.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

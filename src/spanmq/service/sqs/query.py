@@ -1,7 +1,5 @@
 """The older protocol: numbered form fields in requests, XML in responses."""
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any, Final

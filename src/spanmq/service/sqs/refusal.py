@@ -1,7 +1,5 @@
 """Errors of SQS: SQS's own names, in the form of either protocol."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # The names in the older protocol, where they differ.

@@ -1,7 +1,5 @@
 """SQS, through `boto3`, ten messages a call; credentials are found as AWS's tools find them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -311,7 +311,9 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
     # A grant on a queue makes functions, which are no loss; a function of the user's own is one, whatever its name.
     session.execute("select spanmq.grant_queue('public', 'quick', 'receive')")
     for own in ("own_1", "ack_1"):
-        session.execute(f"create function spanmq_call.{own}() returns int language sql as 'select 1'".encode())
+        session.execute(
+            f"create function spanmq_call.{own}() returns int language sql as 'select 1'".encode()
+        )
     with pytest.raises(DataLossError) as caught:
         schema.uninstall(session)
     assert caught.value.detail == (

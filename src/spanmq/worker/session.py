@@ -151,7 +151,7 @@ class Session:
         except BaseException as error:
             self._keep(asyncio.ensure_future(client.close()))
             if isinstance(error, TimeoutError):
-                raise ConnectionFailedError(f"no answer for {self._patience:g} s") from None
+                raise ConnectionFailedError(f"no answer for {self.patience:g} s") from None
             raise
         return client
 

@@ -137,9 +137,7 @@ def test_message_that_is_not_hidden_comes_once_beside_one_that_becomes_a_dead_le
     sqs: Any, make: Make
 ) -> None:
     dead = make("dead")
-    url = make(
-        RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2})
-    )
+    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2}))
     sqs.send_message(QueueUrl=url, MessageBody="spent")
     for _ in range(2):
         sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)

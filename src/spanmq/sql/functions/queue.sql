@@ -270,8 +270,8 @@ begin
 end $$;
 
 -- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions. For a subscription it waits for senders as
--- create_subscription() does.
+-- does not exist. Raises MQ060 for a queue that has subscriptions, 40P01 where it meets a transaction that settles messages and then sends into
+-- the queue: call it again. For a subscription it waits for senders as create_subscription() does.
 create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -142,7 +142,9 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTER
     return finish(process)
 
 
-def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None) -> Done:
+def on_terminal(
+    *arguments: str | int, dsn: str, typed: str = "", stdin: bytes | None = None, columns: int = 300
+) -> Done:
     """Run it on a terminal, type something at the first question; `out` is all that it shows but colours.
 
     With `stdin`, this is a pipe, and only the rest is the terminal.
@@ -153,7 +155,7 @@ def on_terminal(*arguments: str | int, dsn: str, typed: str = "", stdin: bytes |
         stdin=slave if stdin is None else subprocess.PIPE,
         stdout=slave,
         stderr=slave,
-        env=environment(dsn, {"TERM": "xterm", "NO_COLOR": "1"}),
+        env=environment(dsn, {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}),
         start_new_session=True,
     )
     os.close(slave)

@@ -28,7 +28,7 @@ MESSAGE_COLUMNS: Final = (
 )
 # Numbers, names and times are shorter and shown in full; longer columns shrink.
 LONG: Final = 40
-# The minimal width of the remaining column; with less, each row is printed as a block.
+# The minimal width of the remaining column; with less, or with a value of several lines, each row is a block.
 LONG_MIN: Final = 16
 GAP: Final = 2
 
@@ -134,7 +134,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         for head, column in zip(heads, columns, strict=True)
     ]
     needed = sum(LONG_MIN if width > LONG else width for width in wanted) + GAP * len(names)
-    if needed <= console.width:
+    if needed <= console.width and not any("\n" in cell for row in cells for cell in row):
         _print_grid(
             console, heads, columns, numeric=[all(map(_is_number, v)) for v in zip(*rows, strict=True)]
         )
@@ -178,13 +178,19 @@ def _print_grid(
 
 
 def _print_blocks(console: "Console", names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
     from rich.text import Text
 
-    width = max(map(len, names))
     for row in rows:
+        block = Table.grid(padding=(0, GAP, 0, 0))
+        block.add_column(no_wrap=True)
         for name, cell in zip(names, row, strict=True):
-            line = Text(f"{name.ljust(width)}  {cell}")
-            console.print(line, no_wrap=True, overflow="ellipsis")
+            # A traceback is wrapped, a long body is cut.
+            has_lines = "\n" in cell
+            block.add_row(
+                name, Text(cell, no_wrap=not has_lines, overflow="fold" if has_lines else "ellipsis")
+            )
+        console.print(block)
         console.print()
 
 

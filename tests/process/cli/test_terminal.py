@@ -14,6 +14,18 @@ def test_table_on_a_terminal_fits_it(orders: str) -> None:
     assert max(map(len, shown.splitlines())) <= 300
 
 
+def test_traceback_on_a_terminal_is_wrapped(orders: str) -> None:
+    do(
+        orders,
+        "select pgmq.send('orders', '1'); select spanmq.nack('orders', lease_id, array[msg_id], 'boom',"
+        " traceback => e'Traceback\\n  ' || repeat('x', 90) || 'end') from spanmq.receive('orders')",
+    )
+    for width in (60, 300):
+        shown = on_terminal("message failures", "orders", 1, dsn=orders, columns=width).out
+        assert re.sub(r"\s", "", shown).count("x" * 90 + "end") == 1, shown
+        assert max(map(len, shown.splitlines())) <= width
+
+
 def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
     no = on_terminal("queue drop", "orders", typed="\n", dsn=orders)
     assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)

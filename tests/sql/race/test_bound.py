@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session
 
@@ -13,6 +14,8 @@ MAINTAIN = "select count(*) from spanmq.maintain()"
 READ = "select msg_id from pgmq.read('jobs', 30, 1000)"
 RECEIVE = "select msg_id from spanmq.receive('jobs', 1000)"
 SEND_SOON = "select pgmq.send('jobs', '1', clock_timestamp() + interval '0.1 s')"
+# As if the transaction had been open for an hour: a wrong bound would be past what is due.
+LONG_AGO = "update spanmq_core.held set vt = vt - interval '1 hour'"
 # What opens the transaction of a sender, and what is in the queue when it has committed.
 SENDS = {
     "one": "pgmq.send('jobs', '1')",
@@ -42,14 +45,6 @@ def maintain(session: Session) -> None:
     """Call maintain() often enough for bounds to move: one call notes a mark, the next moves up to it."""
     for _ in range(3):
         session.rows(MAINTAIN)
-
-
-def move_due(session: Session) -> None:
-    """Call maintain() a second later, so that a wrong bound would be past what is due now."""
-    now = session.value("select clock_timestamp()")
-    while not session.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", now):
-        pass
-    maintain(session)
 
 
 def settle_one(race: Race) -> None:
@@ -98,13 +93,14 @@ def test_message_that_is_due_before_it_is_committed_is_delivered_again(race: Rac
     ids = race.send(15)
     one, two = race.begun(), race.open()
     one.rows(CLAIMS[act])
-    move_due(two)
+    one.rows(LONG_AGO)
+    maintain(two)
     one.commit()
     assert sorted(two.column(READ)) == ids
 
 
 def test_message_that_is_made_due_in_the_past_after_the_clock_was_set_back(race: Race) -> None:
-    move_due(race.main)
+    maintain(race.main)
     for act in (
         "read('jobs', 0, 1)",
         "receive('jobs', 1, -9)",
@@ -125,8 +121,11 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
     guard, one, two = race.begun(), race.open(), race.open()
     # It waits for one of them even where the delay was over so early that it counted for none.
     guard.rows("lock table spanmq_core.held, spanmq_core.fresh in share mode")
+    before = two.value("select clock_timestamp()")
     sending = one.waiting(SEND_SOON)
-    move_due(two)
+    # The clock passes the delay, and by so much that the bound would be past it.
+    wait_until(lambda: two.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", before))
+    maintain(two)
     maintain(two)
     guard.commit()
     sent = [row[0] for row in sending.rows()]
@@ -185,8 +184,9 @@ def test_transaction_that_is_prepared_and_outlives_the_server(act: str) -> None:
                 if act == "send"
                 else "select msg_id from pgmq.read('jobs', 0, 3)"
             )[len(ids) :]
+            other.rows(LONG_AGO)
             settle_one(race)
-            move_due(race.main)
+            maintain(race.main)
             other.rows("prepare transaction 'other'")
         server.restart()
         with Race(server.dsn) as race:
@@ -249,8 +249,7 @@ def test_bound_of_what_is_due_waits_for_an_open_claim(bounds: Race) -> None:
     bounds.main.rows("update spanmq_core.bound set due_from = '-infinity', mark_at = null, holders = null")
     claim = bounds.begun()
     claim.rows("select pgmq.read('jobs', 0, 2)")
-    # As if it had been open for an hour.
-    claim.rows("update spanmq_core.held set vt = vt - interval '1 hour'")
+    claim.rows(LONG_AGO)
     maintain(bounds.main)
     claim.commit()
     assert bounds.main.column("select msg_id from pgmq.read('jobs', 30, 2)") == ids

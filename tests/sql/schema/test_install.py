@@ -308,7 +308,7 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
     with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
         schema.uninstall(session)
     session.execute("select pgmq.drop_queue('orders')")
-    # A grant on a queue makes functions, which are no loss; a function of the user's own is one, whatever its name.
+    # A grant on a queue makes functions for it, which are no loss; the user's own is one, whatever its name.
     session.execute("select spanmq.grant_queue('public', 'quick', 'receive')")
     for own in ("own_1", "ack_1"):
         session.execute(

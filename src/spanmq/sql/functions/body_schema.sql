@@ -220,7 +220,7 @@ begin
     return null;
 end $$;
 
--- A schema and all those within it. The values of const, enum, default and examples are none.
+-- A schema and all those within it. A value of const, enum, default or examples is none.
 create or replace function spanmq_core.schemas_in(schema jsonb) returns setof jsonb
 language sql immutable as $$
     with recursive found (schema) as (

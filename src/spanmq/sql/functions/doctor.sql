@@ -154,7 +154,7 @@ declare
             where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
-    -- Among the oldest, which maintain() has looked at.
+    -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
                     join spanmq_core.queue q on q.queue_id = b.queue_id

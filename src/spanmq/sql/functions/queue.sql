@@ -264,9 +264,7 @@ begin
     perform spanmq_core.set_retention(spanmq_core.find_queue(table_name), '', retention_interval);
 end $$;
 
--- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions. For a subscription it waits for senders as
--- create_subscription() does.
+-- As pgmq.drop_queue().
 create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -348,12 +346,15 @@ begin
     end loop;
 end $$;
 
--- An entry like the others (rights.sql), except that dropping a queue that does not exist is not an error.
+-- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
+-- does not exist. Raises MQ060 for a queue that has subscriptions, 40P01 where it meets a transaction that settles messages and then sends into
+-- the queue: call it again. For a subscription it waits for senders as create_subscription() does.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql as $$
 declare
     result boolean;
 begin
+    -- An entry like the others (rights.sql), except that it is no error where there is no queue.
     if not spanmq_call.sees(queue_name) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise notice 'pgmq queue `%` does not exist', queue_name;

@@ -42,12 +42,13 @@ def add_key(
     chosen = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     line = new_line(chosen)
     try:
-        known = read_keys(path.read_text("utf-8"), str(path)) if path.exists() else {}
-        if chosen in known:
+        text = path.read_text("utf-8") if path.exists() else ""
+        if chosen in read_keys(text, str(path)):
             raise EncryptionError(f"{str(path)!r} has a key {chosen!r}")
         # Readable by its owner only, from the first byte on.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
-            file.write(f"{line}\n")
+            # The last line may lack its end.
+            file.write(f"{line}\n" if not text or text.endswith("\n") else f"\n{line}\n")
     except OSError as error:
         raise EncryptionError(f"the file of keys {str(path)!r} can't be written: {error.strerror}") from error
     output.done(f"added key {chosen} to {path}", key=chosen, path=str(path))

@@ -230,24 +230,6 @@ def test_handler_that_ends_the_program_only_fails(client: Client, database: str,
         assert record.outcomes(1) == ["retrying"]
 
 
-@pytest.mark.parametrize("awaits", [True, False])
-def test_handler_that_cancels_its_own_task_only_fails(client: Client, database: str, awaits: bool) -> None:
-    client.send_batch("orders", ["cancel", "good"])
-    client.queues.set_policy("orders", **LATER)
-
-    async def handle(message: Message) -> None:
-        if message.body == "cancel":
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            if awaits:
-                await asyncio.sleep(0)
-
-    with working(database, handle, concurrency=1) as record:
-        # What it does not await, it does not notice.
-        assert sorted(record.outcomes(2)) == ["acked", "retrying" if awaits else "acked"]
-
-
 def test_plain_handler_that_gives_a_coroutine_fails(client: Client, database: str) -> None:
     client.send("orders", 1)
     client.queues.set_policy("orders", **LATER)

@@ -1,10 +1,10 @@
 """The noun `encryption`: the keys of encrypted bodies."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,10 @@ from spanmq.cli.verbs import Commands
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import key_ids_of, new_line, read_keys
 from spanmq.errors import EncryptionError
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.model import Batch
 
 encryption = Commands()
 
@@ -38,12 +42,13 @@ def add_key(
     chosen = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     line = new_line(chosen)
     try:
-        known = read_keys(path.read_text("utf-8"), str(path)) if path.exists() else {}
-        if chosen in known:
+        text = path.read_text("utf-8") if path.exists() else ""
+        if chosen in read_keys(text, str(path)):
             raise EncryptionError(f"{str(path)!r} has a key {chosen!r}")
         # Readable by its owner only, from the first byte on.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
-            file.write(f"{line}\n")
+            # The last line may lack its end.
+            file.write(f"{line}\n" if not text or text.endswith("\n") else f"\n{line}\n")
     except OSError as error:
         raise EncryptionError(f"the file of keys {str(path)!r} can't be written: {error.strerror}") from error
     output.done(f"added key {chosen} to {path}", key=chosen, path=str(path))
@@ -51,7 +56,8 @@ def add_key(
 
 @encryption.command("in-use")
 def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Count a queue's bodies by the key that sealed them: messages, archive, dead letters.
+    """Count a queue's bodies by the key that sealed them: messages, archive, dead letters, schedules, and
+    batches that have not ended.
 
     A key that is not listed may be removed from the file.
 
@@ -65,8 +71,12 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
             "archive": lambda after: opened.inspect.archive(queue, PAGE, after=after),
             "dead letters": lambda after: opened.dead_letters.list(queue, after=after, limit=PAGE),
         }
-        for where, look in looks.items():
-            for key_id, count in sorted(_count(look).items()):
+        counts = {where: _count(look) for where, look in looks.items()}
+        schedules = [each for each in opened.schedules.list() if each.queue.lower() == queue.lower()]
+        counts["schedules"] = key_ids_of(_text(each.body) for each in schedules)
+        counts["batches"] = key_ids_of(_text(each.body) for each in _open_batches(opened, queue))
+        for where, keys in counts.items():
+            for key_id, count in sorted(keys.items()):
                 records.append({"where": where, "key": key_id or None, "bodies": count})
     output.records(records, empty="no bodies")
 
@@ -79,6 +89,13 @@ def _count(look: Callable[[int], list[Any]]) -> dict[str, int]:
             counts[key_id] = counts.get(key_id, 0) + count
         after = max(getattr(each, "dead_letter_id", None) or each.message_id for each in page)
     return counts
+
+
+def _open_batches(opened: "Client", queue: str) -> Iterator["Batch"]:
+    before = None
+    while page := opened.batches.list(queue, before=before, limit=PAGE):
+        yield from (each for each in page if each.ended_at is None)
+        before = page[-1].batch_id
 
 
 def _text(body: object) -> str | bytes:

@@ -20,7 +20,7 @@ from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
 from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
-from spanmq.worker.runtime import new_event_loop
+from spanmq.worker.runtime import run_in_loop
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -237,8 +237,7 @@ class Tasks:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
         handling = Handling(self.catalog)
         worker = self._worker(handling, queues, settings)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._work(worker, handling, settings, signals=True))
+        run_in_loop(self._work(worker, handling, settings, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:

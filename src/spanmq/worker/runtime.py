@@ -5,9 +5,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 from uuid import uuid4
 
 from spanmq import tracing
@@ -22,6 +22,9 @@ from spanmq.worker.event import Observer, Seam
 from spanmq.worker.handler import Handler, look_at
 from spanmq.worker.setting import Settings, WorkerSettings
 from spanmq.worker.trace import HandlerTraces
+
+# The time limit of tasks that were cancelled, after the worker has stopped.
+END_SECONDS: Final = 1.0
 
 
 class Worker:
@@ -66,6 +69,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Future[str] | None = None
         self._is_asked = False
+        self._is_signalled = False
         self._running: Engine | None = None
 
     def run(self) -> None:
@@ -74,8 +78,7 @@ class Worker:
 
         Uses its own event loop: uvloop's where that is installed.
         """
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self.work())
+        run_in_loop(self.work())
 
     def stop(self, reason: str = "asked") -> None:
         """Stop receiving, and stop gracefully; may be called from any thread."""
@@ -114,7 +117,7 @@ class Worker:
         finally:
             for number in undo:
                 self._loop.remove_signal_handler(number)
-            self._is_asked = False
+            self._is_asked = self._is_signalled = False
             self._running = None
 
     async def _engine(self) -> Engine:
@@ -147,16 +150,36 @@ class Worker:
             return []
         numbers = [signal.SIGTERM, signal.SIGINT]
         for number in numbers:
-            loop.add_signal_handler(number, self._on_signal, loop, number)
+            loop.add_signal_handler(number, self._finish, number.name)
+            # In place of the loop's, which does nothing: Python calls it also while a handler blocks the loop.
+            signal.signal(number, self._on_signal)
         return [*numbers]
 
-    def _on_signal(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-        if self._end is not None and self._end.done():
+    def _on_signal(self, number: int, _: object) -> None:
+        if self._is_signalled:
             # The second signal has its default effect.
-            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        self._finish(number.name)
+        self._is_signalled = True
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in an event loop of its own, which does not wait for handlers that ignore their cancellation."""
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(_end_tasks())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _end_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=END_SECONDS)
 
 
 def names_of(queues: str | Iterable[str] | ShardedQueue | AsyncShardedQueue) -> tuple[str, ...]:

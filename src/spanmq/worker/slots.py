@@ -72,6 +72,8 @@ class TaskSlots:
     async def stop(self) -> None:
         """Cancel the running handlers."""
         tasks = [slot.task for slot in self.slots if slot.task is not None]
+        for slot in self.slots:
+            slot.is_abandoned = True
         for task in tasks:
             task.cancel()
         if tasks:
@@ -97,7 +99,7 @@ class TaskSlots:
                     try:
                         verdict = await perform(job)
                     except asyncio.CancelledError as error:
-                        if slot.task is not None and slot.task.cancelling():
+                        if slot.is_abandoned:
                             raise
                         verdict = judge(error, job)  # raised by the handler
                     except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
@@ -107,11 +109,15 @@ class TaskSlots:
                 if not job.is_decided:
                     job.seconds = now - started_at
                     self._on_end(job, verdict)
+                if slot.task is not None and slot.task.cancelling():
+                    return
                 if now - turn_began_at > TURN_SECONDS:
                     await asyncio.sleep(0)
                     turn_began_at = monotonic()
         finally:
             self.slots.discard(slot)
+            if not slot.is_abandoned:
+                self.open()  # the handler cancelled its own task, which ends
 
 
 class ThreadSlots:

@@ -17,6 +17,7 @@ from tests.patience import WAIT_SECONDS
 from spanmq import Client
 
 JOBS = """
+import asyncio
 import time
 from pathlib import Path
 
@@ -28,6 +29,17 @@ def slow(message):
     Path("begun").touch()
     while not Path("end").exists():
         time.sleep(0.01)
+
+async def block(message):
+    slow(message)
+
+async def ignore(message):
+    while True:
+        Path("begun").touch()
+        try:
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            pass
 """
 
 
@@ -92,6 +104,30 @@ def test_second_signal_ends_it_at_once(
         process.send_signal(number)
         assert process.wait(WAIT_SECONDS) == -number
     assert client.queues.metrics("orders").visible_length == 0  # its lease runs out by itself
+
+
+def test_second_signal_ends_it_though_a_handler_blocks_the_event_loop(
+    client: Client, database: str, folder: Path
+) -> None:
+    client.send("orders", 1)
+    with worker(folder, database, "jobs:block", "-q", "orders") as process:
+        wait_until((folder / "begun").exists, process)
+        # Two that come together may be one.
+        for _ in range(1000):
+            process.send_signal(signal.SIGTERM)
+            if process.poll() is not None:
+                break
+        assert process.wait(WAIT_SECONDS) == -signal.SIGTERM
+
+
+def test_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
+    client: Client, database: str, folder: Path
+) -> None:
+    client.send("orders", 1)
+    with worker(folder, database, "jobs:ignore", "-q", "orders", "--grace", "0.1") as process:
+        wait_until((folder / "begun").exists, process)
+        assert end(process).code == 0
+    assert [message.attempt for message in client.receive("orders")] == [1]
 
 
 def test_command_serves_metrics_on_this_machine(client: Client, database: str, folder: Path) -> None:

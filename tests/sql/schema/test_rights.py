@@ -48,22 +48,17 @@ def test_upgrade_keeps_grants_and_gives_them_on_new_functions(owner: Connection)
     assert privileges(owner) == before
 
 
-def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(owner: Connection) -> None:
+@pytest.mark.parametrize("has_default_privileges", [False, True])
+def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody(
+    owner: Connection, has_default_privileges: bool
+) -> None:
     """What `pg_restore --no-privileges` makes has the privileges of new objects: EXECUTE for everybody."""
-    owner.execute(
-        """
-        do $$
-        declare
-            it record;
-        begin
-            for it in select p.oid::regprocedure as name from pg_proc p
-                      where pronamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core') loop
-                execute format('grant execute on function %s to public', it.name);
-                update pg_proc p set proacl = null where p.oid = it.name;
-            end loop;
-        end $$
-        """
-    )
+    role = "spanmq_test_gone" if has_default_privileges else "public"
+    functions = "select p.oid from pg_proc p where pronamespace::regnamespace::text ~ '^(pgmq|spanmq)'"
+    for (function,) in rows(owner, f"select oid::regprocedure::text from ({functions}) f"):
+        owner.execute(f"grant execute on function {function} to public, {role}".encode())
+    if not has_default_privileges:
+        owner.execute(f"update pg_proc set proacl = null where oid in ({functions})".encode())
     schema.upgrade(owner)
     assert rows(owner, "select * from spanmq.list_grants()") == []
     owner.execute("set role spanmq_test_gone")

@@ -131,6 +131,12 @@ declare
     this record;
     each text;
     grants text[] := '{}';
+    -- All inner functions are open to other roles only after a restore without privileges: then none of the privileges is a grant of a verb.
+    was_restored boolean := coalesce((
+        select bool_and(exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee <> p.proowner)) from pg_proc p
+        join spanmq_core.object_checksum known on known.kind = 'function'
+            and known.name = format('spanmq_core.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+        where p.pronamespace = 'spanmq_core'::regnamespace), false);
     closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text)}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
@@ -148,7 +154,7 @@ begin
             from spanmq_core.queue q where spanmq_core.has_wrappers(q.queue_id, each)
         loop
             closed := closed || string_to_array(this.functions, ', ')::regprocedure[];
-            if this.roles <> '{}' then
+            if this.roles <> '{}' and not was_restored then
                 -- After all that is revoked: a function may belong to two verbs.
                 grants := grants || format('grant execute on function %s to %s', this.functions, array_to_string(this.roles, ', '));
             end if;

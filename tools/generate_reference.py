@@ -97,8 +97,8 @@ def sql_page() -> Iterator[str]:
     yield (
         "The texts are also comments in the database: `\\df+ spanmq.*` shows them. `pgmq` is\n"
         "[PGMQ's interface](../guides/pgmq.md), `spanmq` has all other functions.\n"
-        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs. A function that takes the name of a\n"
-        "queue raises 42P01 where the caller sees no such queue, and 42501 without the privilege on it.\n"
+        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs. A function that takes\n"
+        "the name of a queue raises 42P01 where the caller sees no such queue, and 42501 without the privilege on it.\n"
     )
     needs = verbs()
     for schema, functions in sql_functions().items():
@@ -238,13 +238,10 @@ def python_page() -> Iterator[str]:
 
 
 def parts_of(value: type) -> Iterator[type]:
-    """Yield the classes of a client's namespaces, which are its properties, and of theirs."""
-    for name in sorted(dir(value)):
-        getter = getattr(inspect.getattr_static(value, name), "fget", None)
-        kind = get_type_hints(getter).get("return") if getter and not name.startswith("_") else None
-        if isinstance(kind, type) and kind.__module__.startswith("spanmq.client."):
-            yield kind
-            yield from parts_of(kind)
+    """Yield the classes of a client's namespaces, and of theirs."""
+    for _, kind in sorted(get_type_hints(value).items()):
+        yield kind
+        yield from parts_of(kind)
 
 
 MODULES: dict[str, Any] = {

@@ -4,8 +4,6 @@ A class for each way in which a caller handles an error; `code` says which error
 is kept, its hint follows on a line of its own, and the driver's exception is reachable as `__cause__`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar, Final
 
@@ -159,18 +157,8 @@ class SchemaMissingError(SpanmqError):
 class NotSupportedByUpstreamError(SpanmqError):
     """The database holds upstream PGMQ, which lacks this; `missing` names the SQL function."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        missing: str = "",
-        hint: str | None = None,
-        detail: str | None = None,
-        sqlstate: str | None = None,
-        queue: str | None = None,
-        function: str | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint, detail=detail, sqlstate=sqlstate, queue=queue, function=function)
+    def __init__(self, message: str, *, missing: str = "", **about: str | None) -> None:
+        super().__init__(message, **about)
         self.missing = missing
 
 
@@ -424,9 +412,7 @@ def from_driver(
 
 
 def is_stale_plan(error: BaseException) -> bool:
-    """Return whether a prepared statement is outdated because an upgrade changed its result; nothing was
-    done.
-    """
+    """Return whether an upgrade changed the result of a prepared statement; nothing was done."""
     # By the place in the server, which is the same in every language; or by the class of asyncpg.
     place = _text(getattr(error, "diag", None), "source_function")
     return place == "RevalidateCachedQuery" or type(error).__name__ == "InvalidCachedStatementError"

@@ -34,21 +34,13 @@ VERBS: Final = {
 NOUNS: Final = {
     "queue": ("queues", "queue", "Create, list, measure, pause and drop queues."),
     "message": ("messages", "message", "Show, settle and read messages, also by PGMQ's calls."),
-    "dead-letter": (
-        "dead_letters",
-        "dead_letter",
-        "List, redrive and discard messages that failed for good.",
-    ),
+    "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
     "schedule": ("schedules", "schedule", "Send messages at recurring times."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
     "notification": ("topics", "notification", "Notify listeners of new messages."),
     "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
-    "category": (
-        "policies",
-        "category",
-        "Categories of failures: the rules that assign them, and their retries.",
-    ),
+    "category": ("policies", "category", "Categories of failures: their rules, and their retries."),
     "grant": ("access", "grant", "Rights of database roles on queues."),
     "token": ("access", "token", "Tokens for callers of the HTTP service."),
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),

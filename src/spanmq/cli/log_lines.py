@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ CLOSE_SECONDS: Final = 1.0
 Line = Callable[[], str]
 
 
+@dataclass(eq=False)
 class LineWriter:
     """Buffers unread lines, up to LINES_MAX; further ones are dropped.
 
@@ -33,18 +34,13 @@ class LineWriter:
     closed, `on_unread` is called, and nothing more is written.
     """
 
-    def __init__(
-        self,
-        descriptor: int,
-        *,
-        tell_dropped: Callable[[int], str],
-        on_full: Callable[[], None] = lambda: None,
-        on_unread: Callable[[OSError], None] = lambda _: None,
-    ) -> None:
-        self._descriptor = descriptor
-        self._make_dropped = tell_dropped
-        self._on_full = on_full
-        self._on_unread = on_unread
+    descriptor: int
+    tell_dropped: Callable[[int], str]
+    on_full: Callable[[], None] = lambda: None
+    on_unread: Callable[[OSError], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        """Begin to write."""
         self._waiting: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
         self._written = 0
@@ -61,7 +57,7 @@ class LineWriter:
         if self._waiting.qsize() >= LINES_MAX:
             self._dropped += 1
             if self._dropped == 1:
-                self._on_full()
+                self.on_full()
             return
         self._tell_dropped()
         self._waiting.put(line)
@@ -77,7 +73,7 @@ class LineWriter:
 
     def _tell_dropped(self) -> None:
         if count := self._dropped:
-            self._waiting.put(lambda: self._make_dropped(count))
+            self._waiting.put(lambda: self.tell_dropped(count))
             self._dropped = 0
 
     def _run(self) -> None:
@@ -85,11 +81,11 @@ class LineWriter:
             rest = memoryview(f"{line()}\n".encode(errors="backslashreplace"))
             try:
                 while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
+                    rest = rest[os.write(self.descriptor, rest) :]
                 self._written += 1
             except OSError as error:
                 self._is_closed = True
-                self._on_unread(error)
+                self.on_unread(error)
                 return
 
 

@@ -26,24 +26,11 @@ if TYPE_CHECKING:
 
 pipeline = Commands()
 
-Master = Annotated[
-    str | None,
-    typer.Option(help="Spark's master, such as local[4]. Without it local[*]."),
-]
+Master = Annotated[str | None, typer.Option(help="Spark's master, such as local[4]. Without it local[*].")]
 # The columns of the table of causes.
 CAUSE_COLUMNS = (
-    "cause",
-    "queue",
-    "dead_letters",
-    "categories",
-    "proposal",
-    "reason",
-    "put_back",
-    "died_again",
-    "groups",
-    "error_class",
-    "pattern",
-    "last_dead_at",
+    *("cause", "queue", "dead_letters", "categories", "proposal", "reason", "put_back", "died_again"),
+    *("groups", "error_class", "pattern", "last_dead_at"),
 )
 
 
@@ -218,8 +205,7 @@ def backfill(
     headers: Annotated[str | None, typer.Option(help="An SQL expression of a JSON object.")] = None,
     group: Annotated[str | None, typer.Option(help="An SQL expression of the group.")] = None,
     order: Annotated[
-        str | None,
-        typer.Option(help="An SQL expression by which a group is put in order."),
+        str | None, typer.Option(help="An SQL expression by which a group is put in order.")
     ] = None,
     from_lake: Annotated[str | None, typer.Option(help="Send messages of this lake again.")] = None,
     from_archive: Annotated[
@@ -229,8 +215,7 @@ def backfill(
     since: Annotated[Any, time_option("Archived messages: only those sent then or later.")] = None,
     until: Annotated[Any, time_option("Archived messages: only those sent before.")] = None,
     where: Annotated[
-        str | None,
-        typer.Option(help="Archived messages: only those that meet this SQL condition."),
+        str | None, typer.Option(help="Archived messages: only those that meet this SQL condition.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Write at most this many a second.")] = None,
     key_file: Annotated[
@@ -295,10 +280,7 @@ def backfill(
 @pipeline.command("migrate")
 def migrate(
     queue: QueueName,
-    to: Annotated[
-        str,
-        typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write."),
-    ],
+    to: Annotated[str, typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write.")],
     checkpoint: Annotated[str, typer.Option(help="A folder that stores the progress.")],
     url: Annotated[
         str,
@@ -308,8 +290,7 @@ def migrate(
         ),
     ] = "",
     target: Annotated[
-        str | None,
-        typer.Option(help="Queue, routing key or topic there; without it the queue's name."),
+        str | None, typer.Option(help="Queue, routing key or topic there; without it the queue's name.")
     ] = None,
     exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
     setting: Annotated[

@@ -3,8 +3,6 @@
 The functions bear the names of the client's methods; PGMQ's names of arguments and columns end here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,8 @@ from spanmq.client.call import (
     Rows,
     Seconds,
     Shape,
+    about,
+    about_any,
     flag,
     given,
     listed,
@@ -48,22 +48,17 @@ _GROUPED = {"fill": "read_grouped", "round_robin": "read_grouped_rr", "head": "r
 def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Call[int]:
     """Send one message."""
     arguments = (
-        argument.queue_name("queue_name", queue),
         argument.json("msg", body),
         argument.json("headers", headers),
         *given(argument.moment, "delay", delay),
     )
-    return Call("send", arguments, number, queue, native=False)
+    return about(queue, "send", number, *arguments, native=False)
 
 
 def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
     """Send as many messages as one call may carry."""
-    arguments = (
-        argument.queue_name("queue_name", queue),
-        *_batch("msgs", batch),
-        *given(argument.moment, "delay", delay),
-    )
-    return Call("send_batch", arguments, numbers, queue, native=False)
+    arguments = (*_batch("msgs", batch), *given(argument.moment, "delay", delay))
+    return about(queue, "send_batch", numbers, *arguments, native=False)
 
 
 def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
@@ -72,7 +67,7 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     if headers is not None or delay is not None:
         # PGMQ has headers only together with a delay, and that in whole seconds.
         arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
-    return Call("send_topic", tuple(arguments), number, native=False)
+    return about_any(None, "send_topic", number, *arguments, native=False)
 
 
 def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
@@ -83,7 +78,7 @@ def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None
         *given(argument.moment, "delay", delay),
     )
     read = listed(Routed, queue="queue_name", message_id="msg_id")
-    return Call("send_batch_topic", arguments, read, native=False)
+    return about_any(None, "send_batch_topic", read, *arguments, native=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +120,7 @@ def send_messages(
         if own is not None and len(own) < len(chunk):
             raise InvalidArgumentError("a batch needs a dedup_id, or None, for each body", queue=queue)
         arguments = (
-            argument.queue_name("queue", queue),
             *_batch("messages", chunk),
-            # Default values are not passed: the server's defaults apply.
             *given(argument.seconds_from_now, "delay", delay),
             *given(argument.integer, "priority", options.priority or None),
             *given(argument.seconds, "expires_in", options.expires_in),
@@ -137,7 +130,7 @@ def send_messages(
             *given(argument.text, "fingerprint", options.fingerprint),
             *given(argument.boolean, "ordered", options.ordered or None),
         )
-        yield Call("send_messages", arguments, numbers, queue, native=True)
+        yield about(queue, "send_messages", numbers, *arguments)
     if ids is not None and next(ids, ids) is not ids:
         raise InvalidArgumentError("a batch has more dedup_ids than bodies", queue=queue)
 
@@ -154,19 +147,17 @@ def copy_begin(queue: str, count: int) -> Call[list[Run]]:
             (row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()
         ]
 
-    arguments = (argument.queue_name("queue", queue), argument.integer("n", count))
-    return Call("copy_begin", arguments, read, queue, native=True)
+    return about(queue, "copy_begin", read, argument.integer("n", count))
 
 
 def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
     """Make the copied messages those of the queue. Their ids are known: what it returns need not be read."""
     arguments = (
-        argument.queue_name("queue", queue),
         argument.bigints("first_ids", (first for _, first, _, _ in runs)),
         argument.bigints("last_ids", (last for _, _, last, _ in runs)),
         *given(argument.moment, "delay", delay),
     )
-    return Call("copy_publish", arguments, lambda _: None, queue, native=True)
+    return about(queue, "copy_publish", lambda _: None, *arguments)
 
 
 def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
@@ -188,13 +179,14 @@ def read(
             f"grouped must be one of {', '.join(_GROUPED)}, without a condition, got {grouped!r}", queue=queue
         )
     arguments = (
-        argument.queue_name("queue_name", queue),
         argument.whole_seconds("vt", lease),
         argument.integer("qty", quantity),
         *given(argument.json, "conditional", conditional),
     )
     function = "read" if grouped is None else _GROUPED[grouped]
-    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=False)
+    return about(
+        queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES, native=False
+    )
 
 
 def peek(
@@ -202,12 +194,11 @@ def peek(
 ) -> Call[list[Message]]:
     """Read messages, or those of the archive, without receiving them."""
     arguments = (
-        argument.queue_name("queue", queue),
         argument.integer("qty", quantity),
         argument.bigint("after", after),
         *given(argument.integer, "body_bytes_max", body_bytes_max),
     )
-    return Call(function, arguments, partial(messages, codec, queue), queue, Shape.MESSAGES, native=True)
+    return about(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
 
 
 def await_messages(queue: str, seconds: Seconds) -> Call[str]:
@@ -265,12 +256,11 @@ def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Itera
     """Yield a call for each lease."""
     for each in by_lease(held):
         arguments = (
-            argument.queue_name("queue", each.queue),
             argument.bigint("lease_id", each.lease_id),
             argument.bigints("msg_ids", each.message_ids),
             *more,
         )
-        yield Call(function, arguments, settlements, each.queue, native=True)
+        yield about(each.queue, function, settlements, *arguments)
 
 
 def failure(
@@ -290,17 +280,12 @@ def failure(
     )
 
 
-def chosen(queue: str, message_ids: int | Iterable[int]) -> tuple[Argument, Argument]:
-    """Pass messages to one of PGMQ's functions."""
-    return argument.queue_name("queue_name", queue), argument.bigints("msg_ids", message_ids)
-
-
 # Maintenance.
 
 
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
-    return Call("maintain", (argument.integer("budget", budget),), listed(MaintenanceStep), native=True)
+    return about_any(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
 
 
 # Dead letters and other nouns: arguments that several verbs take.
@@ -338,26 +323,6 @@ def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | No
         raise InvalidArgumentError(f"a {kind} must be JSON: {error}", queue=queue) from error
 
 
-def message(queue: str, message_id: int) -> tuple[Argument, ...]:
-    """Pass one message."""
-    return argument.queue_name("queue", queue), argument.bigint("msg_id", message_id)
-
-
-def page(queue: str, limit: int) -> tuple[Argument, ...]:
-    """Pass a queue, and how many of its parts are listed."""
-    return argument.queue_name("queue", queue), argument.integer("qty", limit)
-
-
-def queue_or_all(queue: str | None) -> Argument:
-    """Pass a queue, or SQL's null for all."""
-    return argument.text("queue", None) if queue is None else argument.queue_name("queue", queue)
-
-
-def receiver(queue: str, receiver: str) -> tuple[Argument, ...]:
-    """Pass a stream that consumes a queue."""
-    return argument.queue_name("queue", queue), argument.text("receiver", receiver)
-
-
 # The maps of sharded queues in one database.
 
 
@@ -371,7 +336,7 @@ def get_shards(queue: str) -> Call[ShardMap | None]:
         ]
         return next(iter(made(ShardMap, own)), None)
 
-    return Call("get_shards", (argument.queue_name("queue", queue),), read, queue, native=True)
+    return about(queue, "get_shards", read)
 
 
 def set_shards(shard_map: ShardMap) -> Call[int]:
@@ -381,18 +346,17 @@ def set_shards(shard_map: ShardMap) -> Call[int]:
     """
     former = None if shard_map.former is None else json.dumps(dict(shard_map.former))
     arguments = (
-        argument.queue_name("queue", shard_map.queue),
         argument.bigint("epoch", shard_map.epoch),
         argument.text("routing", shard_map.routing),
         argument.json("shards", json.dumps(dict(shard_map.shards))),
         *given(argument.json, "former", former),
     )
-    return Call("set_shards", arguments, number, shard_map.queue, native=True)
+    return about(shard_map.queue, "set_shards", number, *arguments)
 
 
 def forget_shards(queue: str) -> Call[bool]:
     """Delete a map; the shards stay, as queues. Return whether there was one."""
-    return Call("forget_shards", (argument.queue_name("queue", queue),), flag, queue, native=True)
+    return about(queue, "forget_shards", flag)
 
 
 def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> Call[bool]:
@@ -403,19 +367,14 @@ def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | 
     """
     one = shard is not None and group is not None
     arguments = (
-        argument.queue_name("queue", queue),
         argument.bigint("epoch", epoch),
         *given(argument.queue_name, "shard", shard if one else None),
         *given(argument.text, "group_key", group if one else None),
     )
-    return Call("enter_shards", arguments, flag, queue, native=True)
+    return about(queue, "enter_shards", flag, *arguments)
 
 
 def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
     """List groups that have unsettled messages, in an order of their own, following `after`."""
-    arguments = (
-        argument.queue_name("queue", queue),
-        *given(argument.text, "after", after),
-        argument.integer("qty", limit),
-    )
-    return Call("shard_groups", arguments, Rows.column, queue, native=True)
+    arguments = (*given(argument.text, "after", after), argument.integer("qty", limit))
+    return about(queue, "shard_groups", Rows.column, *arguments)

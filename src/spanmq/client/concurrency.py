@@ -8,8 +8,6 @@
 And Due, with which both decide how long they wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from asyncio import Lock as AsyncLock

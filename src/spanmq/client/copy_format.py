@@ -4,8 +4,6 @@ A row: 4 columns; 8 bytes of id; 8 of microseconds since 2000; then a length and
 version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from struct import Struct

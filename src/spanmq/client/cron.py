@@ -6,8 +6,6 @@ that does not exist is moved to the end of the gap, one that exists twice occurs
 or the hour the expression follows the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache

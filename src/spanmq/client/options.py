@@ -1,7 +1,5 @@
 """The arguments of a client: a DSN, a pool or a connection, and its options."""
 
-from __future__ import annotations
-
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from spanmq.client.dsn import Timeouts
@@ -33,14 +31,7 @@ def check_source(
 
 
 def check_options(
-    *,
-    pool_size: object,
-    timeout: object,
-    maintain_interval: object,
-    poll_interval: object,
-    encoder: object,
-    decoder: object,
-    timeouts: object,
+    *, pool_size: object, encoder: object, decoder: object, timeouts: object, **seconds: object
 ) -> None:
     """Check the other arguments of a client; raises InvalidArgumentError.
 
@@ -48,9 +39,8 @@ def check_options(
     """
     if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
         raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size!r}")
-    _check_seconds("timeout", timeout, or_none=False)
-    _check_seconds("poll_interval", poll_interval, or_none=False)
-    _check_seconds("maintain_interval", maintain_interval, or_none=True)
+    for name, value in seconds.items():
+        _check_seconds(name, value, or_none=name == "maintain_interval")
     for name, given in (("encoder", encoder), ("decoder", decoder)):
         if given is not None and not callable(given):
             raise InvalidArgumentError(f"{name} must be a function, got {kind_of(given)}")

@@ -1,7 +1,5 @@
 """Values from rows. Every received message passes through `messages`, so each step of it is short. No I/O."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -35,18 +33,8 @@ Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 # The columns of a message, in this order; of two names, the first that exists. Columns that a function does
 # not return are None.
 COLUMNS: Final = (
-    ("msg_id",),
-    ("message",),
-    ("headers",),
-    ("attempt", "read_ct"),
-    ("enqueued_at",),
-    ("vt",),
-    ("last_read_at",),
-    ("lease_id",),
-    ("slot",),
-    ("group_key",),
-    ("last_error",),
-    ("archived_at",),
+    *(("msg_id",), ("message",), ("headers",), ("attempt", "read_ct"), ("enqueued_at",), ("vt",)),
+    *(("last_read_at",), ("lease_id",), ("slot",), ("group_key",), ("last_error",), ("archived_at",)),
 )
 # The columns of other values whose names differ from the fields.
 METRICS_COLUMNS: Final = {

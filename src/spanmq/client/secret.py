@@ -1,7 +1,5 @@
 """Secrets of tokens and access keys: made here, stored by the database as hashes. No I/O here."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Iterable

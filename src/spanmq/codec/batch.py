@@ -1,7 +1,5 @@
 """Batches of any size: bodies are encoded one by one and cut into calls. No I/O here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, Final

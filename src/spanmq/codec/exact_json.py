@@ -1,7 +1,5 @@
 """JSON whose numbers keep their digits: neither a price nor an id of many digits becomes a float."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The pages as one application: routes, common headers, and error pages."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Charts as SVG, drawn by pygal: they need no script, and show light or dark as the reader has it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pages of dead letters: list them with their causes, redrive or delete them after a preview."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from spanmq.dashboard import typed
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
@@ -52,16 +50,9 @@ async def answer(visit: Visit) -> Response:
     try:
         choice = _choice(given)
         redriven = _which(which)
-        async with visit.behind.patterns.searching(
-            visit.caller, choice["error"] or choice["where"]
-        ) as client:
+        async with visit.behind.patterns.searching(visit.caller, choice) as client:
             letters = sample = await client.dead_letters.list(
-                queue,
-                **choice,
-                redriven=redriven,
-                after=after,
-                limit=SHOWN + 1,
-                body_bytes_max=ROW_BYTES_MAX,
+                queue, **choice, redriven=redriven, after=after, limit=SHOWN + 1, body_bytes_max=ROW_BYTES_MAX
             )
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
@@ -70,17 +61,16 @@ async def answer(visit: Visit) -> Response:
                 )
     except InvalidArgumentError as error:
         problem = error.message
-    return show(
+    return show_form(
         visit,
         "dead_letters.html",
-        422 if problem else 200,
+        problem,
         queue=queue,
         counts=counts,
         given=given,
         which=which,
         whiches=tuple(WHICH),
         categories=CATEGORIES,
-        problem=problem,
         letters=letters[:SHOWN],
         has_more=len(letters) > SHOWN,
         after=after,
@@ -135,57 +125,26 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
     if problem is None:
         try:
             terms, choice = _terms(pace), _choice(given)
-            async with visit.behind.patterns.searching(
-                visit.caller, choice["error"] or choice["where"]
-            ) as client:
-                found = await client.dead_letters.redrive(
-                    visit.queue,
-                    **choice,
-                    **terms,
-                    dry_run=True,
-                )
+            async with visit.behind.patterns.searching(visit.caller, choice) as client:
+                found = await client.dead_letters.redrive(visit.queue, **choice, **terms, dry_run=True)
         except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
-    return show(
-        visit,
-        "redrive.html",
-        422 if problem else 200,
-        queue=visit.queue,
-        given=given,
-        pace=pace,
-        found=found,
-        shown=found[:SHOWN],
-        problem=problem,
-    )
+    shown = {"given": given, "pace": pace, "found": found, "shown": found[:SHOWN]}
+    return show_form(visit, "redrive.html", problem, queue=visit.queue, **shown)
 
 
 async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
         choice = _choice(given)
-        async with visit.behind.patterns.searching(
-            visit.caller, choice["error"] or choice["where"]
-        ) as client:
+        async with visit.behind.patterns.searching(visit.caller, choice) as client:
             count = await client.dead_letters.discard(
-                visit.queue,
-                **choice,
-                redriven=_which(which),
-                limit=LIMIT_MAX,
-                dry_run=True,
+                visit.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True
             )
     except InvalidArgumentError as error:
         problem = error.message
-    return show(
-        visit,
-        "discard.html",
-        422 if problem else 200,
-        queue=visit.queue,
-        given=given,
-        which=which,
-        count=count,
-        most=LIMIT_MAX,
-        problem=problem,
-    )
+    shown = {"given": given, "which": which, "count": count, "most": LIMIT_MAX}
+    return show_form(visit, "discard.html", problem, queue=visit.queue, **shown)
 
 
 def _given(visit: Visit) -> dict[str, str]:

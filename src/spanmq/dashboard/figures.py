@@ -1,7 +1,5 @@
 """Figures of queues over time: as charts, and as a table for readers who cannot see charts."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The page of one message: its state, its failures, and its dead letters."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

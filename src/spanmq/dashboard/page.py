@@ -1,7 +1,5 @@
 """Pages: their paths, the rights that they require, their templates, and the files that they use."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -63,6 +61,11 @@ class Page:
 def show(visit: Visit, template: str, /, status: int = 200, **values: Any) -> Response:
     """Write a page; every template gets `visit`."""
     return HTMLResponse(_templates.get_template(template).render(visit=visit, **values), status)
+
+
+def show_form(visit: Visit, template: str, problem: object = None, **values: Any) -> Response:
+    """Write a page with a form, and the problem with what was typed into it, if there is one."""
+    return show(visit, template, 422 if problem else 200, problem=problem, **values)
 
 
 def go(address: str) -> Response:

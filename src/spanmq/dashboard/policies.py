@@ -1,7 +1,5 @@
 """How queues deliver: their policies, and a form that changes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,7 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
@@ -64,15 +62,14 @@ def _form(
     error: InvalidArgumentError | None = None,
 ) -> Response:
     is_done = visit.text("done") == "changed" and error is None
-    return show(
+    return show_form(
         visit,
         "policy.html",
-        422 if error else 200,
+        error,
         queue=visit.queue,
         policy=policy,
         typed=typed,
         words=SETTING_WORDS,
-        problem=error,
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
         may_change=visit.may("manage", visit.queue),
     )

@@ -1,7 +1,5 @@
 """The page of one queue, and what a person does to it: pause, resume, purge, send a message."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Final
 
@@ -9,7 +7,7 @@ from starlette.responses import Response
 
 from spanmq.dashboard import typed
 from spanmq.dashboard.figures import SPANS, span_of
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queues import standing_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
@@ -90,7 +88,7 @@ async def purge(visit: Visit) -> Response:
 
 async def ask_send(visit: Visit) -> Response:
     """Show the form of a message."""
-    return show(visit, "send.html", queue=visit.queue, fields={}, problem=None)
+    return show_form(visit, "send.html", queue=visit.queue, fields={})
 
 
 async def send(visit: Visit) -> Response:
@@ -105,7 +103,7 @@ async def send(visit: Visit) -> Response:
             delay=typed.number(fields.get("delay", ""), "delay"),
         )
     except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
-        return show(visit, "send.html", 422, queue=visit.queue, fields=fields, problem=error.message)
+        return show_form(visit, "send.html", error.message, queue=visit.queue, fields=fields)
     # A caller with the right to send but not to look is only shown that the message was sent.
     if not visit.may("look", visit.queue):
         return show(visit, "sent.html", queue=visit.queue, message_id=message_id)

@@ -1,7 +1,5 @@
 """Repairing a dead letter: its body is changed, and it is the same message again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,7 +7,7 @@ from starlette.responses import Response
 
 from spanmq.client.calls import UNCHANGED
 from spanmq.dashboard import typed
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, show_form
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, NotPossibleError
@@ -65,15 +63,7 @@ def _form(
 ) -> Response:
     if bytes_cut(letter.body) is not None or len(text(letter.body)) > LONG:
         raise RefusedError(413, "Too long for a form", "Repair it with spanmq dead-letter edit.")
-    return show(
-        visit,
-        "repair.html",
-        422 if problem else 200,
-        queue=visit.queue,
-        letter=letter,
-        fields=fields,
-        problem=problem,
-    )
+    return show_form(visit, "repair.html", problem, queue=visit.queue, letter=letter, fields=fields)
 
 
 PAGES: Final = (

@@ -1,7 +1,5 @@
 """Recurring messages: their times, and forms that create, pause, resume and remove them."""
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -9,7 +7,7 @@ from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.dashboard import typed
-from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
@@ -39,7 +37,7 @@ async def answer(visit: Visit) -> Response:
 
 async def ask(visit: Visit) -> Response:
     """Show the form of a new one."""
-    return show(visit, "schedule.html", fields={"queue": visit.text("queue")}, problem=None)
+    return show_form(visit, "schedule.html", fields={"queue": visit.text("queue")})
 
 
 async def make(visit: Visit) -> Response:
@@ -59,7 +57,7 @@ async def make(visit: Visit) -> Response:
                 catch_up=fields.get("catch_up") == "yes",
             )
     except InvalidArgumentError as error:
-        return show(visit, "schedule.html", 422, fields=fields, problem=error.message)
+        return show_form(visit, "schedule.html", error.message, fields=fields)
     return go(address("/schedules", done="made"))
 
 

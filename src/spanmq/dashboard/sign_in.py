@@ -1,7 +1,5 @@
 """Signing in with a token's secret, and out."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

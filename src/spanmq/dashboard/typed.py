@@ -1,7 +1,5 @@
 """What people type into forms of messages: read, or refused with words for them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One request of a page: its caller, the caller's rights, and the check that a form comes from these pages."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

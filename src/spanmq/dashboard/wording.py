@@ -1,7 +1,5 @@
 """How numbers, times and texts are written on pages."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Workers, kinds of tasks, batches of messages, and jobs of the pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, TypeVar
 

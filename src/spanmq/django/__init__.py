@@ -1,7 +1,5 @@
 """Django: the schema by migrations, tasks in Django's transactions, commands. docs/guides/django.md explains it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

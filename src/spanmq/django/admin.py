@@ -1,7 +1,5 @@
 """Queues, dead letters and schedules in Django's admin, to read; `spanmq serve` changes them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.contrib import admin

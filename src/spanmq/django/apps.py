@@ -1,7 +1,5 @@
 """The app: `spanmq.django` in INSTALLED_APPS."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.apps import AppConfig

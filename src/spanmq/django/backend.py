@@ -1,7 +1,5 @@
 """A backend for `django.tasks` of Django 6, or the package django-tasks before: its tasks are spanmq's."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from importlib import import_module
 from traceback import format_exception

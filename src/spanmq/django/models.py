@@ -1,7 +1,5 @@
 """What the admin shows, which is the rows of functions: spanmq's own tables have no models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import models

@@ -1,7 +1,5 @@
 """Operations for migrations of yours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.migrations.operations.base import Operation

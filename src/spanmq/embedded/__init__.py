@@ -21,7 +21,7 @@ if sys.platform == "win32":
         code="embedded_not_available",
     )
 
-from spanmq.embedded.binaries import ELSEWHERE, find_binaries
+from spanmq.embedded.binaries import find_binaries, unusable
 from spanmq.embedded.folder import ServerFolder
 from spanmq.embedded.server import EmbeddedServer, default_folder, join
 from spanmq.embedded.temporary import TemporaryServer, temporary
@@ -58,7 +58,5 @@ def _path_of(folder: str | Path) -> Path:
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the home folder is unknown
-        raise EmbeddedError(
-            f"{folder!r} is not a folder: {error}", hint=ELSEWHERE, code="embedded_folder"
-        ) from error
+        raise unusable(f"{folder!r} is not a folder: {error}") from error
     return path

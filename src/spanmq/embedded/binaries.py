@@ -25,6 +25,16 @@ SYSTEM_FOLDER = Path("/var/lib/spanmq")
 ELSEWHERE = "Choose another with folder=…"
 
 
+def unavailable(message: str, hint: str | None = None) -> EmbeddedError:
+    """Return the error for a machine on which PostgreSQL's wheel is missing, or does not run."""
+    return EmbeddedError(message, hint=hint, code="embedded_not_available")
+
+
+def unusable(message: str, hint: str = ELSEWHERE) -> EmbeddedError:
+    """Return the error for a folder that cannot be the server's."""
+    return EmbeddedError(message, hint=hint, code="embedded_folder")
+
+
 @dataclass(frozen=True, slots=True)
 class ServerUser:
     """The system user a server runs as, when that is not simply ourselves."""
@@ -46,23 +56,19 @@ def find_binaries(version: int = 18) -> Path:
     """
     specification = util.find_spec(MODULE)
     if specification is None or not specification.submodule_search_locations:
-        raise EmbeddedError(
+        raise unavailable(
             f"the embedded server needs the package {PACKAGE}, which is not installed",
-            hint="pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
+            "pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
             f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN.",
-            code="embedded_not_available",
         )
     if version not in FOLDERS:
         known = " and ".join(str(each) for each in sorted(FOLDERS))
-        raise EmbeddedError(
-            f"the embedded server comes as PostgreSQL {known}, not {version}", code="embedded_not_available"
-        )
+        raise unavailable(f"the embedded server comes as PostgreSQL {known}, not {version}")
     folder = Path(specification.submodule_search_locations[0]) / FOLDERS[version] / "bin"
     if not (folder / "postgres").exists():
-        raise EmbeddedError(
+        raise unavailable(
             f"the installed {PACKAGE} {metadata.version(PACKAGE)} has no PostgreSQL {version}",
-            hint="pip install --upgrade 'spanmq[embedded]'",
-            code="embedded_not_available",
+            "pip install --upgrade 'spanmq[embedded]'",
         )
     check_they_run(folder)
     return folder
@@ -74,14 +80,9 @@ def check_they_run(folder: Path) -> None:
     try:
         subprocess.run([folder / "postgres", "--version"], capture_output=True, check=True, text=True)
     except subprocess.CalledProcessError as error:
-        raise EmbeddedError(
-            f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}",
-            code="embedded_not_available",
-        ) from error
+        raise unavailable(f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}") from error
     except OSError as error:
-        raise EmbeddedError(
-            f"PostgreSQL of {PACKAGE} does not run here: {error}", code="embedded_not_available"
-        ) from error
+        raise unavailable(f"PostgreSQL of {PACKAGE} does not run here: {error}") from error
 
 
 def server_user(data: Path) -> ServerUser | None:
@@ -96,10 +97,9 @@ def server_user(data: Path) -> ServerUser | None:
         entry = pwd.getpwuid(owner) if owner else pwd.getpwnam(UNPRIVILEGED_USER)
     except KeyError as error:
         who = f"user id {owner}, the owner of {data}," if owner else f"a user {UNPRIVILEGED_USER!r}"
-        raise EmbeddedError(
+        raise unavailable(
             f"PostgreSQL does not run as root, and {who} is not in the list of users here",
-            hint="Run as another user.",
-            code="embedded_not_available",
+            "Run as another user.",
         ) from error
     return ServerUser(entry.pw_uid, entry.pw_gid, entry.pw_name)
 
@@ -115,10 +115,9 @@ def can_reach(user: ServerUser, path: Path, *, execute: bool = False) -> bool:
             ["/bin/sh", "-c", test, path], cwd="/", capture_output=True, check=False, **as_user(user)
         )
     except OSError as error:  # a container whose root cannot switch users
-        raise EmbeddedError(
+        raise unavailable(
             f"PostgreSQL does not run as root, and root may not become {user.name!r} here: {error}",
-            hint="Run as another user.",
-            code="embedded_not_available",
+            "Run as another user.",
         ) from error
     return asked.returncode == 0
 
@@ -128,10 +127,8 @@ def check_reachable(user: ServerUser, folder: Path) -> None:
     if can_reach(user, folder):
         return
     closed = next((each for each in [*reversed(folder.parents), folder] if not can_reach(user, each)), folder)
-    raise EmbeddedError(
-        f"root runs PostgreSQL as user {user.name!r}, who cannot enter {closed} on the way to {folder}",
-        hint=ELSEWHERE,
-        code="embedded_folder",
+    raise unusable(
+        f"root runs PostgreSQL as user {user.name!r}, who cannot enter {closed} on the way to {folder}"
     )
 
 
@@ -149,18 +146,15 @@ def reachable_binaries(folder: Path, user: ServerUser, copies: Path = SYSTEM_FOL
         try:
             copy_programs(folder, copy)
         except OSError as error:
-            raise EmbeddedError(
+            raise unavailable(
                 f"root runs PostgreSQL as {user.name!r}, who cannot execute {folder / 'postgres'}, and it "
                 f"could not be copied to {copy}: {error}",
-                hint=hint,
-                code="embedded_not_available",
+                hint,
             ) from error
     programs = copy / folder.relative_to(folder.parents[2])
     if not can_reach(user, programs / "postgres", execute=True):
-        raise EmbeddedError(
-            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)",
-            hint=hint,
-            code="embedded_not_available",
+        raise unavailable(
+            f"user {user.name!r} cannot execute programs in {copy} (closed, or mounted noexec?)", hint
         )
     return programs
 

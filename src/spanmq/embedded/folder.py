@@ -22,11 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders
+from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders, unusable
 from spanmq.embedded.keeper import command_of, is_of
-from spanmq.errors import (
-    EmbeddedError,
-)
+from spanmq.errors import EmbeddedError
 
 PORT = 5432  # a name only: with a socket folder of its own, no two servers meet
 SOCKET_NAME = f".s.PGSQL.{PORT}"
@@ -57,31 +55,16 @@ class PostmasterFile:
     is_ready: bool
 
 
-@dataclass(frozen=True, slots=True)
 class ServerFolder:
     """The paths of one server, and what can be read from them."""
 
-    path: Path
-
-    @property
-    def start_lock(self) -> Path:
-        return self.path / "start"
-
-    @property
-    def holders(self) -> Path:
-        return self.path / "holders"
-
-    @property
-    def server_lock(self) -> Path:
-        return self.path / "server"
-
-    @property
-    def data(self) -> Path:
-        return self.path / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "server.log"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.start_lock = path / "start"
+        self.holders = path / "holders"
+        self.server_lock = path / "server"
+        self.data = path / "data"
+        self.log = path / "server.log"
 
     @property
     def tag(self) -> str:
@@ -113,10 +96,8 @@ def clear_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise disk_full(path, str(error)) from error
         where = error.filename or path
-        raise EmbeddedError(
-            f"the embedded server cannot use the folder {path}: {error.strerror} ({where})",
-            hint=ELSEWHERE,
-            code="embedded_folder",
+        raise unusable(
+            f"the embedded server cannot use the folder {path}: {error.strerror} ({where})"
         ) from error
 
 
@@ -136,11 +117,7 @@ def prepare(folder: ServerFolder) -> None:
     names = {entry.name for entry in folder.path.iterdir()}
     if names and folder.start_lock.name not in names:
         what = "is a PostgreSQL data folder" if "PG_VERSION" in names else "is not empty"
-        raise EmbeddedError(
-            f"{folder.path} {what} and was not made by spanmq.embedded",
-            hint=ELSEWHERE,
-            code="embedded_folder",
-        )
+        raise unusable(f"{folder.path} {what} and was not made by spanmq.embedded")
     owner = folder.data.stat().st_uid if folder.data.exists() else os.geteuid()
     for path in (folder.start_lock, folder.holders, folder.server_lock):
         if not path.exists():
@@ -149,9 +126,7 @@ def prepare(folder: ServerFolder) -> None:
                 os.chown(path, owner, -1)  # the owner may start it without root next time
     if not is_root and owner != os.geteuid():
         name = next((entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == owner), str(owner))
-        raise EmbeddedError(
-            f"the server in {folder.path} belongs to user {name!r}", hint=ELSEWHERE, code="embedded_folder"
-        )
+        raise unusable(f"the server in {folder.path} belongs to user {name!r}")
 
 
 def check_version(folder: ServerFolder, version: int) -> None:
@@ -266,11 +241,7 @@ def make_private(path: Path, user: ServerUser | None) -> None:
     owner = os.geteuid() if user is None else user.uid
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
-        raise EmbeddedError(
-            f"{path} exists and is not a folder of the server's user",
-            hint="Remove it.",
-            code="embedded_folder",
-        )
+        raise unusable(f"{path} exists and is not a folder of the server's user", "Remove it.")
     path.chmod(0o700)
 
 

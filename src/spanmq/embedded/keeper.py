@@ -118,9 +118,7 @@ def is_locked(path: str | Path) -> bool:
 
 
 def has_its_name(fd: int, path: str | Path) -> bool:
-    """Return whether an open file still is the one that `path` names: its folder was neither moved nor
-    deleted.
-    """
+    """Return whether an open file is still the one at `path`: its folder was neither moved nor deleted."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116, as Path has no fstat
     except (FileNotFoundError, NotADirectoryError):

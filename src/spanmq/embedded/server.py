@@ -22,12 +22,13 @@ from urllib.parse import quote
 
 from spanmq.embedded import keeper
 from spanmq.embedded.binaries import (
-    ELSEWHERE,
     SYSTEM_FOLDER,
     check_reachable,
     find_binaries,
     reachable_binaries,
     server_user,
+    unavailable,
+    unusable,
 )
 from spanmq.embedded.folder import (
     LOG_BYTES_MAX,
@@ -53,7 +54,10 @@ LEAVE_SECONDS = 10.0
 
 
 class EmbeddedServer:
-    """One user's hold on a private server; `dsn` is its address, for psycopg and every other driver.
+    """One user's hold on a private server.
+
+    `dsn` is the address of the database `postgres`, as its superuser `postgres`, for psycopg and every other
+    driver; `folder` where the server's files are; `log` the file into which it writes its messages.
 
     The server runs until the last hold on it is closed, in whatever process. A hold closes with its `with`
     block, at `close()`, at the end of the process, and when the process is killed. It belongs to the process
@@ -68,6 +72,9 @@ class EmbeddedServer:
         "_keep_data",
         "_process_id",
         "_socket",
+        "dsn",
+        "folder",
+        "log",
         "version",
     )
 
@@ -78,30 +85,17 @@ class EmbeddedServer:
         self._keep_data = keep_data
         found = folder.postmaster()
         self._socket = found.socket_folder if found else folder.path / "socket"
+        self.dsn = self.dsn_for("postgres")
+        self.folder, self.log = folder.path, folder.log
         self._closed = False
         self._closing = threading.Lock()
         self._process_id = os.getpid()
         atexit.register(self.close)
 
     @property
-    def dsn(self) -> str:
-        """The address of the database `postgres`, as its superuser `postgres`."""
-        return self.dsn_for("postgres")
-
-    @property
-    def folder(self) -> Path:
-        """Where the server's files are."""
-        return self._folder.path
-
-    @property
     def binaries(self) -> Path:
         """The folder of PostgreSQL's programs: psql, pg_dump, pgbench."""
         return find_binaries(self.version)
-
-    @property
-    def log(self) -> Path:
-        """The file into which the server writes its messages."""
-        return self._folder.log
 
     def dsn_for(self, database: str) -> str:
         """Return the address of another database of this server."""
@@ -141,19 +135,12 @@ def default_folder(version: int = 18) -> Path:
     try:
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     except RuntimeError as error:  # a container's user that is in no list of users
-        raise EmbeddedError(
-            "there is no home folder to keep a server in", hint=ELSEWHERE, code="embedded_folder"
-        ) from error
+        raise unusable("there is no home folder to keep a server in") from error
     return Path(home, "spanmq", f"postgres-{version}")
 
 
 def join(
-    folder: ServerFolder,
-    *,
-    version: int,
-    settings: Mapping[str, str],
-    timeout: float,
-    keep_data: bool = True,
+    folder: ServerFolder, *, version: int, settings: Mapping[str, str], timeout: float, keep_data: bool = True
 ) -> EmbeddedServer:
     """Hold the server of a folder; create and start it if necessary."""
     binaries = find_binaries(version)
@@ -310,9 +297,8 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
 def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
     """Start the keeper, which starts the server; return how long the log was before."""
     if not sys.executable:
-        raise EmbeddedError(
-            "the embedded server needs a Python interpreter to run, and sys.executable is empty",
-            code="embedded_not_available",
+        raise unavailable(
+            "the embedded server needs a Python interpreter to run, and sys.executable is empty"
         )
     if folder.log.exists() and folder.log.stat().st_size > LOG_BYTES_MAX:
         folder.log.replace(folder.log.with_suffix(".log.1"))

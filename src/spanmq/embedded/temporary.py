@@ -25,43 +25,25 @@ ABANDONED_SECONDS = 600.0
 
 
 class TemporaryServer:
-    """A temporary server: `dsn`, `dsn_for(database)`, and methods to crash and restart it."""
+    """A temporary server, with what an EmbeddedServer has, and methods to crash and restart it."""
 
-    __slots__ = ("_folder", "_hold", "_settings", "_timeout", "binaries", "version")
+    __slots__ = ("_folder", "_settings", "_timeout", "binaries", "dsn", "dsn_for", "folder", "log", "version")
 
     def __init__(
         self, folder: ServerFolder, hold: EmbeddedServer, settings: Mapping[str, str], timeout: float
     ) -> None:
         self.version = hold.version
         self.binaries = find_binaries(hold.version)
+        self.dsn, self.dsn_for = hold.dsn, hold.dsn_for
+        self.folder, self.log = hold.folder, hold.log
         self._folder = folder
-        self._hold = hold
         self._settings = dict(settings)
         self._timeout = timeout
-
-    @property
-    def dsn(self) -> str:
-        """The address of the database `postgres`, as its superuser `postgres`."""
-        return self._hold.dsn
-
-    @property
-    def folder(self) -> Path:
-        """Where the server's files are."""
-        return self._hold.folder
-
-    @property
-    def log(self) -> Path:
-        """The file into which the server writes its messages."""
-        return self._hold.log
 
     @property
     def is_running(self) -> bool:
         """Return whether the server accepts connections."""
         return self._folder.is_ready()
-
-    def dsn_for(self, database: str) -> str:
-        """Return the address of another database of this server."""
-        return self._hold.dsn_for(database)
 
     def postmaster_id(self) -> int | None:
         """Return the process id of the postmaster, None if it is not alive."""

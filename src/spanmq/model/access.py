@@ -1,7 +1,5 @@
 """What roles and callers of the service may do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,9 +15,7 @@ class QueueGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """The rights of a token over HTTP: `verbs` on queues whose names match one of `queues`; * is any
-    characters.
-    """
+    """The rights of a token over HTTP: `verbs` on queues that one of `queues` matches; * is any characters."""
 
     name: str
     queues: list[str]

@@ -1,7 +1,5 @@
 """What dead letters died of: their errors without what differs from message to message."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The state of queues and of the server."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

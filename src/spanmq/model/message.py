@@ -1,7 +1,5 @@
 """What is received and settled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime

@@ -6,8 +6,6 @@ Values with other annotations are returned unchanged, and nothing else is checke
 distinguish the classes of a union: use Pydantic models for more validation.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import typing

@@ -1,7 +1,5 @@
 """How a queue delivers, and what follows from which category of failure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, TypedDict
 

@@ -1,7 +1,5 @@
 """Queues: their counts, their size, their tables, and what is bound to them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal

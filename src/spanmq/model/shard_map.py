@@ -1,7 +1,5 @@
 """Which shard a message goes to. No I/O here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b

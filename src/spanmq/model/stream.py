@@ -1,7 +1,5 @@
 """What consumes queues in bulk: streams and jobs of the pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any

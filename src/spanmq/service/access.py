@@ -36,9 +36,7 @@ def check_is_ours(request: Request) -> None:
 
 
 async def identify(request: Request) -> Caller:
-    """Return the caller; raises 401 if the token is not valid, 429 if the caller has too many requests at
-    once.
-    """
+    """Return the caller; raises 401 for an invalid token, 429 if the caller has too many requests at once."""
     backend: Backend = request.app.state.backend
     if not backend.settings.with_tokens:
         check_is_ours(request)

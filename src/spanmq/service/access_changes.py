@@ -1,7 +1,5 @@
 """Notifications that a token or an access key was revoked or changed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Admission of one request, and the budget of requests whose client is unknown."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections import Counter
 from functools import lru_cache
@@ -15,9 +13,7 @@ UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Arrivals:
-    """Counts requests whose client is unknown: those that arrive, and the anonymous ones that wait for their
-    client.
-    """
+    """Counts requests of unknown clients: those that arrive, and the anonymous ones that wait for them."""
 
     def __init__(self, anonymous_max: int) -> None:
         self.arriving = 0

@@ -1,7 +1,5 @@
 """The application: its routes and its middleware."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager

@@ -49,11 +49,7 @@ class Backend:
         self.patterns = Patterns(self.client, settings.pool_size)
         # A connection of its own: whether the database answers does not depend on the load of the pool.
         self._probe = AsyncClient(
-            self._dsn,
-            pool_size=1,
-            timeout=settings.pool_timeout,
-            listen=False,
-            timeouts=None,
+            self._dsn, pool_size=1, timeout=settings.pool_timeout, listen=False, timeouts=None
         )
         self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)

@@ -1,7 +1,5 @@
 """Callers and their rights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Routes for categories of failures: which errors belong to a category, and how it is handled."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path

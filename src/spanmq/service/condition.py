@@ -1,7 +1,5 @@
 """Routes for monitoring: whether the service is live and ready, without a token, and its metrics."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

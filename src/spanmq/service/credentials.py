@@ -56,9 +56,7 @@ class Credentials:
             known.forget()
 
     async def caller_of_token(self, secret: str, scope: Scope) -> Caller | None:
-        """Return the caller with that secret, or None if it is not valid; raises 429 after many wrong
-        secrets.
-        """
+        """Return the caller with a secret, None if it is not valid; raises 429 after many wrong secrets."""
         return await self._caller_of(self._tokens, secret, scope, "check_token", "secret_hash")
 
     async def caller_of_session(self, key: str | None, scope: Scope) -> Caller | None:
@@ -106,12 +104,7 @@ class Credentials:
         return await self._keys.get(access_key_id, partial(self._find_key, access_key_id))
 
     async def _caller_of(
-        self,
-        known: Remembered[Caller | None],
-        secret: str,
-        scope: Scope,
-        function: str,
-        name: str,
+        self, known: Remembered[Caller | None], secret: str, scope: Scope, function: str, name: str
     ) -> Caller | None:
         if not secret.startswith(PREFIX):
             return None

@@ -1,7 +1,5 @@
 """Routes of dead letters: list, redrive and delete them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -123,9 +121,9 @@ async def dead_letters(
     queue: QueueName, backend: Behind, caller: MayLook, sought: Sought | None = None
 ) -> Response:
     """List dead letters, in the order in which they were added; the next page begins after the last id."""
-    sought = sought or Sought()
-    async with backend.patterns.searching(caller, sought.error or sought.where) as client:
-        found = await client.dead_letters.list(queue, **sought.model_dump())
+    filters = (sought or Sought()).model_dump()
+    async with backend.patterns.searching(caller, filters) as client:
+        found = await client.dead_letters.list(queue, **filters)
     return reply(dead_letters=found)
 
 

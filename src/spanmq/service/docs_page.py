@@ -1,7 +1,5 @@
 """The page that describes the routes for people: Swagger UI, whose files `fastapi_offline` has."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from hashlib import sha256

@@ -6,8 +6,6 @@ The code is that of the client's error. What a driver or a server says of its ow
 the log: it may name hosts, roles and statements.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, Final
 
@@ -175,13 +173,7 @@ class Refusal(HTTPException):
     """An error response; `code` is one of docs/guides/service.md."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        hint: str | None = None,
-        retry_after: int | None = None,
+        self, status: int, code: str, message: str, *, hint: str | None = None, retry_after: int | None = None
     ) -> None:
         super().__init__(status, detail=message)
         self.code = code
@@ -196,9 +188,7 @@ def unauthorized(message: str) -> Refusal:
 
 
 def forbidden(verb: str, queue: str | None) -> Refusal:
-    """Return the refusal of a request whose token lacks the verb, with the same message for queues that do
-    not exist.
-    """
+    """Return the refusal of a token that lacks the verb, the same whether the queue exists or not."""
     what = "the whole service" if queue is None else f"queue {queue!r}"
     return Refusal(403, "forbidden", f"this token may not {verb} on {what}")
 

@@ -66,9 +66,7 @@ class Gate:
         return guarded
 
     def count(self, scope: Scope, caller: Caller) -> None:
-        """Count a request as one of its caller; raises 429 if the caller has too many, 503 if all callers
-        together have.
-        """
+        """Count a request as its caller's; raises 429 if the caller has too many, 503 if all have."""
         admission: Admission | None = scope.get(ADMISSION)
         if admission is None or admission.caller is not None:
             return
@@ -181,9 +179,7 @@ class Answering:
         self._is_refused = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a part of the response, or a refusal in its place if too many unknown clients are being
-        served.
-        """
+        """Send a part of the response, or a refusal if too many unknown clients are being served."""
         if message["type"] == "http.response.start":
             try:
                 self._admission.wait_for_client()
@@ -238,9 +234,7 @@ class RequestBody:
         self._deadline: float | None = None  # from the first read on: what has arrived by then is in time
 
     async def receive(self) -> Message:
-        """Return the next part, and after the last one the end of the connection, for which there is no time
-        limit.
-        """
+        """Return the next part; after the last one, without a time limit, the end of the connection."""
         if self._deadline is not None and self.is_read:
             return await self._receive()
         if self._deadline is None:

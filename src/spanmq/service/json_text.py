@@ -1,7 +1,5 @@
 """JSON of responses: bodies of messages are included as the database returned them, to the last digit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from starlette.responses import Response

@@ -1,11 +1,9 @@
 """Routes of messages by their ids: read, trace, remove."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
@@ -48,32 +46,26 @@ class Popped(Given):
 Results = answer("OutcomesById", results=list[Settled])
 
 
+class Page(BaseModel):
+    """A page of messages."""
+
+    quantity: Limit = 10
+    after: After = 0
+    body_bytes_max: BodyBytesMax = None
+
+
 @routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
-async def peek(
-    queue: QueueName,
-    backend: Behind,
-    _: MayLook,
-    quantity: Limit = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-) -> Response:
+async def peek(queue: QueueName, backend: Behind, _: MayLook, page: Annotated[Page, Query()]) -> Response:
     """Return messages with ids above `after`, in order, without taking them."""
-    found = await backend.client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max)
-    return messages_of(found)
+    return messages_of(await backend.client.peek(queue, **page.model_dump()))
 
 
 @routes.get("/queues/{queue}/archive", response_model=ReceivedMessages)
 async def peek_archive(
-    queue: QueueName,
-    backend: Behind,
-    _: MayLook,
-    quantity: Limit = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
+    queue: QueueName, backend: Behind, _: MayLook, page: Annotated[Page, Query()]
 ) -> Response:
     """Return archived messages with ids above `after`, in order."""
-    found = await backend.client.inspect.archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
-    return messages_of(found)
+    return messages_of(await backend.client.inspect.archive(queue, **page.model_dump()))
 
 
 @routes.get(

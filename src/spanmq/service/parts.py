@@ -1,7 +1,5 @@
 """The types that the routes' signatures use."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

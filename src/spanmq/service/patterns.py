@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -35,9 +35,14 @@ class Patterns:
         self._of_callers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def searching(self, caller: Caller | None, pattern: str | None) -> AsyncIterator[AsyncClient]:
-        """Lend a client whose statements may take a second; raises InvalidArgumentError for one that does."""
-        if pattern is None:
+    async def searching(
+        self, caller: Caller | None, filters: Mapping[str, Any]
+    ) -> AsyncIterator[AsyncClient]:
+        """Lend a client for a search of dead letters.
+
+        If the filters have a pattern, a statement may take a second; raises InvalidArgumentError if it does.
+        """
+        if not (filters["error"] or filters["where"]):
             yield self._client
             return
         async with self._turn(caller), self._limited("the search") as client:
@@ -45,10 +50,7 @@ class Patterns:
 
     @asynccontextmanager
     async def acting(
-        self,
-        caller: Caller | None,
-        *patterns: str | None,
-        trial: Trial | None = None,
+        self, caller: Caller | None, *patterns: str | None, trial: Trial | None = None
     ) -> AsyncIterator[AsyncClient]:
         """Try patterns, and the act without its effect, for a second each, then lend the client.
 

@@ -1,7 +1,5 @@
 """Routes of queues: create, measure, inspect, pause, purge and drop them, and change their policies."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query

@@ -6,8 +6,6 @@ caller of a forged receipt also needs a token with the verb `receive` on that qu
 the message with it.
 """
 
-from __future__ import annotations
-
 import binascii
 import struct
 from dataclasses import dataclass

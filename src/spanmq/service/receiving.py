@@ -1,7 +1,5 @@
 """Routes that receive messages, and those that settle them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Whether a request comes from this machine, and whether from a page of another site."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache

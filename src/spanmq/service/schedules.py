@@ -1,7 +1,5 @@
 """Routes of recurring messages. The rights on a schedule are those on its queue."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any

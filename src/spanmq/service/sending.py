@@ -1,7 +1,5 @@
 """Routes that send messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -135,11 +133,7 @@ async def send(
     "/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages, responses=described(409)
 )
 async def send_batch(
-    queue: QueueName,
-    batch: NewMessages,
-    backend: Behind,
-    caller: MaySend,
-    idempotency_key: IdempotencyKey,
+    queue: QueueName, batch: NewMessages, backend: Behind, caller: MaySend, idempotency_key: IdempotencyKey
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)

@@ -1,7 +1,5 @@
 """The process: uvicorn with time limits for slow clients, its sockets and its shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json
@@ -38,9 +36,7 @@ _NO_HTTP: Final = json.dumps(body_of("invalid_request", "this is not an HTTP req
 
 
 class SlowReader:
-    """Closes the connection of a client that does not read its response, which uses memory and counts as a
-    request.
-    """
+    """Closes the connection of a client that does not read its response, which takes memory meanwhile."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
@@ -238,9 +234,7 @@ def serve(
     pages: Pages | None = None,
     announce: Callable[[str], None] = lambda address: logger.info("service_started address=%s", address),
 ) -> signal.Signals | None:
-    """Serve until a signal arrives, and return the signal; `announce` is called with the address once
-    requests are accepted.
-    """
+    """Serve until a signal, and return it; `announce` gets the address once requests are accepted."""
     _allow_open_files(settings)
     server = make_server(settings, pages=pages, announce=announce)
     server.run()

@@ -1,7 +1,5 @@
 """Routes of the streams that consume queues, and of the jobs of the pipeline."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query

@@ -3,8 +3,6 @@
 A topic sends to all queues with a matching binding, a subscription gets every message of another queue.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path

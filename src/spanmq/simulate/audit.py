@@ -178,9 +178,7 @@ class Audit:
         )
 
     def usage(self) -> tuple[int, int, float]:
-        """Return the number of polls, of those without messages, and the CPU seconds of workers and
-        producers.
-        """
+        """Return the polls, those without messages, and the CPU seconds of workers and producers."""
         records = self._usage.values()
         return (
             sum(record.get("polls", 0) for record in records),

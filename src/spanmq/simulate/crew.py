@@ -1,7 +1,5 @@
 """The processes of a run: they are started, killed at random, started again, and stopped."""
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import time

@@ -1,7 +1,5 @@
 """Ordered groups: a queue for each type, a group for each key, leases."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,9 +149,7 @@ class SpanmqReceiver:
         return messages
 
     def holds(self, taken: Taken) -> bool:
-        """Return whether this worker still has the lease and the group; extends the lease when half of it is
-        over.
-        """
+        """Return whether this worker has the lease and the group; extends a lease that is half over."""
         if taken.origin.group in self._lost:
             return False
         now = time.monotonic()

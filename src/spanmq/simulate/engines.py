@@ -1,7 +1,5 @@
 """The engines by name, and Spark as a producer for one of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -14,9 +12,7 @@ from spanmq.simulate.record import Recorder
 
 
 class SparkSender:
-    """Fills the queues through the Spark sink: each send is a data frame, all of which becomes visible at
-    once.
-    """
+    """Fills the queues through the Spark sink: each send is a data frame, which becomes visible at once."""
 
     def __init__(self, site: Site) -> None:
         from spanmq.spark.session import opened

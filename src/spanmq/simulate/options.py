@@ -30,8 +30,10 @@ def option(
     *,
     shown: str | None = None,
     flags: Sequence[str] = (),
+    classic: str = "",
 ) -> Any:
-    """Return a field with what the command says of its option."""
+    """Return a field with what the command says of its option; a `classic` one may also have a single dash."""
+    flags = (f"--{classic}", f"-{classic}") if classic else flags
     more = {"metavar": metavar} | ({} if shown is None else {"show_default": shown})
     return field(default=default, metadata={"flags": flags, "help": words, **more})
 
@@ -45,29 +47,25 @@ class Options:
         "Makes the table of the polling engines.",
         "FILE",
         shown="schema.sql here, else our own",
-        flags=("--schema", "-schema"),
+        classic="schema",
     )
     fill_db: int | None = option(
         None,
         "How many messages; it ends when they are handled.",
         "N",
         shown="1000, or all rows of --from",
-        flags=("--fill-db", "-fill-db"),
+        classic="fill-db",
     )
     rate: float | None = option(
         None,
         "Send while they are handled, at most this many a second.",
         "R",
         shown="none: all are written before",
-        flags=("--rate", "-rate"),
+        classic="rate",
     )
-    workers: int = option(
-        5, "Worker processes, shared among the types.", "W", flags=("--workers", "-workers")
-    )
+    workers: int = option(5, "Worker processes, shared among the types.", "W", classic="workers")
     delmsg: bool = option(
-        False,
-        "Delete what is handled, instead of marking (spanmq: archiving) it.",
-        flags=("--delmsg", "-delmsg"),
+        False, "Delete what is handled, instead of marking (spanmq: archiving) it.", classic="delmsg"
     )
     engine: str = option(
         "spanmq", "spanmq (ordered groups), polling (the classic statement) or polling-indexed."
@@ -205,9 +203,7 @@ class Options:
         return self.workers * (1 if self.is_polling else 2) + self.producers + 4
 
     def types_of_worker(self, worker: int) -> list[int]:
-        """Return the types of a worker: with three types, each gets four of twelve workers, and one worker
-        serves all.
-        """
+        """Return the types of a worker: of twelve, each of three types gets four; a single one serves all."""
         if self.workers >= self.types:
             return [worker % self.types]
         return [number for number in range(self.types) if number % self.workers == worker]

@@ -23,9 +23,7 @@ KILLED = "#cc79a7"
 
 
 def check_file(path: Path) -> None:
-    """Raise InvalidArgumentError or MissingDependencyError before the run if the chart cannot be written
-    after it.
-    """
+    """Raise InvalidArgumentError or SpanmqError before a run after which no chart could be written."""
     if path.suffix.lower() not in KINDS:
         raise InvalidArgumentError(f"the chart must be a .png or .svg file, not {path.name!r}")
     if not path.absolute().parent.is_dir():

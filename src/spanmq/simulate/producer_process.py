@@ -1,7 +1,5 @@
 """A producer: numbers the messages of each key, sends them, and writes a record before and after."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import signal

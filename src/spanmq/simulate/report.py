@@ -288,9 +288,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def share_of_ideal(audit: Audit, options: Options) -> float | None:
-    """Return the messages in flight as a share of the possible; None with a rate, where messages may be
-    lacking.
-    """
+    """Return the messages in flight as a share of the possible; None with a rate, which may lack some."""
     if options.rate is not None or options.source is not None:
         return None
     possible = 0.0

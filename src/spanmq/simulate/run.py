@@ -1,12 +1,11 @@
 """One run from its start to its audit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,30 +28,24 @@ DEAD_SECONDS: Final = 0.5
 Echo = Callable[[bytes], None]
 
 
+@dataclass
 class Run:
     """A run of one engine on a database; it ends early when `stop` returns true."""
 
-    def __init__(
-        self,
-        site: Site,
-        stage: Stage,
-        server: Server,
-        *,
-        display: Display,
-        stop: Callable[[], bool],
-        echo: Echo | None,
-    ) -> None:
-        self._site = site
-        self._options = site.options
-        self._stage = stage
-        self._server = server
-        self._display = display
-        self._stop = stop
-        self._echo = echo
-        self._recorder = Recorder(site.log, began=site.began)
-        self._reader = Reader(site.log)
-        self._audit = Audit(site.options)
-        self._crew = Crew(site, self._recorder)
+    site: Site
+    stage: Stage
+    server: Server
+    display: Display
+    stop: Callable[[], bool]
+    echo: Echo | None
+
+    def __post_init__(self) -> None:
+        """Begin the log."""
+        self._options = self.site.options
+        self._recorder = Recorder(self.site.log, began=self.site.began)
+        self._reader = Reader(self.site.log)
+        self._audit = Audit(self._options)
+        self._crew = Crew(self.site, self._recorder)
         self._shown_at = 0.0
         self._moved_at = 0.0
         self._began_at = 0.0
@@ -72,11 +65,9 @@ class Run:
         except CrewError as error:
             self._read()
             why = self._audit.failures[-1] if self._audit.failures else "killed from outside?"
-            raise SpanmqError(
-                f"{error}: {why}", hint=f"The log until then is in {self._site.log}."
-            ) from error
+            raise SpanmqError(f"{error}: {why}", hint=f"The log until then is in {self.site.log}.") from error
         finally:
-            self._display.close()
+            self.display.close()
             self._crew.stop()
         ended_at = self._recorder.now()
         self._note_dead()
@@ -84,8 +75,8 @@ class Run:
         self._read()
         self._recorder.write("run_stopped", ending=ending, lines=self._reader.count)
         self._read()
-        left = self._stage.left()
-        after = self._server.look(self._stage.tables)
+        left = self.stage.left()
+        after = self.server.look(self.stage.tables)
         return make_report(
             self._audit,
             self._options,
@@ -99,7 +90,7 @@ class Run:
         )
 
     def _work(self) -> str:
-        self._before = self._server.look(self._stage.tables)
+        self._before = self.server.look(self.stage.tables)
         if self._options.connections > self._before.connections:
             raise InvalidArgumentError(
                 f"{self._options.workers} workers need {self._options.connections} connections,"
@@ -107,18 +98,18 @@ class Run:
                 hint="Use fewer workers, or raise the server's max_connections.",
             )
         if self._options.hold_snapshot:
-            self._server.hold_snapshot()
+            self.server.hold_snapshot()
         if self._options.rate is None:
             self._crew.start_producers()
             while not self._crew.producers_ended():
-                if self._stop():
+                if self.stop():
                     return "interrupted"
                 self._step("writing")
             self._read()
-        self._stage.begin()
+        self.stage.begin()
         self._crew.start_workers()
         while self._audit.counts["worker_ready"] < self._options.workers:
-            if self._stop():
+            if self.stop():
                 return "interrupted"
             self._step("starting")
             self._watch()
@@ -148,7 +139,7 @@ class Run:
         now = self._recorder.now()
         if all_sent and self._audit.waiting <= 0:
             return "complete"
-        if self._stop():
+        if self.stop():
             return "interrupted"
         if self._options.duration is not None and now - self._began_at >= self._options.duration:
             return "time"
@@ -161,13 +152,13 @@ class Run:
         now = self._recorder.now()
         if now - self._shown_at >= SHOW_SECONDS:
             self._shown_at = now
-            self._display.show(what, self._audit, now)
+            self.display.show(what, self._audit, now)
 
     def _read(self) -> None:
         before = self._audit.last_at
         for line in self._reader.lines():
-            if self._echo is not None:
-                self._echo(line + b"\n")
+            if self.echo is not None:
+                self.echo(line + b"\n")
             if (record := self._reader.parse(line)) is not None:
                 self._audit.add(record)
         if self._audit.last_at != before or self._audit.waiting <= 0:
@@ -175,7 +166,7 @@ class Run:
 
     def _note_dead(self) -> None:
         """Record the messages that became dead without a live worker to record it."""
-        if ids := self._stage.new_dead():
+        if ids := self.stage.new_dead():
             self._recorder.write("dead", ids=ids)
 
 
@@ -199,7 +190,7 @@ def run(
         if not options.keep:
             stack.callback(stage.drop)
         stage.prepare()
-        report = Run(site, stage, server, display=display, stop=stop, echo=echo).run()
+        report = Run(site, stage, server, display, stop, echo).run()
         if options.keep:
             display.say(f"kept: {', '.join(stage.places)}")
         return report

@@ -1,7 +1,5 @@
 """The resource usage of the server: WAL, dead rows, sizes, CPU."""
 
-from __future__ import annotations
-
 import importlib.resources
 import os
 from collections.abc import Sequence
@@ -109,9 +107,7 @@ def cpu_of_server(backend: int) -> float | None:
 
 
 def stat_of(process: str) -> list[str]:
-    """Return the fields of /proc/…/stat after the name, which may contain any character; [] for an ended
-    process.
-    """
+    """Return the fields of /proc/…/stat after the name, which may be any text; [] for an ended process."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

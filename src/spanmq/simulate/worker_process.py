@@ -1,7 +1,5 @@
 """A worker: a process of its own, so that it can be killed at any point."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

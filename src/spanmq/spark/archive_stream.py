@@ -6,8 +6,6 @@ fixed, so a replay reads the same rows; a transaction that commits late is in ne
 position. archive_position.sql defines a position; here it is an opaque value.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -38,8 +36,7 @@ class ArchiveStreamReader(Stream):
             )
         if options.bounds.has_end:
             raise errors.InvalidArgumentError(
-                "a stream has no end",
-                hint="Read a batch, or end the stream by the trigger availableNow.",
+                "a stream has no end", hint="Read a batch, or end the stream by the trigger availableNow."
             )
         super().__init__(options, schema, server)
         self._last: Position | None = None
@@ -83,19 +80,11 @@ class ArchiveStreamReader(Stream):
         after = start["id"] if start["position"] == end["position"] else 0
         size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
         with self._server() as server:
-            found = server.execute(
-                "select first_id, end_id, n, condition from spanmq.archive_ranges(queue => %s, base => %s,"
-                " here => %s, after => %s, last_id => %s, size => %s)",
-                [
-                    self._options.queue,
-                    _json(end["base"]),
-                    _json(end["position"]),
-                    after,
-                    end["id"],
-                    size,
-                ],
-            ).fetchall()
-            table = rows.view(server, self._options.queue, "a")
+            columns, queue = "first_id, end_id, n, condition", self._options.queue
+            until = {"here": _json(end["position"]), "last_id": end["id"], "size": size}
+            of = {"queue": queue, "base": _json(end["base"]), "after": after}
+            found = rows.call(server, "archive_ranges", columns, **of, **until).fetchall()
+            table = rows.view(server, queue, "a")
         left = sum(n for _, _, n, _ in found)
         if left < end["rows"] and self._options.fail_on_data_loss:
             raise self._lost(f"of {end['rows']} archived messages of a batch only {left} are left")
@@ -157,34 +146,23 @@ class ArchiveStreamReader(Stream):
         return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
 
     def _piece(
-        self,
-        base: Position | None,
-        position: Position,
-        after: int,
-        quantity: int,
-        *,
-        is_limited: bool = True,
+        self, base: Position | None, position: Position, after: int, quantity: int, *, is_limited: bool = True
     ) -> tuple[int, int, int, int]:
         """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
-        last, n, rest, limit = self._one(
-            "select last_id, n, rest, quantity from spanmq.archive_piece(queue => %s, base => %s,"
-            " here => %s, after => %s, qty => %s, max_bytes => %s)",
-            [
-                self._options.queue,
-                _json(base),
-                _json(position),
-                after,
-                quantity,
-                self._options.max_bytes if is_limited else None,
-            ],
+        last, n, rest, limit = self._call(
+            "archive_piece",
+            "last_id, n, rest, quantity",
+            base=_json(base),
+            here=_json(position),
+            after=after,
+            qty=quantity,
+            max_bytes=self._options.max_bytes if is_limited else None,
         )
         return last or 0, n, rest, limit
 
     def _position(self, start: Position | None) -> tuple[Position, bool, str]:
-        here, is_gone, identity = self._one(
-            "select here, is_gone, identity from spanmq.archive_position(queue => %s, from_position => %s)",
-            [self._options.queue, _json(start)],
-        )
+        columns = "here, is_gone, identity"
+        here, is_gone, identity = self._call("archive_position", columns, from_position=_json(start))
         return here, is_gone, identity
 
     def _check(self, offset: Offset, identity: str) -> None:

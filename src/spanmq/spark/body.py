@@ -4,8 +4,6 @@ Arrow parses a whole batch, where every body fits in the form that most programs
 parsed alone. Arrow never converts decimals, times or binary data: its rules for these are not Spark's.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """What Spark raises, as one message: the cause, not the stacks of three machines."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

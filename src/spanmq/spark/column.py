@@ -1,20 +1,11 @@
 """The columns of what can be read: their Spark types, and the SQL that gives them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.options import Options, hint_of

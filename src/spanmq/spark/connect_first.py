@@ -6,8 +6,6 @@ PySpark, and the stream ends with "Python worker failed to connect back". Once i
 socket; see programs.py. (Other processes are forked by a daemon, for which Spark waits.)
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import socket

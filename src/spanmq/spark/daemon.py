@@ -5,8 +5,6 @@ beside the error that the job tells anyway. So it does where the JVM has what it
 before Python has ended. Spark runs this module as `spark.python.daemon.module`, and see programs.py.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 

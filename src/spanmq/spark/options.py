@@ -1,7 +1,5 @@
 """The options of the data source: read once, refused by name, with the nearest name for a slip."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -19,12 +17,7 @@ STARTS: Final = ("earliest", "latest")
 ENDS: Final = ("latest",)
 
 _READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
-_STREAM: Final = (
-    "receiver",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "failOnDataLoss",
-)
+_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")

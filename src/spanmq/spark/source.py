@@ -1,7 +1,5 @@
 """What the data source gives Spark for its options."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace

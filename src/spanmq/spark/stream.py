@@ -11,13 +11,11 @@ The protocol, each step against a failure:
 4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 import pyarrow
@@ -117,9 +115,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connection."""
         self._server.close()
 
-    def _one(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...]:
+    def _call(self, function: str, columns: str = "result", **arguments: object) -> tuple[Any, ...]:
         with self._server() as server:
-            return rows.one(server, query, values)
+            return rows.call_one(server, function, columns, queue=self._options.queue, **arguments)
 
 
 class StreamReader(Stream):
@@ -138,24 +136,20 @@ class StreamReader(Stream):
         self._is_bounded = True
         with self._server() as server:
             # The first call of such a run: it says which name was meant.
-            queue = queue_named(server, self._options.queue)
-        [self._last_id] = self._one("select last_id from spanmq.receiver_log(queue => %s)", [queue])
+            queue_named(server, self._options.queue)
+        [self._last_id] = self._call("receiver_log", "last_id")
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
         self._open(start)
-        [batch] = self._one(
-            "select result from spanmq.receiver_claim(queue => %s, receiver => %s, incarnation => %s, "
-            "settled => %s, qty => %s, last_id => %s, max_bytes => %s) as result",
-            [
-                self._options.queue,
-                start["receiver"],
-                self._incarnation,
-                start["lease"],
-                quantity,
-                self._last_id,
-                self._options.max_bytes,
-            ],
+        [batch] = self._call(
+            "receiver_claim",
+            receiver=start["receiver"],
+            incarnation=self._incarnation,
+            settled=start["lease"],
+            qty=quantity,
+            last_id=self._last_id,
+            max_bytes=self._options.max_bytes,
         )
         return start if batch == start["lease"] else {**start, "lease": batch}
 
@@ -180,21 +174,10 @@ class StreamReader(Stream):
             return []
         self._open(end)
         with self._server() as server:
-            found = server.execute(
-                "select first_id, last_id, attempt from spanmq.receiver_ranges(queue => %s, receiver => %s, "
-                "incarnation => %s, after => %s, batch => %s, fail_on_loss => %s)",
-                [
-                    self._options.queue,
-                    end["receiver"],
-                    self._incarnation,
-                    start["lease"],
-                    end["lease"],
-                    self._options.fail_on_data_loss,
-                ],
-            ).fetchall()
-            log = server.execute(
-                "select log_table from spanmq.receiver_log(queue => %s)", [self._options.queue]
-            ).fetchone()
+            arguments = self._ranges(start, end, fail_on_loss=self._options.fail_on_data_loss)
+            columns, queue = "first_id, last_id, attempt", self._options.queue
+            found = rows.call(server, "receiver_ranges", columns, queue=queue, **arguments).fetchall()
+            log = rows.call(server, "receiver_log", "log_table", queue=queue).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
             table = f"spanmq_core.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
         # As the queue's name is written, which the option's need not be.
@@ -202,12 +185,18 @@ class StreamReader(Stream):
 
     def size(self, start: Offset, end: Offset) -> int:
         """Return how many messages are between two offsets."""
-        [n] = self._one(
-            "select coalesce(sum(last_id - first_id + 1), 0)::bigint from spanmq.receiver_ranges(queue => %s,"
-            " receiver => %s, incarnation => %s, after => %s, batch => %s, fail_on_loss => false)",
-            [self._options.queue, end["receiver"], self._incarnation, start["lease"], end["lease"]],
-        )
+        count = "coalesce(sum(last_id - first_id + 1), 0)::bigint"
+        [n] = self._call("receiver_ranges", count, **self._ranges(start, end, fail_on_loss=False))
         return int(n)
+
+    def _ranges(self, start: Offset, end: Offset, *, fail_on_loss: bool) -> dict[str, object]:
+        return {
+            "receiver": end["receiver"],
+            "incarnation": self._incarnation,
+            "after": start["lease"],
+            "batch": end["lease"],
+            "fail_on_loss": fail_on_loss,
+        }
 
     def begin(self) -> Offset:
         """Make the receiver, and hold nothing yet."""
@@ -215,12 +204,9 @@ class StreamReader(Stream):
             queue = queue_named(server, self._options.queue)
             # Such as of another receiver that holds messages and has not called for long.
             server.add_notice_handler(_warn)
-            receiver, self._incarnation, settled, system = rows.one(
-                server,
-                "select receiver_id::text, incarnation, settled, system_id "
-                "from spanmq.receiver_open(queue => %s, label => %s)",
-                [queue, self._options.receiver],
-            )
+            columns, label = "receiver_id::text, incarnation, settled, system_id", self._options.receiver
+            opened = rows.call_one(server, "receiver_open", columns, queue=queue, label=label)
+            receiver, self._incarnation, settled, system = opened
             server.remove_notice_handler(_warn)
         return {"v": VERSION, "receiver": receiver, "queue": queue, "system": system, "lease": settled}
 
@@ -240,10 +226,8 @@ class StreamReader(Stream):
                 hint="Name what the checkpoint has, or use a new checkpoint.",
                 queue=self._options.queue,
             )
-        incarnation, system = self._one(
-            "select incarnation, system_id from spanmq.receiver_open(queue => %s, receiver => %s)",
-            [self._options.queue, offset["receiver"]],
-        )
+        columns, receiver = "incarnation, system_id", offset["receiver"]
+        incarnation, system = self._call("receiver_open", columns, receiver=receiver)
         if system != offset["system"]:
             raise errors.PipelineError(
                 f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",

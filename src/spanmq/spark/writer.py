@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
@@ -155,11 +151,9 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
     with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
         for chunk in chunks(batches, CHUNK if rate is None else min(CHUNK, rate)):
             table = as_messages(chunk, options)
-            blocks = server.execute(
-                "select write_id, block_id, log_table, first_id, last_id, enqueued_at from "
-                "spanmq.bulk_reserve(queue => %s, writer => %s, epoch => %s, n => %s)",
-                [options.queue, writer, epoch, table.num_rows],
-            ).fetchall()
+            columns = "write_id, block_id, log_table, first_id, last_id, enqueued_at"
+            named = {"queue": options.queue, "writer": writer, "epoch": epoch, "n": table.num_rows}
+            blocks = rows.call(server, "bulk_reserve", columns, **named).fetchall()
             if not blocks:
                 return Written(writer, None, (), 0)
             offset = 0
@@ -168,10 +162,7 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
                 copy(connection, options, log_table, rows_of_block, first, enqueued_at)
                 offset += last - first + 1
             sealed = [block[1] for block in blocks]
-            server.execute(
-                "select result from spanmq.bulk_seal(queue => %s, block_ids => %s) as result",
-                [options.queue, sealed],
-            )
+            rows.call(server, "bulk_seal", queue=options.queue, block_ids=sealed)
             block_ids += sealed
             count += table.num_rows
             if rate is not None:
@@ -254,12 +245,8 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
         return 0
     blocks = [block for each in known for block in each.block_ids]
     with rows.connected(options.dsn) as server:
-        [n] = rows.one(
-            server,
-            "select result from spanmq.bulk_publish(queue => %s, writer => %s, epoch => %s, write_id => %s, "
-            "block_ids => %s) as result",
-            [options.queue, writer, epoch, known[0].write_id, blocks],
-        )
+        named: dict[str, Any] = {"queue": options.queue, "writer": writer, "epoch": epoch}
+        [n] = rows.call_one(server, "bulk_publish", **named, write_id=known[0].write_id, block_ids=blocks)
     return max(int(n), 0)
 
 
@@ -267,10 +254,7 @@ def close(options: Options, writer: str, epoch: int) -> None:
     """Abandon a write. If the server cannot be reached, maintenance does it later."""
     try:
         with rows.connected(options.dsn) as server:
-            server.execute(
-                "select result from spanmq.bulk_close(queue => %s, writer => %s, epoch => %s) as result",
-                [options.queue, writer, epoch],
-            )
+            rows.call(server, "bulk_close", queue=options.queue, writer=writer, epoch=epoch)
     except (errors.SpanmqError, psycopg.Error):
         return
 

@@ -1,7 +1,5 @@
 """A call of a task, and the options it is sent with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The clients that send when the caller has no connection."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -20,10 +18,7 @@ class Clients:
     """One client a process, one an event loop."""
 
     def __init__(
-        self,
-        dsn: str | Callable[[], str] | None,
-        place: Callable[[], Any] | None,
-        options: Mapping[str, Any],
+        self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None, options: Mapping[str, Any]
     ) -> None:
         self.dsn = dsn
         self._place = place

@@ -1,7 +1,5 @@
 """What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Periodic tasks: what the program says becomes schedules in the database, which send each time once."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

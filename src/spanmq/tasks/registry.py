@@ -1,7 +1,5 @@
 """The tasks of a program: registered by decorators, sent by clients, run by workers."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import inspect

@@ -1,7 +1,5 @@
 """What becomes of a message whose task failed. Decides only, no I/O here."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

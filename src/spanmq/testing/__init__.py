@@ -1,15 +1,7 @@
 """For tests of programs that use spanmq: databases, and tasks that run at once. See docs/guides/testing.md."""
 
 from spanmq.testing.databases import new_database, wait_until_waiting, with_database
-from spanmq.testing.tasks import (
-    Clock,
-    assert_sent,
-    drain,
-    drain_async,
-    perform,
-    perform_async,
-    sent,
-)
+from spanmq.testing.tasks import Clock, assert_sent, drain, drain_async, perform, perform_async, sent
 
 __all__ = [
     "Clock",

@@ -1,7 +1,5 @@
 """How many messages a worker prefetches. Pure decisions without I/O."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # Prefetched messages are withheld from other workers: a worker prefetches at most what its handlers handle in

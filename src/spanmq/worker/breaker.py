@@ -3,8 +3,6 @@
 Pure decisions: the caller passes the time.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
@@ -43,23 +41,28 @@ class BreakerPolicy:
 class Breaker:
     """Closed: messages are received. Open: none, for a time. Trial: one message, whose outcome decides."""
 
-    __slots__ = ("_failures", "_last", "_opens_at", "_pause", "_policy", "opened_by", "state", "times_opened")
+    __slots__ = (
+        "_failures",
+        "_last",
+        "_opens_at",
+        "_policy",
+        "opened_by",
+        "pause_seconds",
+        "state",
+        "times_opened",
+    )
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self.state: BreakerState = "closed"
         self._policy = policy
         self._last: deque[bool] = deque()
         self._failures = 0
-        self._pause = policy.pause
+        # The length of the current or next pause.
+        self.pause_seconds = policy.pause
         self._opens_at = 0.0
         # The failures and messages that last opened it.
         self.opened_by = (0, 0)
         self.times_opened = 0
-
-    @property
-    def pause_seconds(self) -> float:
-        """The length of the current or next pause."""
-        return self._pause
 
     def record(self, failed: bool, now: float) -> Change | None:
         """Record the end of a message; `failed` says that the dependency was the reason."""
@@ -67,11 +70,11 @@ class Breaker:
             return None  # begun before it opened
         if self.state == "trial":
             if failed:
-                self._pause = min(self._pause * 2, self._policy.pause_max)
+                self.pause_seconds = min(self.pause_seconds * 2, self._policy.pause_max)
                 self.opened_by = (1, 1)
                 return self._open(now)
             self.state = "closed"
-            self._pause = self._policy.pause
+            self.pause_seconds = self._policy.pause
             return "closed"
         if not (failed or self._failures) and len(self._last) == self._policy.window:
             return None  # the usual case: one success replaces another
@@ -100,5 +103,5 @@ class Breaker:
         self.times_opened += 1
         self._last.clear()
         self._failures = 0
-        self._opens_at = now + self._pause
+        self._opens_at = now + self.pause_seconds
         return "opened"

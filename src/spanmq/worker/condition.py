@@ -1,7 +1,5 @@
 """The liveness and readiness of a worker, derived from its events."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """The parts of a running worker: how they are connected, started and stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -233,9 +231,9 @@ class Engine:
     def _intake(self, queue: str, server: Server) -> Intake:
         settings = self._settings
         intake = Intake(
-            queue,
-            server.session,
-            settings,
+            queue=queue,
+            session=server.session,
+            settings=settings,
             # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),

@@ -1,19 +1,24 @@
 """Events of a worker: small, frozen values for logs, metrics and tests. No I/O here."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from operator import call
-from typing import Final
+from typing import Final, TypeVar, dataclass_transform
 
 logger = logging.getLogger("spanmq")
+Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+def event(kind: type[Kind]) -> type[Kind]:
+    """Make an event of a class: a frozen dataclass."""
+    return dataclass(frozen=True, slots=True)(kind)
+
+
+@event
 class WorkerStarted:
     """The worker is connected and begins to receive."""
 
@@ -21,7 +26,7 @@ class WorkerStarted:
     queues: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class WorkerStopping:
     """The worker receives no more; `reason` is the name of a signal, "asked" or an error."""
 
@@ -29,7 +34,7 @@ class WorkerStopping:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class WorkerStopped:
     """The worker holds no more messages."""
 
@@ -37,21 +42,21 @@ class WorkerStopped:
     settled: int
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class ShardJoined:
     """A shard was added: the worker now receives from it."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class ShardLeft:
     """A removed shard is empty or dropped: the worker no longer receives from it."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class MessagesReceived:
     """`count` messages were received under one lease."""
 
@@ -60,7 +65,7 @@ class MessagesReceived:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class MessageHandled:
     """A handler is done with a message, which is now to be settled."""
 
@@ -70,7 +75,7 @@ class MessageHandled:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class SettlingStarted:
     """A call to the database that settles `count` messages of a lease begins."""
 
@@ -79,7 +84,7 @@ class SettlingStarted:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class MessageSettled:
     """The outcome of a message in the database: acked, retrying, dead, released or stale.
 
@@ -99,7 +104,7 @@ class MessageSettled:
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class LeaseExtended:
     """A lease holds `count` messages for another `seconds`."""
 
@@ -109,7 +114,7 @@ class LeaseExtended:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class LeaseLost:
     """A lease expired or was revoked: `count` messages are no longer held, and those not begun are dropped."""
 
@@ -118,7 +123,7 @@ class LeaseLost:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class HandlerOverran:
     """A handler exceeded its time limit: its message was failed, and a new slot replaces its slot."""
 
@@ -128,7 +133,7 @@ class HandlerOverran:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class BreakerOpened:
     """A dependency fails too often: nothing is received from this queue for `pause_seconds`.
 
@@ -142,21 +147,21 @@ class BreakerOpened:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class BreakerTried:
     """The pause is over: one message is tried."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class BreakerClosed:
     """The dependency works again."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class ConnectionBroken:
     """The database does not answer; the next attempt follows in `retry_in` seconds."""
 
@@ -164,14 +169,14 @@ class ConnectionBroken:
     retry_in: float
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class ConnectionRestored:
     """The database answers again, after `attempts` attempts."""
 
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
+@event
 class CallFailed:
     """A call failed for another reason than the connection.
 

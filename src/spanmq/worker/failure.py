@@ -1,7 +1,5 @@
 """The meaning of a handler's exception: whether and when to retry, and the category. No I/O here."""
 
-from __future__ import annotations
-
 import traceback as tracebacks
 from collections.abc import Mapping
 from dataclasses import dataclass

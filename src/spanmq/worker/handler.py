@@ -1,7 +1,5 @@
 """The user's function: imported by its name, and inspected for its parameters and where it runs."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable

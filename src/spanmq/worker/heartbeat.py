@@ -1,7 +1,5 @@
 """Extends leases before they expire."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from time import monotonic
@@ -23,12 +21,7 @@ class Heartbeat:
     """Extends every lease that still holds messages, for at most `lease_max` seconds after its receive."""
 
     def __init__(
-        self,
-        session: Session,
-        *,
-        lease_max: float,
-        seam: Seam,
-        on_lost: Callable[[Holding], None],
+        self, session: Session, *, lease_max: float, seam: Seam, on_lost: Callable[[Holding], None]
     ) -> None:
         self._session = session
         self._lease_max = lease_max

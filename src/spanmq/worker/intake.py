@@ -1,18 +1,17 @@
 """One queue: receives as many messages as there is room for, and passes them on."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
 from spanmq.client._async.listener import AsyncAnnouncement
-from spanmq.client.call import given, nothing
+from spanmq.client.call import about, given, nothing
 from spanmq.client.concurrency import AHEAD_SECONDS, AsyncEvent, Due
 from spanmq.errors import (
     ConnectionFailedError,
@@ -25,14 +24,7 @@ from spanmq.errors import (
 from spanmq.model import Message
 from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
-from spanmq.worker.event import (
-    BreakerClosed,
-    BreakerOpened,
-    BreakerTried,
-    CallFailed,
-    MessagesReceived,
-    Seam,
-)
+from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
 from spanmq.worker.job import Holding, Job, Undecodable, Verdict
 from spanmq.worker.line import Line
@@ -65,41 +57,34 @@ BREAKER_SLACK_SECONDS: Final = 5.0
 POLICY_SECONDS: Final = 30.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Intake:
-    """The receiving side of a queue; `on_jobs` is called with each new lease before its jobs are in line."""
+    """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in line."""
 
-    def __init__(
-        self,
-        queue: str,
-        session: Session,
-        settings: Settings,
-        *,
-        one_each: bool,
-        line: Line,
-        seam: Seam,
-        on_lease: Callable[[Holding], None],
-        on_bad: Callable[[Job, Verdict], None],
-        worker: str,
-    ) -> None:
-        self.queue = queue
-        self.appetite = Appetite(concurrency=settings.concurrency, batch=settings.batch, call=settings.batch)
-        self.breaker = Breaker(settings.breaker)
-        self.line = line
+    queue: str
+    session: Session
+    settings: Settings
+    one_each: bool
+    line: Line
+    seam: Seam
+    on_lease: Callable[[Holding], None]
+    on_bad: Callable[[Job, Verdict], None]
+    worker: str
+
+    def __post_init__(self) -> None:
+        """Begin with nothing received."""
+        batch = self.settings.batch
+        self.appetite = Appetite(concurrency=self.settings.concurrency, batch=batch, call=batch)
+        self.breaker = Breaker(self.settings.breaker)
         self.held = 0
-        self._session = session
-        self._settings = settings
-        self._one_each = one_each
-        self._seam = seam
-        self._on_lease = on_lease
-        self._on_bad = on_bad
-        self._worker = worker
         # The last report on the breaker: how often it had opened, and whether it was open.
         self._reported = (0, False)
         self._announced = AsyncAnnouncement()
         # Separate from announcements: a worker without room does not wait for messages, and senders need not
         # notify it.
         self._room_made = AsyncEvent()
-        self._is_stopping = False
+        # Whether nothing is received any more.
+        self.is_stopped = False
         self._is_receiving = False
         self._is_ordered = False
         self._policy_is_due_at = 0.0
@@ -108,8 +93,8 @@ class Intake:
 
     async def start(self) -> asyncio.Task[None]:
         """Begin to receive; raises if the queue does not exist, or the role lacks the right to it."""
-        self._is_stopping = False
-        await self._session.run(self._look_at_policy)
+        self.is_stopped = False
+        await self.session.run(self._look_at_policy)
         self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
         return self._task
 
@@ -118,7 +103,7 @@ class Intake:
 
         Waits for a receive that is under way, so that its messages are not leased in vain.
         """
-        self._is_stopping = True
+        self.is_stopped = True
         self.wake()
         self._announced.set()
         if self._task is not None:
@@ -126,11 +111,6 @@ class Intake:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-
-    @property
-    def is_stopped(self) -> bool:
-        """Return whether nothing is received any more."""
-        return self._is_stopping
 
     def wake(self) -> None:
         """Poll again, because there is room."""
@@ -140,15 +120,15 @@ class Intake:
         """Emit an event for a change of the breaker, with the error that caused it."""
         if change == "opened":
             opened_by = self.breaker.opened_by
-            self._seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
+            self.seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
         elif change == "closed":
-            self._seam.emit(BreakerClosed(self.queue))
+            self.seam.emit(BreakerClosed(self.queue))
         elif change == "tried":
-            self._seam.emit(BreakerTried(self.queue))
+            self.seam.emit(BreakerTried(self.queue))
 
     async def _run(self) -> None:
-        while not self._is_stopping:
-            client = await self._session.client()
+        while not self.is_stopped:
+            client = await self.session.client()
             async with client.admin.announcements(self.queue) as self._announced:
                 await self._receive_with(client)
 
@@ -161,7 +141,7 @@ class Intake:
         # Whether only the end of a wait led to this poll: it is not urgent.
         is_look = False
         is_announced = False
-        while not self._is_stopping:
+        while not self.is_stopped:
             # In this order: an announcement during the poll ends the next wait.
             self._announced.clear()
             self._room_made.clear()
@@ -173,7 +153,7 @@ class Intake:
                 continue
             try:
                 if monotonic() >= self._policy_is_due_at:
-                    await self._session.run(self._look_at_policy)
+                    await self.session.run(self._look_at_policy)
                 due = await self._due(is_asked=is_look and interval >= AHEAD_SECONDS)
                 count = await self._receive(quantity)
             except (ConnectionFailedError, ConnectionLostError):
@@ -190,7 +170,7 @@ class Intake:
                 # Handlers first: another receive takes as long as starting the received jobs.
                 await asyncio.sleep(0)
                 continue
-            if not self._is_stopping:
+            if not self.is_stopped:
                 if is_announced:
                     late += 1
                     await asyncio.sleep(pause_of_late(late))
@@ -198,7 +178,7 @@ class Intake:
                 is_look = not is_announced
             # The announced message may become visible in a moment: look ahead soon.
             interval = min(interval * GROWTH, self._longest_wait()) if is_look else FIRST_LOOK_SECONDS
-            if await self._session.client() is not client:
+            if await self.session.client() is not client:
                 return
 
     async def _pause_after(self, error: Exception, failures: int) -> None:
@@ -207,23 +187,23 @@ class Intake:
             # They were failed, and are retried by the queue's policy, possibly without a backoff. Other
             # messages may follow them.
             pause = min(pause, UNOPENED_SECONDS_MAX)
-        self._seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
+        self.seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
         await asyncio.sleep(pause)
 
     async def _due(self, *, is_asked: bool) -> Due:
         """Ask when the next message becomes visible; called before a poll, so that none in between is missed."""
         if not is_asked:
             return Due()
-        [seconds] = await self._session.run(lambda client: client.inspect.look_ahead([self.queue]))
+        [seconds] = await self.session.run(lambda client: client.inspect.look_ahead([self.queue]))
         return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:
         self._is_receiving = True
         try:
             now = monotonic()
-            slots = quantity if self._one_each else 1
-            messages = await self._session.run(
-                lambda client: client.receive(self.queue, quantity, lease=self._settings.lease, slots=slots)
+            slots = quantity if self.one_each else 1
+            messages = await self.session.run(
+                lambda client: client.receive(self.queue, quantity, lease=self.settings.lease, slots=slots)
             )
             # In this task, without an await between them: a received lease is always recorded.
             if messages:
@@ -236,15 +216,15 @@ class Intake:
         lease_id = messages[0].lease_id or 0
         holding = Holding(self.queue, lease_id, len(messages), now, _seconds_of(messages[0]))
         self.held += len(messages)
-        self._on_lease(holding)
-        self._seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        self.on_lease(holding)
+        self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
         good = []
         for message in messages:
             if type(message.body) is Undecodable:
-                self._on_bad(Job([message], holding, None), undecodable(message.body.error))
+                self.on_bad(Job([message], holding, None), undecodable(message.body.error))
             else:
                 good.append(message)
-        if not self._settings.in_batches:
+        if not self.settings.in_batches:
             for message in good:
                 self.line.add(Job([message], holding, message.group if self._is_ordered else None))
         elif good:
@@ -269,20 +249,16 @@ class Intake:
             return
         self._reported = (breaker.times_opened, is_open)
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
-        arguments = (
-            argument.queue_name("queue", self.queue),
-            argument.text("worker", self._worker),
-            *given(argument.seconds, "seconds", seconds),
-        )
+        arguments = (argument.text("worker", self.worker), *given(argument.seconds, "seconds", seconds))
         # For display only: errors do not affect receiving.
         with suppress(SpanmqError):
-            await self._session.run(
-                lambda client: client.admin.run(nothing("report_breaker", self.queue, *arguments))
+            await self.session.run(
+                lambda client: client.admin.run(about(self.queue, "report_breaker", nothing, *arguments))
             )
 
     def _longest_wait(self) -> float:
-        if self._settings.poll_interval is not None:
-            return self._settings.poll_interval
+        if self.settings.poll_interval is not None:
+            return self.settings.poll_interval
         return LOOK_SECONDS if self._announced.is_heard else DEAF_LOOK_SECONDS
 
     def _patience(self) -> float:

@@ -1,7 +1,5 @@
 """The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from spanmq.model import Message

@@ -1,7 +1,5 @@
 """Jobs that wait for a handler: in an ordered queue for those of their group, else for a place of their kind."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

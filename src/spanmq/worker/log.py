@@ -1,7 +1,5 @@
 """Events as log lines: `message_settled queue=orders message_id=17 outcome=acked attempt=1`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import fields

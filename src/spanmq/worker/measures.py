@@ -1,7 +1,5 @@
 """Prometheus metrics of a worker: an observer of its events (extra `metrics`)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,22 +15,8 @@ from spanmq.worker.condition import Condition
 from spanmq.worker.event import Event
 
 SECONDS: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 BREAKER_STATES: Final = ["closed", "open", "trial"]
 
@@ -47,26 +31,13 @@ class Measures:
         self._failed = self._counter(
             "messages_failed", "Messages whose handler failed, by category.", "queue", "category"
         )
-        self._seconds = Histogram(
-            "spanmq_worker_handling_seconds",
-            "Duration of handlers; for a batch, its share for each message.",
-            ("queue",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._held = Gauge(
-            "spanmq_worker_messages_held",
-            "Messages that are held: waiting, being handled or being settled.",
-            ("queue",),
-            registry=self.registry,
-        )
-        self._breaker = Enum(
-            "spanmq_worker_breaker",
-            "The state of the circuit breaker.",
-            ("queue",),
-            states=BREAKER_STATES,
-            registry=self.registry,
-        )
+        of_queue: dict[str, Any] = {"labelnames": ("queue",), "registry": self.registry}
+        text = "Duration of handlers; for a batch, its share for each message."
+        self._seconds = Histogram("spanmq_worker_handling_seconds", text, buckets=SECONDS, **of_queue)
+        text = "Messages that are held: waiting, being handled or being settled."
+        self._held = Gauge("spanmq_worker_messages_held", text, **of_queue)
+        text = "The state of the circuit breaker."
+        self._breaker = Enum("spanmq_worker_breaker", text, states=BREAKER_STATES, **of_queue)
         self._lost = self._counter("leases_lost", "Leases that expired or were revoked.", "queue")
         self._overran = self._counter("handlers_overran", "Handlers that exceeded their time limit.", "queue")
         self._calls_failed = self._counter("calls_failed", "Failed calls of the database.", "queue")

@@ -1,7 +1,5 @@
 """One call of the handler: alone, or in one transaction with the ack."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (

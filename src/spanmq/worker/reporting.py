@@ -1,19 +1,18 @@
 """Reports to the database for the dashboard: that the worker runs, what it holds, how long its tasks took."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil, log2
 from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import given, nothing
+from spanmq.client.call import about, given, nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -28,22 +27,18 @@ BUCKET_MAX: Final = 48
 Times = Counter[tuple[str, bool, int]]
 
 
+@dataclass(eq=False)
 class Reporter:
     """Sends a report for each queue periodically, and a last one; its errors do not affect the worker."""
 
-    def __init__(
-        self,
-        worker: str,
-        slots: int,
-        kind_of: Callable[[Message], str | None] | None,
-        intakes: Mapping[str, Intake],
-        session_of: Callable[[str], Session],
-    ) -> None:
-        self._worker = worker
-        self._slots = slots
-        self._kind_of = kind_of
-        self._intakes = intakes
-        self._session_of = session_of
+    worker: str
+    slots: int
+    kind_of: Callable[[Message], str | None] | None
+    intakes: Mapping[str, Intake]
+    session_of: Callable[[str], Session]
+
+    def __post_init__(self) -> None:
+        """Begin with nothing recorded."""
         self._times: defaultdict[str, Times] = defaultdict(Counter)
         self._started_at = monotonic()
 
@@ -55,12 +50,12 @@ class Reporter:
 
     def record(self, job: Job, *, failed: bool) -> None:
         """Record a job that ended."""
-        if self._kind_of is None:
+        if self.kind_of is None:
             return
         times = self._times[job.holding.queue]
         bucket = bucket_of(job.seconds / len(job.messages))
         for message in job.messages:
-            if (kind := self._kind_of(message)) is not None:
+            if (kind := self.kind_of(message)) is not None:
                 times[kind, failed, bucket] += 1
 
     async def run(self) -> None:
@@ -70,13 +65,13 @@ class Reporter:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _report(self, *, is_last: bool = False) -> None:
-        for queue, intake in [*self._intakes.items()]:
+        for queue, intake in [*self.intakes.items()]:
             # A shard that the worker has left has had its last report.
             if intake.is_stopped and not is_last:
                 continue
             times = self._times.pop(queue, Counter())
             try:
-                await self._session_of(queue).run(self._call(intake, times, is_last=is_last))
+                await self.session_of(queue).run(self._call(intake, times, is_last=is_last))
             except SpanmqError:
                 self._times[queue].update(times)
 
@@ -88,14 +83,13 @@ class Reporter:
             for (kind, failed, bucket), n in times.items()
         ]
         arguments = (
-            argument.queue_name("queue", intake.queue),
-            argument.text("worker", self._worker),
-            argument.integer("slots", self._slots),
+            argument.text("worker", self.worker),
+            argument.integer("slots", self.slots),
             argument.integer("held", intake.held),
             argument.json("times", json.dumps(rows)),
             *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
-        return lambda client: client.admin.run(nothing("report_worker", intake.queue, *arguments))
+        return lambda client: client.admin.run(about(intake.queue, "report_worker", nothing, *arguments))
 
 
 def bucket_of(seconds: float) -> int:

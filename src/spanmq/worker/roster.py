@@ -1,7 +1,5 @@
 """The shards that a worker receives from: it follows the shard map of their queue."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -44,9 +42,7 @@ class Roster:
         there = newest(found)
         if there is None:
             raise QueueNotFoundError(
-                f"{self._queue} has no shards",
-                hint="ShardedQueue.create() makes them.",
-                queue=self._queue,
+                f"{self._queue} has no shards", hint="ShardedQueue.create() makes them.", queue=self._queue
             )
         if unknown := (self._chosen or frozenset()) - there.all.keys():
             raise InvalidArgumentError(

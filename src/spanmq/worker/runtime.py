@@ -1,7 +1,5 @@
 """The worker's public class."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

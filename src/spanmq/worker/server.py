@@ -1,7 +1,5 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from spanmq.codec.body import Decoder
@@ -42,7 +40,7 @@ class Server:
         if handler.uses_threads:
             lends_to_threads = lends
         self.session = Session(
-            dsn,
+            dsn=dsn,
             decoder=decoder,
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
             threads=lends_to_threads,
@@ -51,6 +49,6 @@ class Server:
             seam=seam,
         )
         self.settler = Settler(
-            self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
+            session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
         )
         self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)

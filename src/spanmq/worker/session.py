@@ -1,12 +1,11 @@
 """The worker's connection to the database: clients that are replaced when the server does not answer."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
@@ -28,13 +27,12 @@ Call = Callable[[AsyncClient], Awaitable[Result]]
 
 
 def backoff(attempt: int) -> float:
-    """Return the seconds before the next attempt, with full jitter, so that workers do not reconnect all at
-    once.
-    """
+    """Return the seconds before the next attempt, with full jitter: workers do not reconnect all at once."""
     longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempt, 20), RETRY_SECONDS_MAX)
     return random.uniform(0.2, 1.0) * longest
 
 
+@dataclass(eq=False, kw_only=True)
 class Session:
     """Provides a working client, and replaces it when it fails.
 
@@ -42,25 +40,17 @@ class Session:
     packets, the call may never return.
     """
 
-    def __init__(
-        self,
-        dsn: str,
-        *,
-        decoder: Decoder,
-        pool_size: int,
-        threads: int,
-        patience: float,
-        pooler: bool,
-        seam: Seam,
-    ) -> None:
-        self._dsn = dsn
-        self._decoder = decoder
+    dsn: str
+    decoder: Decoder
+    pool_size: int
+    threads: int
+    patience: float
+    pooler: bool
+    seam: Seam
+
+    def __post_init__(self) -> None:
+        """Begin without a connection."""
         self._encryption = Encryption.from_environment()
-        self._pool_size = pool_size
-        self._threads = threads
-        self._patience = patience
-        self._pooler = pooler
-        self._seam = seam
         self._client: AsyncClient | None = None
         self._thread_client: Client | None = None
         self._mending: asyncio.Task[None] | None = None
@@ -100,14 +90,14 @@ class Session:
         client = await self.client()
         task = asyncio.ensure_future(call(client))
         try:
-            await asyncio.wait([task], timeout=self._patience)
+            await asyncio.wait([task], timeout=self.patience)
         except asyncio.CancelledError:
             task.cancel()
             raise
         if not task.done():
             # Not cancelled: psycopg would wait for the server to confirm that.
             self._keep(task)
-            error: SpanmqError = ConnectionLostError(f"no answer for {self._patience:g} s")
+            error: SpanmqError = ConnectionLostError(f"no answer for {self.patience:g} s")
             self.broken(client, error)
             raise error
         try:
@@ -129,37 +119,39 @@ class Session:
         while True:
             if attempt:
                 pause = backoff(attempt)
-                self._seam.emit(ConnectionBroken(" ".join(str(error).split()), pause))
+                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause))
                 await asyncio.sleep(pause)
             attempt += 1
             try:
                 client = await self._connect()
-            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError, TimeoutError) as again:
+            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError) as again:
                 error = again
                 continue
             await self._install(client)
-            self._seam.emit(ConnectionRestored(attempt))
+            self.seam.emit(ConnectionRestored(attempt))
             return
 
     async def _connect(self) -> AsyncClient:
         client = AsyncClient(
-            self._dsn,
-            decoder=self._decoder,
+            self.dsn,
+            decoder=self.decoder,
             encryption=self._encryption,
-            pool_size=self._pool_size,
+            pool_size=self.pool_size,
             maintain_interval=1.0,
             timeout=POOL_SECONDS,
-            pooler=self._pooler,
+            pooler=self.pooler,
             timeouts=None,  # the DSN has the worker's
-            on_connect=None if self._pooler else self._warm,
+            on_connect=None if self.pooler else self._warm,
         )
         try:
             # Includes the first call: a pooler answers before its server does.
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self.patience):
                 await client.open()
                 await client.admin.version()
-        except BaseException:
+        except BaseException as error:
             self._keep(asyncio.ensure_future(client.close()))
+            if isinstance(error, TimeoutError):
+                raise ConnectionFailedError(f"no answer for {self.patience:g} s") from None
             raise
         return client
 
@@ -176,15 +168,15 @@ class Session:
 
     async def _install(self, client: AsyncClient) -> None:
         before = self._thread_client
-        if self._threads:
+        if self.threads:
             self._thread_client = Client(
-                self._dsn,
-                decoder=self._decoder,
+                self.dsn,
+                decoder=self.decoder,
                 encryption=self._encryption,
-                pool_size=self._threads,
+                pool_size=self.threads,
                 timeout=POOL_SECONDS,
                 listen=False,
-                pooler=self._pooler,
+                pooler=self.pooler,
                 timeouts=None,
             )
         self._client = client

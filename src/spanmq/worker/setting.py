@@ -1,7 +1,5 @@
 """The settings of a worker and their validation. No I/O here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict

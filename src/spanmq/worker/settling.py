@@ -1,9 +1,8 @@
 """Gathers verdicts for a few milliseconds, and sends them to the database, in one call for each lease."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from spanmq.client import AsyncClient
@@ -26,25 +25,21 @@ CALLS_MAX: Final = 3
 Bundle = tuple[Holding, Failure | Release | None]
 
 
+@dataclass(eq=False, kw_only=True)
 class Settler:
     """Takes verdicts; each reaches the database, unless the worker ends while it is unreachable."""
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        worker: str,
-        gather: float,
-        seam: Seam,
-        on_settled: Callable[[Holding], None],
-    ) -> None:
-        self._session = session
-        self._worker = worker
-        self._gather = gather
-        self._seam = seam
-        self._on_settled = on_settled
+    session: Session
+    worker: str
+    gather: float
+    seam: Seam
+    on_settled: Callable[[Holding], None]
+
+    def __post_init__(self) -> None:
+        """Begin with nothing to settle."""
         self._pending: dict[Bundle, list[Job]] = {}
-        self._waiting = 0
+        # The number of messages that wait to be settled, or are being settled.
+        self.backlog = 0
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -52,11 +47,6 @@ class Settler:
         self._is_stopping = False
         self.settled = 0
         self.crash: Callable[[BaseException], None] = lambda _: None
-
-    @property
-    def backlog(self) -> int:
-        """The number of messages that wait to be settled, or are being settled."""
-        return self._waiting
 
     async def start(self) -> asyncio.Task[None]:
         """Begin to settle."""
@@ -86,10 +76,10 @@ class Settler:
             self.settled += count
             for message in job.messages:
                 self._tell(message, verdict.outcome, job.seconds, None)
-            self._on_settled(holding)
+            self.on_settled(holding)
             return
         self._pending.setdefault((holding, verdict), []).append(job)
-        self._waiting += count
+        self.backlog += count
         self._wanted.set()
         if holding.undecided == 0:
             self._urgent.set()  # settling the whole lease at once is the cheapest
@@ -97,9 +87,9 @@ class Settler:
     async def _run(self) -> None:
         while not (self._is_stopping and not self._pending):
             await self._wanted.wait()
-            if self._gather and not self._urgent.is_set():
+            if self.gather and not self._urgent.is_set():
                 try:
-                    async with asyncio.timeout(self._gather):
+                    async with asyncio.timeout(self.gather):
                         await self._urgent.wait()
                 except TimeoutError:
                     pass
@@ -125,14 +115,14 @@ class Settler:
 
     async def _settle(self, holding: Holding, verdict: Failure | Release | None, jobs: list[Job]) -> None:
         ids = [message.message_id for job in jobs for message in job.messages]
-        self._seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
+        self.seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
-        call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self._worker)
+        call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self.worker)
         attempt = 0
         while True:
             try:
-                settled = await self._session.run(call)
+                settled = await self.session.run(call)
                 break
             except (ConnectionLostError, ConnectionFailedError) as error:
                 is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
@@ -140,16 +130,16 @@ class Settler:
                 pass
             except SpanmqError as error:
                 # The queue was dropped, or a right is missing: a retry would fail, too.
-                self._seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), None))
+                self.seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), None))
                 settled = [Settled(message_id, "stale") for message_id in ids]
                 break
             attempt += 1
             await asyncio.sleep(backoff(attempt))
-        self._waiting -= len(ids)
+        self.backlog -= len(ids)
         holding.unsettled -= len(ids)
         self.settled += len(ids)
         failure = verdict if isinstance(verdict, Failure) else None
-        if not self._seam.hears_routine():
+        if not self.seam.hears_routine():
             settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
         if settled:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
@@ -157,10 +147,10 @@ class Settler:
                 message, job = messages[each.message_id]
                 outcome = "unknown" if is_doubtful and each.outcome == "stale" else each.outcome
                 self._tell(message, outcome, job.seconds, failure)
-        self._on_settled(holding)
+        self.on_settled(holding)
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
-        self._seam.emit(
+        self.seam.emit(
             MessageSettled(
                 message.queue,
                 message.message_id,

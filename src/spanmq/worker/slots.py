@@ -5,12 +5,9 @@ overran is abandoned: it ends when its handler does, and a new slot replaces it.
 event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -18,6 +15,7 @@ from typing import Final
 
 from spanmq.worker.job import Job, Release, Verdict
 from spanmq.worker.performing import Performer
+from spanmq.worker.threads import Returned
 
 OnEnd = Callable[[Job, Verdict], None]
 
@@ -117,18 +115,14 @@ class TaskSlots:
 
 
 class ThreadSlots:
-    """Slots for plain functions, a daemon thread each: one that never returns does not keep the process
-    alive.
-    """
+    """Slots for plain functions, a daemon thread each, so that one that never returns keeps no process alive."""
 
     def __init__(self, performer: Performer, on_end: OnEnd) -> None:
         self._performer = performer
         self._on_end = on_end
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.slots: set[Slot] = set()
-        self._ended: deque[tuple[Job, Verdict]] = deque()
-        self._is_woken = False
-        self._loop = asyncio.get_running_loop()
+        self._ended: Returned[tuple[Job, Verdict]] = Returned(self._end)
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -177,21 +171,13 @@ class ThreadSlots:
             if not job.is_decided:
                 job.seconds = monotonic() - started_at
             slot.job = None
-            self._ended.append((job, verdict))
-            # One call for all that end before the event loop runs again.
-            if not self._is_woken:
-                self._is_woken = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has ended
-                    self._loop.call_soon_threadsafe(self._collect)
+            self._ended.put((job, verdict))
         self.slots.discard(slot)
 
-    def _collect(self) -> None:
-        # First, so that later results wake the loop again.
-        self._is_woken = False
-        while self._ended:
-            job, verdict = self._ended.popleft()
-            if not job.is_decided:
-                self._on_end(job, verdict)
+    def _end(self, ended: tuple[Job, Verdict]) -> None:
+        job, verdict = ended
+        if not job.is_decided:
+            self._on_end(job, verdict)
 
 
 def may_begin(job: Job, now: float) -> bool:

@@ -1,7 +1,5 @@
 """Threads for plain functions, beside the event loop of the worker's tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -10,7 +8,34 @@ from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Returned(Generic[T]):
+    """Takes what threads return into the event loop, where `take` is called with each."""
+
+    def __init__(self, take: Callable[[T], None]) -> None:
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[T] = deque()
+        self._is_woken = False
+
+    def put(self, each: T) -> None:
+        """Pass one on, from a thread; nothing happens if the loop is closed."""
+        self._waiting.append(each)
+        # One call for all that come before the event loop runs again.
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        # First, so that later ones wake the loop again.
+        self._is_woken = False
+        while self._waiting:
+            self._take(self._waiting.popleft())
 
 
 class Threads:
@@ -22,10 +47,9 @@ class Threads:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._ended: Returned[tuple[asyncio.Future[Any], Any, BaseException | None]] = Returned(self._end)
         # Functions that continue although their callers were cancelled.
         self._left: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
-        self._is_woken = False
         self._running = 0
         self._threads = 0
 
@@ -61,27 +85,17 @@ class Threads:
                 result = function()
             except BaseException as raised:  # noqa: BLE001, SystemExit too is only this function's
                 error = raised
-            self._ended.append((future, result, error))
-            # One call for all that end before the event loop runs again.
-            if not self._is_woken:
-                self._is_woken = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    self._loop.call_soon_threadsafe(self._collect)
+            self._ended.put((future, result, error))
 
-    def _collect(self) -> None:
-        # First, so that later results wake the loop again.
-        self._is_woken = False
-        while self._ended:
-            future, result, error = self._ended.popleft()
-            self._running -= 1
-            if future.cancelled():
-                left = self._left.pop(future, None)
-                if left is not None and not left.done():
-                    left.set_result(None)
-            elif error is None:
-                future.set_result(result)
-            else:
-                # A future cannot carry this exception.
-                future.set_exception(
-                    RuntimeError("StopIteration") if isinstance(error, StopIteration) else error
-                )
+    def _end(self, ended: tuple[asyncio.Future[Any], Any, BaseException | None]) -> None:
+        future, result, error = ended
+        self._running -= 1
+        if future.cancelled():
+            left = self._left.pop(future, None)
+            if left is not None and not left.done():
+                left.set_result(None)
+        elif error is None:
+            future.set_result(result)
+        else:
+            # A future cannot carry this exception.
+            future.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)

@@ -1,7 +1,5 @@
 """Finds handlers that exceed their time limit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from time import monotonic

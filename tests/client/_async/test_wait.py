@@ -13,7 +13,7 @@ from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, receive_until
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, look_until
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Message
@@ -76,7 +76,7 @@ async def test_wait_is_no_longer_than_until_something_is_due() -> None:
         asked.append(len(waits.seconds))
         return 0.05 if len(asked) == 1 else None
 
-    found: Any = await receive_until(look, waits, time.monotonic() + WAIT_SECONDS, 9.0, ahead)
+    found: Any = await look_until(look, bool, waits, time.monotonic() + WAIT_SECONDS, 9.0, ahead=ahead)
     assert found == ["message"]
     # 5 ms, and then twice as long each time; short waits are not asked for.
     assert waits.seconds[:5] == [0.005, 0.01, 0.02, 0.04, 0.08]
@@ -131,7 +131,7 @@ async def test_announced_message_wakes_a_waiting_receiver(database: str, client:
             orders.clear()
             await client.send("Mixed", 1)
             assert await mixed.wait(WAIT_SECONDS)
-            assert not orders.is_set()
+            assert not await orders.wait(0)
             await client.send("orders", 1)
             assert await orders.wait(WAIT_SECONDS)
     finally:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.grants import AsyncGrants
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
     Delay,
     Result,
     Seconds,
+    about,
+    about_any,
     flag,
     given,
     listed,
@@ -44,39 +46,23 @@ from spanmq.model import (
 class AsyncAdmin:
     """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
+    # A namespace for each noun.
+    tokens: AsyncTokens
+    grants: AsyncGrants
+    keys: AsyncKeys
+    receivers: AsyncReceivers
+    pipeline_runs: AsyncPipelineRuns
+    notifications: AsyncNotifications
+
     def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
         self._link = link
         self._listener = listener
-
-    @property
-    def tokens(self) -> AsyncTokens:
-        """Tokens for callers of the HTTP service."""
-        return AsyncTokens(self._link)
-
-    @property
-    def grants(self) -> AsyncGrants:
-        """Rights of database roles on queues."""
-        return AsyncGrants(self._link)
-
-    @property
-    def keys(self) -> AsyncKeys:
-        """Access keys for callers of the SQS protocol."""
-        return AsyncKeys(self._link)
-
-    @property
-    def receivers(self) -> AsyncReceivers:
-        """Streams that consume queues."""
-        return AsyncReceivers(self._link)
-
-    @property
-    def pipeline_runs(self) -> AsyncPipelineRuns:
-        """Runs of the pipeline's jobs."""
-        return AsyncPipelineRuns(self._link)
-
-    @property
-    def notifications(self) -> AsyncNotifications:
-        """Notifications of new messages."""
-        return AsyncNotifications(self._link)
+        self.tokens = AsyncTokens(self._link)
+        self.grants = AsyncGrants(self._link)
+        self.keys = AsyncKeys(self._link)
+        self.receivers = AsyncReceivers(self._link)
+        self.pipeline_runs = AsyncPipelineRuns(self._link)
+        self.notifications = AsyncNotifications(self._link)
 
     async def run(self, call: Call[Result]) -> Result:
         """Run a call that has no method."""
@@ -88,7 +74,7 @@ class AsyncAdmin:
 
     async def version(self) -> str:
         """Return the version of the schema."""
-        return await self._link.run(Call("version", (), string, native=True))
+        return await self._link.run(about_any(None, "version", string))
 
     async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance; call it until it returns []."""
@@ -109,8 +95,7 @@ class AsyncAdmin:
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
-        listener = self._listener
-        return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
+        return announcements_of(self._listener, queue)
 
 
 class AsyncTokens:
@@ -133,7 +118,7 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        await self._link.run(nothing("create_token", None, *arguments))
+        await self._link.run(about_any(None, "create_token", nothing, *arguments))
         return secret
 
     async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -147,17 +132,17 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not await self._link.run(Call("rotate_token", arguments, flag, native=True)):
+        if not await self._link.run(about_any(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     async def revoke(self, name: str) -> bool:
         """Revoke a token; return whether it existed. Services are notified at once."""
-        return await self._link.run(Call("revoke_token", (argument.text("name", name),), flag, native=True))
+        return await self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
 
     async def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return await self._link.run(Call("list_tokens", (), listed(Token), native=True))
+        return await self._link.run(about_any(None, "list_tokens", listed(Token)))
 
 
 class AsyncKeys:
@@ -184,17 +169,17 @@ class AsyncKeys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        await self._link.run(nothing("create_access_key", None, *arguments))
+        await self._link.run(about_any(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     async def revoke(self, access_key_id: str) -> bool:
         """Revoke a key; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return await self._link.run(Call("revoke_access_key", arguments, flag, native=True))
+        return await self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
 
     async def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return await self._link.run(Call("list_access_keys", (), listed(AccessKey), native=True))
+        return await self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
 
 
 class AsyncReceivers:
@@ -209,7 +194,7 @@ class AsyncReceivers:
         A stream that still runs under it stops with an error; what it has written and not settled is written
         again by the next.
         """
-        await self._link.run(nothing("adopt_receiver", queue, *calls.receiver(queue, receiver)))
+        await self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
     async def release(self, queue: str, receiver: str, settled: int | None = None) -> int:
         """Release what a receiver (its label or id) holds; return how many messages.
@@ -217,8 +202,8 @@ class AsyncReceivers:
         First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
         runs under it stops with an error.
         """
-        arguments = (*calls.receiver(queue, receiver), *given(argument.bigint, "settled", settled))
-        return await self._link.run(Call("release_receiver", arguments, number, queue, native=True))
+        arguments = (argument.text("receiver", receiver), *given(argument.bigint, "settled", settled))
+        return await self._link.run(about(queue, "release_receiver", number, *arguments))
 
     async def reject(
         self,
@@ -234,25 +219,23 @@ class AsyncReceivers:
         A stream that still runs under it stops with an error; started again it continues without them.
         """
         arguments = (
-            *calls.receiver(queue, receiver),
+            argument.text("receiver", receiver),
             argument.bigints("msg_ids", message_ids),
             *given(argument.text, "error", error),
             *given(argument.text, "category", category),
         )
-        return await self._link.run(Call("reject_from_receiver", arguments, number, queue, native=True))
+        return await self._link.run(about(queue, "reject_from_receiver", number, *arguments))
 
     async def forget_export(self, queue: str, lake: str) -> bool:
         """End the wait of an archive's retention for a lake that `spanmq pipeline export` wrote into.
 
         False if none of that name is noted: its folder's whole path, as the export resolved it.
         """
-        arguments = (argument.queue_name("queue", queue), argument.text("lake", lake))
-        return await self._link.run(Call("forget_export", arguments, flag, queue, native=True))
+        return await self._link.run(about(queue, "forget_export", flag, argument.text("lake", lake)))
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
-        arguments = given(argument.queue_name, "queue", queue)
-        return await self._link.run(Call("list_receivers", arguments, receivers, queue, native=True))
+        return await self._link.run(about_any(queue, "list_receivers", receivers))
 
 
 class AsyncPipelineRuns:
@@ -267,10 +250,9 @@ class AsyncPipelineRuns:
         """
         arguments = (
             argument.text("job", job),
-            *given(argument.queue_name, "queue", queue),
             *given(argument.text, "target", target),
         )
-        return await self._link.run(Call("begin_pipeline_run", arguments, number, queue, native=True))
+        return await self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
 
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
@@ -279,7 +261,7 @@ class AsyncPipelineRuns:
         False: this role has no such run, or it has ended.
         """
         arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return await self._link.run(Call("note_pipeline_run", arguments, flag, native=True))
+        return await self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
 
     async def end(
         self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None
@@ -293,7 +275,7 @@ class AsyncPipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return await self._link.run(Call("end_pipeline_run", arguments, flag, native=True))
+        return await self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
 
     async def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -301,10 +283,9 @@ class AsyncPipelineRuns:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
         arguments = (
             argument.integer("qty", limit),
-            *given(argument.queue_name, "queue", queue),
             *given(argument.bigint, "before", before),
         )
-        return await self._link.run(Call("list_pipeline_runs", arguments, pipeline_runs, queue, native=True))
+        return await self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
 
 
 class AsyncNotifications:
@@ -323,17 +304,13 @@ class AsyncNotifications:
 
     async def disable(self, queue: str) -> None:
         """Stop notifying."""
-        name = argument.queue_name("queue_name", queue)
-        await self._link.run(nothing("disable_notify_insert", queue, name, native=False))
+        await self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
 
     async def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
-        arguments = (
-            argument.queue_name("queue_name", queue),
-            argument.milliseconds("throttle_interval_ms", throttle),
-        )
-        await self._link.run(nothing(function, queue, *arguments, native=False))
+        arguments = (argument.milliseconds("throttle_interval_ms", throttle),)
+        await self._link.run(about(queue, function, nothing, *arguments, native=False))
 
     async def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return await self._link.run(Call("list_notify_insert_throttles", (), read, native=False))
+        return await self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))

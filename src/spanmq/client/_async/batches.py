@@ -1,13 +1,11 @@
 """Batches: `client.batches`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, given, number
+from spanmq.client.call import Call, Shape, about, given, number
 from spanmq.client.rows import batches
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
@@ -35,19 +33,14 @@ class AsyncBatches:
         and `dead`. Call it in the transaction in which the messages are sent, or after it.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             argument.json("message", self._codec.of(queue).encode(body)),
             argument.json("headers", encode_headers(headers, group)),
         )
         async with self._link.transaction() as link:
-            batch_id = await link.run(Call("create_batch", arguments, number, queue, native=True))
+            batch_id = await link.run(about(queue, "create_batch", number, *arguments))
             for name, message_ids in sorted(messages.items()):
-                added = (
-                    argument.queue_name("queue", name),
-                    argument.bigint("batch_id", batch_id),
-                    argument.bigints("msg_ids", message_ids),
-                )
-                await link.run(Call("add_to_batch", added, number, name, native=True))
+                added = (argument.bigint("batch_id", batch_id), argument.bigints("msg_ids", message_ids))
+                await link.run(about(name, "add_to_batch", number, *added))
         return batch_id
 
     async def list(

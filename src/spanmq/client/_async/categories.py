@@ -1,14 +1,12 @@
 """Categories of failures: `client.dead_letters.categories`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, flag, listed, nothing, string
+from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
 from spanmq.client.rows import category_settings
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -29,9 +27,8 @@ class AsyncCategories:
         arguments = (
             argument.text("error", error),
             argument.text("error_class", error_class),
-            calls.queue_or_all(queue),
         )
-        return await self._link.run(Call("classify", arguments, string, queue, native=True))
+        return await self._link.run(about_any(queue, "classify", string, *arguments))
 
     async def set_rule(
         self,
@@ -56,21 +53,17 @@ class AsyncCategories:
             argument.text("error", error),
             argument.text("error_class", error_class),
             argument.integer("place", place),
-            calls.queue_or_all(queue),
         )
-        await self._link.run(nothing("set_category_rule", queue, *arguments))
+        await self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
 
     async def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop a rule; return whether it existed."""
-        arguments = (argument.text("name", name), calls.queue_or_all(queue))
-        return await self._link.run(Call("drop_category_rule", arguments, flag, queue, native=True))
+        return await self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
 
     async def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return await self._link.run(
-            Call("list_category_rules", (calls.queue_or_all(queue),), read, queue, native=True)
-        )
+        return await self._link.run(about_any(queue, "list_category_rules", read))
 
     async def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -82,7 +75,7 @@ class AsyncCategories:
         """
         text = None if settings is None else calls.settings_text("category", dict(settings), queue)
         arguments = (
-            calls.queue_or_all(queue),
+            argument.text("queue", queue),
             argument.text("category", category),
             argument.json("settings", text),
         )
@@ -93,6 +86,4 @@ class AsyncCategories:
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""
         read = listed(CategoryPolicy, queue="queue_name")
-        return await self._link.run(
-            Call("list_category_policies", (calls.queue_or_all(queue),), read, queue, native=True)
-        )
+        return await self._link.run(about_any(queue, "list_category_policies", read))

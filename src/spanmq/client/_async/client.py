@@ -28,7 +28,7 @@ from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
-from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
@@ -61,6 +61,18 @@ class AsyncClient:
     sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
     in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
+
+    # A namespace for each noun.
+    queues: AsyncQueues
+    dead_letters: AsyncDeadLetters
+    schedules: AsyncSchedules
+    batches: AsyncBatches
+    results: AsyncResults
+    topics: AsyncTopics
+    subscriptions: AsyncSubscriptions
+    inspect: AsyncInspect
+    health: AsyncHealth
+    admin: AsyncAdmin
 
     def __init__(
         self,
@@ -118,6 +130,16 @@ class AsyncClient:
             self._link = AsyncConnectionLink(connection)
         else:
             self._link = adapt_async(connection)
+        self.queues = AsyncQueues(self._link)
+        self.dead_letters = AsyncDeadLetters(self._link, self._codec)
+        self.schedules = AsyncSchedules(self._link, self._codec)
+        self.batches = AsyncBatches(self._link, self._codec)
+        self.results = AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.topics = AsyncTopics(self._link, self._codec)
+        self.subscriptions = AsyncSubscriptions(self._link)
+        self.inspect = AsyncInspect(self._link, self._codec)
+        self.health = AsyncHealth(self._link)
+        self.admin = AsyncAdmin(self._link, self._listener)
 
     # The client itself.
 
@@ -174,58 +196,6 @@ class AsyncClient:
         """
         address = await self._link.address()
         return await in_thread(partial(install_at, address))
-
-    # Namespaces.
-
-    @property
-    def queues(self) -> AsyncQueues:
-        """Create, measure, pause and configure queues."""
-        return AsyncQueues(self._link)
-
-    @property
-    def dead_letters(self) -> AsyncDeadLetters:
-        """List, redrive and discard messages that failed for good."""
-        return AsyncDeadLetters(self._link, self._codec)
-
-    @property
-    def schedules(self) -> AsyncSchedules:
-        """Send messages at recurring times."""
-        return AsyncSchedules(self._link, self._codec)
-
-    @property
-    def batches(self) -> AsyncBatches:
-        """Send a message when all messages of a batch are settled."""
-        return AsyncBatches(self._link, self._codec)
-
-    @property
-    def results(self) -> AsyncResults:
-        """Wait until messages are settled, and read what their handlers returned."""
-        return AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
-
-    @property
-    def topics(self) -> AsyncTopics:
-        """Send to every queue that is bound to a topic."""
-        return AsyncTopics(self._link, self._codec)
-
-    @property
-    def subscriptions(self) -> AsyncSubscriptions:
-        """Queues that get every message of another queue."""
-        return AsyncSubscriptions(self._link)
-
-    @property
-    def inspect(self) -> AsyncInspect:
-        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
-        return AsyncInspect(self._link, self._codec)
-
-    @property
-    def health(self) -> AsyncHealth:
-        """The state of queues and of the server."""
-        return AsyncHealth(self._link)
-
-    @property
-    def admin(self) -> AsyncAdmin:
-        """Calls for operators, the service, workers and jobs."""
-        return AsyncAdmin(self._link, self._listener)
 
     # Sending.
 
@@ -363,9 +333,11 @@ class AsyncClient:
 
     async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
-        arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return await self._take(Call("pop", arguments, read, queue, Shape.MESSAGES, native=False), None)
+        return await self._take(
+            about(queue, "pop", read, argument.integer("qty", quantity), shape=Shape.MESSAGES, native=False),
+            None,
+        )
 
     async def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -431,37 +403,31 @@ class AsyncClient:
 
         0: it is stale. An expired lease is held again unless its messages were received meanwhile.
         """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.bigint("lease_id", lease_id),
-            argument.seconds("seconds", seconds),
-        )
-        return await self._link.run(Call("extend", arguments, number, queue, native=True))
+        arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
+        return await self._link.run(about(queue, "extend", number, *arguments))
 
     async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Delete messages that no receiver holds."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-        return await self._link.run(Call("cancel", arguments, settlements, queue, native=True))
+        arguments = (argument.bigints("msg_ids", message_ids),)
+        return await self._link.run(about(queue, "cancel", settlements, *arguments))
 
     async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages, even those that a receiver holds; return the ids of those that existed."""
-        return await self._link.run(
-            Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False)
-        )
+        ids = argument.bigints("msg_ids", message_ids)
+        return await self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, even those that a receiver holds; return the ids of those that
-        existed.
-        """
-        return await self._link.run(
-            Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False)
-        )
+        """Move messages to the archive, even leased ones; return the ids of those that existed."""
+        ids = argument.bigints("msg_ids", message_ids)
+        return await self._link.run(about(queue, "archive", numbers, ids, native=False))
 
     async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; return those that exist."""
-        arguments = (*calls.chosen(queue, message_ids), argument.moment("vt", delay))
+        arguments = (argument.bigints("msg_ids", message_ids), argument.moment("vt", delay))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return await self._link.run(Call("set_vt", arguments, read, queue, Shape.MESSAGES, native=False))
+        return await self._link.run(
+            about(queue, "set_vt", read, *arguments, shape=Shape.MESSAGES, native=False)
+        )
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

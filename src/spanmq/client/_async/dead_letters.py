@@ -1,7 +1,5 @@
 """Dead letters: `client.dead_letters`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
@@ -10,7 +8,7 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Seconds, Shape, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
 from spanmq.client.calls import UNCHANGED
 from spanmq.client.rows import dead_letters, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -23,34 +21,29 @@ class AsyncDeadLetters:
     `redriven` False selects those that were not redriven, True those that were, None both.
     """
 
+    # A namespace for each noun.
+    categories: AsyncCategories
+
     def __init__(self, link: AsyncLink, codec: Codec) -> None:
         self._link = link
         self._codec = codec
-
-    @property
-    def categories(self) -> AsyncCategories:
-        """Which kind of failure an error is, and what follows from it."""
-        return AsyncCategories(self._link)
+        self.categories = AsyncCategories(self._link)
 
     async def show(
         self, queue: str, message_id: int, *, body_bytes_max: int | None = None
     ) -> list[DeadLetter]:
         """Return the dead letters that a message became, the first one first."""
         arguments = (
-            argument.queue_name("queue", queue),
             argument.bigint("msg_id", message_id),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
-        return await self._link.run(
-            Call("dead_letters_of", arguments, read, queue, Shape.MESSAGES, native=True)
-        )
+        return await self._link.run(about(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     async def count(self, queue: str | None = None) -> list[DeadLetterCount]:
         """Count those that were not redriven, by queue and category; costs the same whatever their number."""
-        arguments = given(argument.queue_name, "queue", queue)
         read = listed(DeadLetterCount, queue="queue_name", count="n")
-        return await self._link.run(Call("count_dead_letters", arguments, read, queue, native=True))
+        return await self._link.run(about_any(queue, "count_dead_letters", read))
 
     async def redrive(
         self,
@@ -74,7 +67,6 @@ class AsyncDeadLetters:
         for an encrypted body and for a message that a subscription has too. The dead letter keeps its body.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             *calls.dead_letter_filters(self._codec, filters),
             *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("qty", limit),
@@ -83,7 +75,7 @@ class AsyncDeadLetters:
             argument.boolean("dry_run", dry_run),
         )
         read = partial(redriven_letters, self._codec.of(queue))
-        return await self._link.run(Call("redrive", arguments, read, queue, native=True))
+        return await self._link.run(about(queue, "redrive", read, *arguments))
 
     async def edit(
         self,
@@ -100,13 +92,12 @@ class AsyncDeadLetters:
         """
         encode = self._codec.of(queue).encode
         arguments = (
-            argument.queue_name("queue", queue),
             argument.bigint("msg_id", message_id),
             *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
             *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
             argument.seconds("delay", delay),
         )
-        return await self._link.run(Call("redrive_message", arguments, number, queue, native=True))
+        return await self._link.run(about(queue, "redrive_message", number, *arguments))
 
     async def discard(
         self,
@@ -119,13 +110,12 @@ class AsyncDeadLetters:
     ) -> int:
         """Delete up to `limit` dead letters for good and return how many; with `dry_run` only count."""
         arguments = (
-            argument.queue_name("queue", queue),
             *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.integer("qty", limit),
             argument.boolean("dry_run", dry_run),
         )
-        return await self._link.run(Call("purge_dead_letters", arguments, number, queue, native=True))
+        return await self._link.run(about(queue, "purge_dead_letters", number, *arguments))
 
     async def list(
         self,
@@ -144,7 +134,6 @@ class AsyncDeadLetters:
         more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
         """
         arguments = (
-            *given(argument.queue_name, "queue", queue),
             *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.bigint("after", after),
@@ -152,4 +141,4 @@ class AsyncDeadLetters:
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
-        return await self._link.run(Call("dead_letters", arguments, read, queue, Shape.MESSAGES, native=True))
+        return await self._link.run(about_any(queue, "dead_letters", read, *arguments, shape=Shape.MESSAGES))

@@ -1,14 +1,12 @@
 """How queues and the server are: `client.health`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Seconds, given, listed
+from spanmq.client.call import Call, Seconds, about, about_any, given, listed
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -28,22 +26,22 @@ class AsyncHealth:
 
     async def now(self) -> list[QueueHealth]:
         """Return the health of each queue that you may look into. Costs what its runs cost."""
-        return await self._link.run(Call("health", (), listed(QueueHealth), native=True))
+        return await self._link.run(about_any(None, "health", listed(QueueHealth)))
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
         """Return what a queue did in the last `seconds`, a sample a minute, oldest first.
 
         Empty where nothing runs maintenance, which takes the samples and keeps them for three days.
         """
-        arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
-        return await self._link.run(Call("statistics", arguments, listed(Sample), queue, native=True))
+        arguments = (argument.seconds("seconds", seconds),)
+        return await self._link.run(about(queue, "statistics", listed(Sample), *arguments))
 
     async def latest(self) -> list[LatestStatistics]:
         """Return the last sample of each queue that you may look into.
 
         Costs the same whatever waits there, where `now` reads every run.
         """
-        return await self._link.run(Call("latest_statistics", (), listed(LatestStatistics), native=True))
+        return await self._link.run(about_any(None, "latest_statistics", listed(LatestStatistics)))
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
@@ -54,7 +52,7 @@ class AsyncHealth:
             argument.seconds("seconds", seconds),
             argument.seconds("step", step),
         )
-        return await self._link.run(Call("sum_statistics", arguments, listed(StatisticsStep), native=True))
+        return await self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues."""
@@ -83,5 +81,5 @@ class AsyncHealth:
             *given(argument.integer, "connections", connections),
         )
         return await self._link.run(
-            Call("doctor", arguments, listed(Finding, check="check_name"), native=True)
+            about_any(None, "doctor", listed(Finding, check="check_name"), *arguments)
         )

@@ -1,13 +1,11 @@
 """The inside of queues, at a bounded cost: `client.inspect`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, listed, only, string
+from spanmq.client.call import about, about_any, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import Failure, Group, HeldLease, Message, QueueCount, QueueStorage, Segment
 
@@ -24,9 +22,7 @@ class AsyncInspect:
 
         One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
         """
-        return await self._link.run(
-            Call("state", calls.message(queue, message_id), string, queue, native=True)
-        )
+        return await self._link.run(about(queue, "state", string, argument.bigint("msg_id", message_id)))
 
     async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
         """Return in how many seconds the next message of each queue becomes due, None if none is known.
@@ -37,9 +33,8 @@ class AsyncInspect:
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
         """List what went wrong with a message, the first failure first."""
-        return await self._link.run(
-            Call("failures", calls.message(queue, message_id), listed(Failure), queue, native=True)
-        )
+        message = argument.bigint("msg_id", message_id)
+        return await self._link.run(about(queue, "failures", listed(Failure), message))
 
     async def archive(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -50,9 +45,8 @@ class AsyncInspect:
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold, the oldest lease first."""
-        return await self._link.run(
-            Call("list_leases", calls.page(queue, limit), listed(HeldLease), queue, native=True)
-        )
+        most = argument.integer("qty", limit)
+        return await self._link.run(about(queue, "list_leases", listed(HeldLease), most))
 
     async def groups(self, queue: str, limit: int = 100) -> list[Group]:
         """List groups and what they wait for, blocked ones first.
@@ -61,20 +55,18 @@ class AsyncInspect:
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")
-        return await self._link.run(Call("list_groups", calls.page(queue, limit), read, queue, native=True))
+        return await self._link.run(about(queue, "list_groups", read, argument.integer("qty", limit)))
 
     async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of a queue's log, the newest first."""
-        return await self._link.run(
-            Call("list_segments", calls.page(queue, limit), listed(Segment), queue, native=True)
-        )
+        most = argument.integer("qty", limit)
+        return await self._link.run(about(queue, "list_segments", listed(Segment), most))
 
     async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
         """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
         arguments = (*calls.queue_names("queues", queues), argument.integer("most", most))
-        return await self._link.run(Call("glance", arguments, listed(QueueCount), native=True))
+        return await self._link.run(about_any(None, "glance", listed(QueueCount), *arguments))
 
     async def storage(self, queue: str) -> QueueStorage:
         """Return the disk space of a queue."""
-        arguments = (argument.queue_name("queue", queue),)
-        return await self._link.run(Call("storage", arguments, only(QueueStorage), queue, native=True))
+        return await self._link.run(about(queue, "storage", only(QueueStorage)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -35,6 +35,8 @@ AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
+
+Found = TypeVar("Found")
 
 
 class AsyncAnnouncement:
@@ -58,10 +60,6 @@ class AsyncAnnouncement:
     def clear(self) -> None:
         """Reset the event, so that `wait` waits again."""
         self._event.clear()
-
-    def is_set(self) -> bool:
-        """Return whether the event is set."""
-        return self._event.is_set()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until set, for up to `seconds`; return whether it is set."""
@@ -90,25 +88,28 @@ async def receive_within(
     deadline = monotonic() + duration("wait", wait).total_seconds()
     if (messages := await link.run(call)) or call.queue is None:
         return messages
-    receive = partial(link.run, call)
     # PGMQ's own functions are there without ours.
     ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
-    if listener is None:
-        return await receive_until(receive, AsyncAnnouncement(), deadline, poll_interval, ahead)
-    async with listener.announcements(call.queue) as announced:
-        return await receive_until(receive, announced, deadline, poll_interval, ahead)
+    async with announcements_of(listener, call.queue) as announced:
+        return await look_until(
+            partial(link.run, call), bool, announced, deadline, poll_interval, ahead=ahead
+        )
 
 
-async def receive_until(
-    receive: Callable[[], Awaitable[list[Message]]],
+async def look_until(
+    look: Callable[[], Awaitable[Found]],
+    is_enough: Callable[[Found], bool],
     announced: AsyncAnnouncement,
     deadline: float,
     poll_interval: float,
+    *,
     ahead: Callable[[], Awaitable[float | None]] | None = None,
-) -> list[Message]:
-    """Receive until there are messages or the monotonic clock passes the deadline.
+    heard_seconds: float | None = None,
+) -> Found:
+    """Look until what is found is enough, or the monotonic clock passes the deadline; return what was found.
 
-    `ahead` returns the seconds until the next message becomes visible.
+    `ahead` returns the seconds until the next message becomes visible. While a connection listens, the pauses
+    are `heard_seconds` long, if that is given.
     """
     interval = FIRST_POLL_SECONDS
     is_announced = False
@@ -118,12 +119,20 @@ async def receive_until(
         due = Due()
         if ahead is not None and interval >= AHEAD_SECONDS and not is_announced:
             due = Due(await ahead())
-        messages = await receive()
+        found = await look()
         remaining = deadline - monotonic()
-        if messages or remaining <= 0:
-            return messages
-        is_announced = await announced.wait(min(due.within(interval), remaining))
+        if is_enough(found) or remaining <= 0:
+            return found
+        pause = heard_seconds if heard_seconds is not None and announced.is_heard else due.within(interval)
+        is_announced = await announced.wait(min(pause, remaining))
         interval = min(interval * 2, poll_interval)
+
+
+def announcements_of(
+    listener: AsyncListener | None, queue: str
+) -> AbstractAsyncContextManager[AsyncAnnouncement]:
+    """Return, for a block, an event that is set at announcements; without a listener it never is."""
+    return nullcontext(AsyncAnnouncement()) if listener is None else listener.announcements(queue)
 
 
 def channel_of(queue: str) -> str:

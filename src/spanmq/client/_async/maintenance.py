@@ -1,7 +1,5 @@
 """Housekeeping by the client's pool: `spanmq.maintain` in the background, a bounded step at a time."""
 
-from __future__ import annotations
-
 import logging
 import weakref
 from typing import Final

@@ -1,17 +1,15 @@
 """What became of messages: `client.results`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
+from operator import not_
 from time import monotonic
 from typing import Final
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener
-from spanmq.client.call import Argument, Call, Seconds, duration, nothing, numbers
-from spanmq.client.concurrency import FIRST_POLL_SECONDS
+from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
+from spanmq.client.call import Call, Seconds, about, duration, nothing, numbers
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
 
@@ -43,10 +41,18 @@ class AsyncResults:
         deadline = float("inf")
         if seconds is not None:
             deadline = monotonic() + duration("seconds", seconds).total_seconds()
-        if self._listener is None:
-            return await self._wait_until(queue, asked, AsyncAnnouncement(), deadline)
-        async with self._listener.announcements(queue) as announced:
-            return await self._wait_until(queue, asked, announced, deadline)
+
+        async def look() -> list[int]:
+            nonlocal asked
+            arguments = (argument.queue_name("queue", queue), asked)
+            left = await self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))
+            asked = argument.bigints("msg_ids", left)
+            return left
+
+        async with announcements_of(self._listener, queue) as announced:
+            return await look_until(
+                look, not_, announced, deadline, self._poll_interval, heard_seconds=FALLBACK_SECONDS
+            )
 
     async def store(self, queue: str, message_id: int, result: object, *, keep_for: Seconds = 3600.0) -> None:
         """Store what the handler of a message returned; call it in the transaction of the ack.
@@ -54,31 +60,14 @@ class AsyncResults:
         Raises InvalidArgumentError for a result of more than 64 KB of JSON.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             argument.bigint("msg_id", message_id),
             argument.json("result", self._codec.of(queue).encode(result)),
             argument.seconds("keep_for", keep_for),
         )
-        await self._link.run(nothing("store_result", queue, *arguments))
+        await self._link.run(about(queue, "store_result", nothing, *arguments))
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
+        arguments = (argument.bigints("msg_ids", message_ids),)
         read = partial(results, self._codec.of(queue))
-        return await self._link.run(Call("get_results", arguments, read, queue, native=True))
-
-    async def _wait_until(
-        self, queue: str, asked: Argument, announced: AsyncAnnouncement, deadline: float
-    ) -> list[int]:
-        interval = FIRST_POLL_SECONDS
-        while True:
-            # In this order: a settlement during the poll ends the next wait.
-            announced.clear()
-            arguments = (argument.queue_name("queue", queue), asked)
-            left = await self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))
-            remaining = deadline - monotonic()
-            if not left or remaining <= 0:
-                return left
-            asked = argument.bigints("msg_ids", left)
-            await announced.wait(min(FALLBACK_SECONDS if announced.is_heard else interval, remaining))
-            interval = min(interval * 2, self._poll_interval)
+        return await self._link.run(about(queue, "get_results", read, *arguments))

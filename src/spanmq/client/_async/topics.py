@@ -1,7 +1,5 @@
 """Topics and subscriptions: `client.topics` and `client.subscriptions`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -9,7 +7,7 @@ from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Delay, Seconds, first, flag, given, listed, nothing, only
+from spanmq.client.call import Delay, Seconds, about, about_any, first, flag, given, listed, nothing, only
 from spanmq.client.rows import BINDING_COLUMNS
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
@@ -26,20 +24,18 @@ class AsyncTopics:
 
     async def bind(self, pattern: str, queue: str) -> None:
         """Route messages of the topics that match to a queue; does nothing if it is bound already."""
-        arguments = argument.text("pattern", pattern), argument.queue_name("queue_name", queue)
-        await self._link.run(nothing("bind_topic", queue, *arguments, native=False))
+        bound = argument.text("pattern", pattern)
+        await self._link.run(about(queue, "bind_topic", nothing, bound, native=False))
 
     async def unbind(self, pattern: str, queue: str) -> bool:
         """Remove a binding; return whether it existed."""
-        arguments = argument.text("pattern", pattern), argument.queue_name("queue_name", queue)
-        return await self._link.run(Call("unbind_topic", arguments, flag, queue, native=False))
+        bound = argument.text("pattern", pattern)
+        return await self._link.run(about(queue, "unbind_topic", flag, bound, native=False))
 
     async def match(self, routing_key: str) -> list[TopicBinding]:
         """List the bindings that a routing key matches; sends nothing."""
-        arguments = (argument.text("routing_key", routing_key),)
-        return await self._link.run(
-            Call("test_routing", arguments, listed(TopicBinding, **BINDING_COLUMNS), native=False)
-        )
+        read, key = listed(TopicBinding, **BINDING_COLUMNS), argument.text("routing_key", routing_key)
+        return await self._link.run(about_any(None, "test_routing", read, key, native=False))
 
     async def send(
         self,
@@ -79,9 +75,8 @@ class AsyncTopics:
 
     async def list(self, queue: str | None = None) -> list[TopicBinding]:
         """List the bindings of one queue, or of all."""
-        arguments = given(argument.queue_name, "queue_name", queue)
         read = listed(TopicBinding, **BINDING_COLUMNS)
-        return await self._link.run(Call("list_topic_bindings", arguments, read, queue, native=False))
+        return await self._link.run(about_any(queue, "list_topic_bindings", read, native=False))
 
 
 class AsyncSubscriptions:
@@ -104,17 +99,15 @@ class AsyncSubscriptions:
         """
         arguments = (
             argument.queue_name("name", name),
-            argument.queue_name("queue", queue),
             *given(argument.boolean, "waiting", waiting or None),
             *given(argument.instant, "since", since),
         )
-        await self._link.run(nothing("create_subscription", queue, *arguments))
+        await self._link.run(about(queue, "create_subscription", nothing, *arguments))
 
     async def replay_extent(self, queue: str) -> ReplayExtent | None:
         """Return how far back `replay` reaches and what that takes; None for a subscription."""
-        arguments = (argument.queue_name("queue", queue),)
         read = first(ReplayExtent, first_message_id="first_id", last_message_id="last_id")
-        return await self._link.run(Call("replay_extent", arguments, read, queue, native=True))
+        return await self._link.run(about(queue, "replay_extent", read))
 
     async def replay(
         self,
@@ -137,7 +130,6 @@ class AsyncSubscriptions:
         longer has all messages since `since`.
         """
         arguments = (
-            argument.queue_name("queue", queue),
             argument.queue_name("into_queue", into),
             *given(argument.instant, "since", since),
             *given(argument.instant, "until", until),
@@ -147,10 +139,9 @@ class AsyncSubscriptions:
             argument.boolean("dry_run", dry_run),
         )
         read = only(Replayed, count="n", last_message_id="last_id")
-        return await self._link.run(Call("replay", arguments, read, queue, native=True))
+        return await self._link.run(about(queue, "replay", read, *arguments))
 
     async def list(self, queue: str | None = None) -> list[Subscription]:
         """List the subscriptions of a queue, or of all."""
-        arguments = given(argument.queue_name, "queue", queue)
         read = listed(Subscription, queue="queue_name")
-        return await self._link.run(Call("list_subscriptions", arguments, read, queue, native=True))
+        return await self._link.run(about_any(queue, "list_subscriptions", read))

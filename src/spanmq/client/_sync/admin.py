@@ -5,20 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.grants import Grants
-from spanmq.client._sync.listener import Announcement, Listener
+from spanmq.client._sync.listener import Announcement, Listener, announcements_of
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
     Delay,
     Result,
     Seconds,
+    about,
+    about_any,
     flag,
     given,
     listed,
@@ -46,39 +48,23 @@ from spanmq.model import (
 class Admin:
     """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
 
+    # A namespace for each noun.
+    tokens: Tokens
+    grants: Grants
+    keys: Keys
+    receivers: Receivers
+    pipeline_runs: PipelineRuns
+    notifications: Notifications
+
     def __init__(self, link: Link, listener: Listener | None) -> None:
         self._link = link
         self._listener = listener
-
-    @property
-    def tokens(self) -> Tokens:
-        """Tokens for callers of the HTTP service."""
-        return Tokens(self._link)
-
-    @property
-    def grants(self) -> Grants:
-        """Rights of database roles on queues."""
-        return Grants(self._link)
-
-    @property
-    def keys(self) -> Keys:
-        """Access keys for callers of the SQS protocol."""
-        return Keys(self._link)
-
-    @property
-    def receivers(self) -> Receivers:
-        """Streams that consume queues."""
-        return Receivers(self._link)
-
-    @property
-    def pipeline_runs(self) -> PipelineRuns:
-        """Runs of the pipeline's jobs."""
-        return PipelineRuns(self._link)
-
-    @property
-    def notifications(self) -> Notifications:
-        """Notifications of new messages."""
-        return Notifications(self._link)
+        self.tokens = Tokens(self._link)
+        self.grants = Grants(self._link)
+        self.keys = Keys(self._link)
+        self.receivers = Receivers(self._link)
+        self.pipeline_runs = PipelineRuns(self._link)
+        self.notifications = Notifications(self._link)
 
     def run(self, call: Call[Result]) -> Result:
         """Run a call that has no method."""
@@ -90,7 +76,7 @@ class Admin:
 
     def version(self) -> str:
         """Return the version of the schema."""
-        return self._link.run(Call("version", (), string, native=True))
+        return self._link.run(about_any(None, "version", string))
 
     def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance; call it until it returns []."""
@@ -111,8 +97,7 @@ class Admin:
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
-        listener = self._listener
-        return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
+        return announcements_of(self._listener, queue)
 
 
 class Tokens:
@@ -135,7 +120,7 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        self._link.run(nothing("create_token", None, *arguments))
+        self._link.run(about_any(None, "create_token", nothing, *arguments))
         return secret
 
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -149,17 +134,17 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not self._link.run(Call("rotate_token", arguments, flag, native=True)):
+        if not self._link.run(about_any(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:
         """Revoke a token; return whether it existed. Services are notified at once."""
-        return self._link.run(Call("revoke_token", (argument.text("name", name),), flag, native=True))
+        return self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
 
     def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return self._link.run(Call("list_tokens", (), listed(Token), native=True))
+        return self._link.run(about_any(None, "list_tokens", listed(Token)))
 
 
 class Keys:
@@ -186,17 +171,17 @@ class Keys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        self._link.run(nothing("create_access_key", None, *arguments))
+        self._link.run(about_any(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     def revoke(self, access_key_id: str) -> bool:
         """Revoke a key; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return self._link.run(Call("revoke_access_key", arguments, flag, native=True))
+        return self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
 
     def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return self._link.run(Call("list_access_keys", (), listed(AccessKey), native=True))
+        return self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
 
 
 class Receivers:
@@ -211,7 +196,7 @@ class Receivers:
         A stream that still runs under it stops with an error; what it has written and not settled is written
         again by the next.
         """
-        self._link.run(nothing("adopt_receiver", queue, *calls.receiver(queue, receiver)))
+        self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
     def release(self, queue: str, receiver: str, settled: int | None = None) -> int:
         """Release what a receiver (its label or id) holds; return how many messages.
@@ -219,8 +204,8 @@ class Receivers:
         First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
         runs under it stops with an error.
         """
-        arguments = (*calls.receiver(queue, receiver), *given(argument.bigint, "settled", settled))
-        return self._link.run(Call("release_receiver", arguments, number, queue, native=True))
+        arguments = (argument.text("receiver", receiver), *given(argument.bigint, "settled", settled))
+        return self._link.run(about(queue, "release_receiver", number, *arguments))
 
     def reject(
         self,
@@ -236,25 +221,23 @@ class Receivers:
         A stream that still runs under it stops with an error; started again it continues without them.
         """
         arguments = (
-            *calls.receiver(queue, receiver),
+            argument.text("receiver", receiver),
             argument.bigints("msg_ids", message_ids),
             *given(argument.text, "error", error),
             *given(argument.text, "category", category),
         )
-        return self._link.run(Call("reject_from_receiver", arguments, number, queue, native=True))
+        return self._link.run(about(queue, "reject_from_receiver", number, *arguments))
 
     def forget_export(self, queue: str, lake: str) -> bool:
         """End the wait of an archive's retention for a lake that `spanmq pipeline export` wrote into.
 
         False if none of that name is noted: its folder's whole path, as the export resolved it.
         """
-        arguments = (argument.queue_name("queue", queue), argument.text("lake", lake))
-        return self._link.run(Call("forget_export", arguments, flag, queue, native=True))
+        return self._link.run(about(queue, "forget_export", flag, argument.text("lake", lake)))
 
     def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
-        arguments = given(argument.queue_name, "queue", queue)
-        return self._link.run(Call("list_receivers", arguments, receivers, queue, native=True))
+        return self._link.run(about_any(queue, "list_receivers", receivers))
 
 
 class PipelineRuns:
@@ -269,10 +252,9 @@ class PipelineRuns:
         """
         arguments = (
             argument.text("job", job),
-            *given(argument.queue_name, "queue", queue),
             *given(argument.text, "target", target),
         )
-        return self._link.run(Call("begin_pipeline_run", arguments, number, queue, native=True))
+        return self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
 
     def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
@@ -281,7 +263,7 @@ class PipelineRuns:
         False: this role has no such run, or it has ended.
         """
         arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return self._link.run(Call("note_pipeline_run", arguments, flag, native=True))
+        return self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
 
     def end(self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None) -> bool:
         """Record the end of a run, with its report, or with its error.
@@ -293,7 +275,7 @@ class PipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return self._link.run(Call("end_pipeline_run", arguments, flag, native=True))
+        return self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
 
     def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -301,10 +283,9 @@ class PipelineRuns:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
         arguments = (
             argument.integer("qty", limit),
-            *given(argument.queue_name, "queue", queue),
             *given(argument.bigint, "before", before),
         )
-        return self._link.run(Call("list_pipeline_runs", arguments, pipeline_runs, queue, native=True))
+        return self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
 
 
 class Notifications:
@@ -323,17 +304,13 @@ class Notifications:
 
     def disable(self, queue: str) -> None:
         """Stop notifying."""
-        name = argument.queue_name("queue_name", queue)
-        self._link.run(nothing("disable_notify_insert", queue, name, native=False))
+        self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
 
     def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
-        arguments = (
-            argument.queue_name("queue_name", queue),
-            argument.milliseconds("throttle_interval_ms", throttle),
-        )
-        self._link.run(nothing(function, queue, *arguments, native=False))
+        arguments = (argument.milliseconds("throttle_interval_ms", throttle),)
+        self._link.run(about(queue, function, nothing, *arguments, native=False))
 
     def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return self._link.run(Call("list_notify_insert_throttles", (), read, native=False))
+        return self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))

@@ -2,15 +2,13 @@
 
 """Categories of failures: `client.dead_letters.categories`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, flag, listed, nothing, string
+from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
 from spanmq.client.rows import category_settings
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -31,9 +29,8 @@ class Categories:
         arguments = (
             argument.text("error", error),
             argument.text("error_class", error_class),
-            calls.queue_or_all(queue),
         )
-        return self._link.run(Call("classify", arguments, string, queue, native=True))
+        return self._link.run(about_any(queue, "classify", string, *arguments))
 
     def set_rule(
         self,
@@ -58,21 +55,17 @@ class Categories:
             argument.text("error", error),
             argument.text("error_class", error_class),
             argument.integer("place", place),
-            calls.queue_or_all(queue),
         )
-        self._link.run(nothing("set_category_rule", queue, *arguments))
+        self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
 
     def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop a rule; return whether it existed."""
-        arguments = (argument.text("name", name), calls.queue_or_all(queue))
-        return self._link.run(Call("drop_category_rule", arguments, flag, queue, native=True))
+        return self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
 
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return self._link.run(
-            Call("list_category_rules", (calls.queue_or_all(queue),), read, queue, native=True)
-        )
+        return self._link.run(about_any(queue, "list_category_rules", read))
 
     def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -84,7 +77,7 @@ class Categories:
         """
         text = None if settings is None else calls.settings_text("category", dict(settings), queue)
         arguments = (
-            calls.queue_or_all(queue),
+            argument.text("queue", queue),
             argument.text("category", category),
             argument.json("settings", text),
         )
@@ -95,6 +88,4 @@ class Categories:
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""
         read = listed(CategoryPolicy, queue="queue_name")
-        return self._link.run(
-            Call("list_category_policies", (calls.queue_or_all(queue),), read, queue, native=True)
-        )
+        return self._link.run(about_any(queue, "list_category_policies", read))

@@ -30,7 +30,7 @@ from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
-from spanmq.client.call import Call, Delay, Seconds, Shape, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
@@ -63,6 +63,18 @@ class Client:
     sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
     in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
     """
+
+    # A namespace for each noun.
+    queues: Queues
+    dead_letters: DeadLetters
+    schedules: Schedules
+    batches: Batches
+    results: Results
+    topics: Topics
+    subscriptions: Subscriptions
+    inspect: Inspect
+    health: Health
+    admin: Admin
 
     def __init__(
         self,
@@ -120,6 +132,16 @@ class Client:
             self._link = ConnectionLink(connection)
         else:
             self._link = adapt(connection)
+        self.queues = Queues(self._link)
+        self.dead_letters = DeadLetters(self._link, self._codec)
+        self.schedules = Schedules(self._link, self._codec)
+        self.batches = Batches(self._link, self._codec)
+        self.results = Results(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.topics = Topics(self._link, self._codec)
+        self.subscriptions = Subscriptions(self._link)
+        self.inspect = Inspect(self._link, self._codec)
+        self.health = Health(self._link)
+        self.admin = Admin(self._link, self._listener)
 
     # The client itself.
 
@@ -176,58 +198,6 @@ class Client:
         """
         address = self._link.address()
         return in_place(partial(install_at, address))
-
-    # Namespaces.
-
-    @property
-    def queues(self) -> Queues:
-        """Create, measure, pause and configure queues."""
-        return Queues(self._link)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """List, redrive and discard messages that failed for good."""
-        return DeadLetters(self._link, self._codec)
-
-    @property
-    def schedules(self) -> Schedules:
-        """Send messages at recurring times."""
-        return Schedules(self._link, self._codec)
-
-    @property
-    def batches(self) -> Batches:
-        """Send a message when all messages of a batch are settled."""
-        return Batches(self._link, self._codec)
-
-    @property
-    def results(self) -> Results:
-        """Wait until messages are settled, and read what their handlers returned."""
-        return Results(self._link, self._codec, self._settle_listener, self._poll_interval)
-
-    @property
-    def topics(self) -> Topics:
-        """Send to every queue that is bound to a topic."""
-        return Topics(self._link, self._codec)
-
-    @property
-    def subscriptions(self) -> Subscriptions:
-        """Queues that get every message of another queue."""
-        return Subscriptions(self._link)
-
-    @property
-    def inspect(self) -> Inspect:
-        """Calls that inspect a queue: states, failures, leases, groups, segments, the archive."""
-        return Inspect(self._link, self._codec)
-
-    @property
-    def health(self) -> Health:
-        """The state of queues and of the server."""
-        return Health(self._link)
-
-    @property
-    def admin(self) -> Admin:
-        """Calls for operators, the service, workers and jobs."""
-        return Admin(self._link, self._listener)
 
     # Sending.
 
@@ -363,9 +333,11 @@ class Client:
 
     def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
-        arguments = (argument.queue_name("queue_name", queue), argument.integer("qty", quantity))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return self._take(Call("pop", arguments, read, queue, Shape.MESSAGES, native=False), None)
+        return self._take(
+            about(queue, "pop", read, argument.integer("qty", quantity), shape=Shape.MESSAGES, native=False),
+            None,
+        )
 
     def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -431,33 +403,29 @@ class Client:
 
         0: it is stale. An expired lease is held again unless its messages were received meanwhile.
         """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.bigint("lease_id", lease_id),
-            argument.seconds("seconds", seconds),
-        )
-        return self._link.run(Call("extend", arguments, number, queue, native=True))
+        arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
+        return self._link.run(about(queue, "extend", number, *arguments))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Delete messages that no receiver holds."""
-        arguments = (argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids))
-        return self._link.run(Call("cancel", arguments, settlements, queue, native=True))
+        arguments = (argument.bigints("msg_ids", message_ids),)
+        return self._link.run(about(queue, "cancel", settlements, *arguments))
 
     def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages, even those that a receiver holds; return the ids of those that existed."""
-        return self._link.run(Call("delete", calls.chosen(queue, message_ids), numbers, queue, native=False))
+        ids = argument.bigints("msg_ids", message_ids)
+        return self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, even those that a receiver holds; return the ids of those that
-        existed.
-        """
-        return self._link.run(Call("archive", calls.chosen(queue, message_ids), numbers, queue, native=False))
+        """Move messages to the archive, even leased ones; return the ids of those that existed."""
+        ids = argument.bigints("msg_ids", message_ids)
+        return self._link.run(about(queue, "archive", numbers, ids, native=False))
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; return those that exist."""
-        arguments = (*calls.chosen(queue, message_ids), argument.moment("vt", delay))
+        arguments = (argument.bigints("msg_ids", message_ids), argument.moment("vt", delay))
         read = partial(read_messages, self._codec.of(queue), queue)
-        return self._link.run(Call("set_vt", arguments, read, queue, Shape.MESSAGES, native=False))
+        return self._link.run(about(queue, "set_vt", read, *arguments, shape=Shape.MESSAGES, native=False))
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

@@ -34,9 +34,15 @@ from spanmq.client.call import (
     missing,
 )
 from spanmq.client.concurrency import Lock
-from spanmq.client.connection import address_of, is_alive, typed
+from spanmq.client.connection import (
+    address_of,
+    columns_of,
+    fetch_any_times,
+    is_alive,
+    register_loaders,
+    typed,
+)
 from spanmq.client.dsn import unreadable
-from spanmq.client.loaders import columns_of, fetch_any_times, register_loaders
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.

@@ -6,8 +6,6 @@ sql/functions/bulk.sql has the server's part and its checks. A role needs the ri
 itself, which usually only the owner of the schema has: other roles send in calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final

@@ -2,11 +2,9 @@
 
 """Rights of roles on queues: `client.admin.grants`."""
 
-from __future__ import annotations
-
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Argument, Call, flag, given, listed, nothing
+from spanmq.client.call import Argument, about, about_any, flag, listed, nothing
 from spanmq.model import QueueGrant
 
 
@@ -23,14 +21,14 @@ class Grants:
         others). Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown
         role or verb.
         """
-        self._link.run(nothing("grant_queue", queue, *_on_queue(role, queue, verb)))
+        self._link.run(about(queue, "grant_queue", nothing, *_right(role, verb)))
 
     def revoke(self, role: str, queue: str, verb: str) -> bool:
         """Revoke a right on a queue. False: the role still has some of it through another grant.
 
         That is a role of which it is a member, "public", or a right on all queues.
         """
-        return self._link.run(Call("revoke_queue", _on_queue(role, queue, verb), flag, queue, native=True))
+        return self._link.run(about(queue, "revoke_queue", flag, *_right(role, verb)))
 
     def all(self, role: str, verb: str) -> None:
         """Allow a role (or "public") to do something with all queues, also those to come.
@@ -39,21 +37,20 @@ class Grants:
         HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
         unless you own the schema, InvalidArgumentError for an unknown role or verb.
         """
-        self._link.run(nothing("grant_all", None, argument.text("role", role), argument.text("verb", verb)))
+        self._link.run(about_any(None, "grant_all", nothing, *_right(role, verb)))
 
     def revoke_all(self, role: str, verb: str) -> None:
         """Revoke a right on all queues; rights on single queues stay."""
-        self._link.run(nothing("revoke_all", None, argument.text("role", role), argument.text("verb", verb)))
+        self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
 
     def list(self, queue: str | None = None) -> list[QueueGrant]:
         """List the grants on a queue, or (None) on each queue and on all, which requires "manage" on all.
 
         `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
         """
-        arguments = given(argument.queue_name, "queue", queue)
         read = listed(QueueGrant, queue="queue_name")
-        return self._link.run(Call("list_grants", arguments, read, queue, native=True))
+        return self._link.run(about_any(queue, "list_grants", read))
 
 
-def _on_queue(role: str, queue: str, verb: str) -> tuple[Argument, ...]:
-    return argument.text("role", role), argument.queue_name("queue", queue), argument.text("verb", verb)
+def _right(role: str, verb: str) -> tuple[Argument, ...]:
+    return argument.text("role", role), argument.text("verb", verb)

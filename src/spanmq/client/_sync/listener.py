@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection, sql
@@ -37,6 +37,8 @@ AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
+
+Found = TypeVar("Found")
 
 
 class Announcement:
@@ -60,10 +62,6 @@ class Announcement:
     def clear(self) -> None:
         """Reset the event, so that `wait` waits again."""
         self._event.clear()
-
-    def is_set(self) -> bool:
-        """Return whether the event is set."""
-        return self._event.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until set, for up to `seconds`; return whether it is set."""
@@ -92,25 +90,26 @@ def receive_within(
     deadline = monotonic() + duration("wait", wait).total_seconds()
     if (messages := link.run(call)) or call.queue is None:
         return messages
-    receive = partial(link.run, call)
     # PGMQ's own functions are there without ours.
     ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
-    if listener is None:
-        return receive_until(receive, Announcement(), deadline, poll_interval, ahead)
-    with listener.announcements(call.queue) as announced:
-        return receive_until(receive, announced, deadline, poll_interval, ahead)
+    with announcements_of(listener, call.queue) as announced:
+        return look_until(partial(link.run, call), bool, announced, deadline, poll_interval, ahead=ahead)
 
 
-def receive_until(
-    receive: Callable[[], list[Message]],
+def look_until(
+    look: Callable[[], Found],
+    is_enough: Callable[[Found], bool],
     announced: Announcement,
     deadline: float,
     poll_interval: float,
+    *,
     ahead: Callable[[], float | None] | None = None,
-) -> list[Message]:
-    """Receive until there are messages or the monotonic clock passes the deadline.
+    heard_seconds: float | None = None,
+) -> Found:
+    """Look until what is found is enough, or the monotonic clock passes the deadline; return what was found.
 
-    `ahead` returns the seconds until the next message becomes visible.
+    `ahead` returns the seconds until the next message becomes visible. While a connection listens, the pauses
+    are `heard_seconds` long, if that is given.
     """
     interval = FIRST_POLL_SECONDS
     is_announced = False
@@ -120,12 +119,18 @@ def receive_until(
         due = Due()
         if ahead is not None and interval >= AHEAD_SECONDS and not is_announced:
             due = Due(ahead())
-        messages = receive()
+        found = look()
         remaining = deadline - monotonic()
-        if messages or remaining <= 0:
-            return messages
-        is_announced = announced.wait(min(due.within(interval), remaining))
+        if is_enough(found) or remaining <= 0:
+            return found
+        pause = heard_seconds if heard_seconds is not None and announced.is_heard else due.within(interval)
+        is_announced = announced.wait(min(pause, remaining))
         interval = min(interval * 2, poll_interval)
+
+
+def announcements_of(listener: Listener | None, queue: str) -> AbstractContextManager[Announcement]:
+    """Return, for a block, an event that is set at announcements; without a listener it never is."""
+    return nullcontext(Announcement()) if listener is None else listener.announcements(queue)
 
 
 def channel_of(queue: str) -> str:

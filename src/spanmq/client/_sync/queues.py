@@ -2,24 +2,16 @@
 
 """Queues: `client.queues`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Unpack
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, flag, listed, nothing, number, only
+from spanmq.client.call import Shape, about, about_any, flag, listed, nothing, number, only
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import (
-    Policy,
-    PolicyChange,
-    Queue,
-    QueueMetrics,
-    QueueSchema,
-)
+from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
 
 
 class Queues:
@@ -47,42 +39,37 @@ class Queues:
         if own and unlogged:
             raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
         function = "create_partitioned" if own else "create_unlogged" if unlogged else "create"
-        arguments = (argument.queue_name("queue_name", name), *own)
-        self._link.run(nothing(function, name, *arguments, native=False))
+        self._link.run(about(name, function, nothing, *own, native=False))
 
     def drop(self, queue: str) -> bool:
         """Drop a queue with its messages and its archive; return whether it existed."""
-        arguments = (argument.queue_name("queue_name", queue),)
-        return self._link.run(Call("drop_queue", arguments, flag, queue, native=False))
+        return self._link.run(about(queue, "drop_queue", flag, native=False))
 
     def purge(self, queue: str) -> int:
         """Remove all messages of a queue; return how many there were."""
-        arguments = (argument.queue_name("queue_name", queue),)
-        return self._link.run(Call("purge_queue", arguments, number, queue, native=False))
+        return self._link.run(about(queue, "purge_queue", number, native=False))
 
     def pause(self, queue: str) -> None:
         """Pause deliveries; messages can still be sent, and leased ones settled."""
-        self._link.run(nothing("pause", queue, argument.queue_name("queue", queue)))
+        self._link.run(about(queue, "pause", nothing))
 
     def resume(self, queue: str) -> None:
         """Resume deliveries."""
-        self._link.run(nothing("resume", queue, argument.queue_name("queue", queue)))
+        self._link.run(about(queue, "resume", nothing))
 
     def metrics(self, queue: str) -> QueueMetrics:
         """Count the messages of one queue."""
-        arguments = (argument.queue_name("queue_name", queue),)
-        return self._link.run(
-            Call("metrics", arguments, only(QueueMetrics, **METRICS_COLUMNS), queue, native=False)
-        )
+        read = only(QueueMetrics, **METRICS_COLUMNS)
+        return self._link.run(about(queue, "metrics", read, native=False))
 
     def metrics_all(self) -> list[QueueMetrics]:
         """Count the messages of every queue."""
-        return self._link.run(Call("metrics_all", (), listed(QueueMetrics, **METRICS_COLUMNS), native=False))
+        read = listed(QueueMetrics, **METRICS_COLUMNS)
+        return self._link.run(about_any(None, "metrics_all", read, native=False))
 
     def policy(self, queue: str) -> Policy:
         """Return the settings of a queue, those with their default too."""
-        arguments = (argument.queue_name("queue", queue),)
-        return self._link.run(Call("get_policy", arguments, policy, queue, Shape.JSON, native=True))
+        return self._link.run(about(queue, "get_policy", policy, shape=Shape.JSON))
 
     def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change the settings that are named, None to restore a default; return the whole policy.
@@ -90,13 +77,12 @@ class Queues:
         Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
         """
         text = calls.settings_text("policy", settings, queue)
-        arguments = (argument.queue_name("queue", queue), argument.json("settings", text))
-        return self._link.run(Call("set_policy", arguments, policy, queue, Shape.JSON, native=True))
+        arguments = (argument.json("settings", text),)
+        return self._link.run(about(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
 
     def schema(self, queue: str) -> QueueSchema:
         """Return the JSON Schema of a queue's bodies; a subscription has its queue's."""
-        arguments = (argument.queue_name("queue", queue),)
-        return self._link.run(Call("get_schema", arguments, body_schema, queue, native=True))
+        return self._link.run(about(queue, "get_schema", body_schema))
 
     def set_schema(
         self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
@@ -108,8 +94,9 @@ class Queues:
         """
         text = None if schema is None else calls.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
-        self._link.run(nothing("set_schema", queue, argument.queue_name("queue", queue), *arguments))
+        self._link.run(about(queue, "set_schema", nothing, *arguments))
 
     def list(self) -> list[Queue]:
         """List the queues."""
-        return self._link.run(Call("list_queues", (), listed(Queue, name="queue_name"), native=False))
+        read = listed(Queue, name="queue_name")
+        return self._link.run(about_any(None, "list_queues", read, native=False))

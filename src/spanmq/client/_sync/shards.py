@@ -2,8 +2,6 @@
 
 """One logical queue over several queues, of one server or of several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import count

@@ -1,7 +1,5 @@
 """Install the schema, and register what the admin shows; later versions are installed after each `migrate`."""
 
-from __future__ import annotations
-
 from django.db import migrations, models
 
 from spanmq.django.operations import InstallSchema

@@ -4,8 +4,6 @@ Senders that do not use SQS write headers and bodies freely. So everything read 
 that SQS cannot represent is left out or escaped: a message never makes a receive fail.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -30,14 +28,8 @@ MOVED: Final = "x-sqs-moved"
 
 ATTRIBUTES_MAX: Final = 10
 SYSTEM_ATTRIBUTES: Final = (
-    "SenderId",
-    "SentTimestamp",
-    "ApproximateReceiveCount",
-    "ApproximateFirstReceiveTimestamp",
-    "SequenceNumber",
-    "MessageDeduplicationId",
-    "MessageGroupId",
-    "AWSTraceHeader",
+    *("SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp"),
+    *("SequenceNumber", "MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader"),
     "DeadLetterQueueSourceArn",
 )
 # SQS refuses characters that XML 1.0 cannot represent.

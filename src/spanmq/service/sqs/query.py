@@ -1,7 +1,5 @@
 """The older protocol: numbered form fields in requests, XML in responses."""
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any, Final
@@ -14,23 +12,6 @@ from spanmq.service.sqs.refusal import SqsError
 from spanmq.service.sqs.shape import VERSION, model
 
 NAMESPACE: Final = f"http://queue.amazonaws.com/doc/{VERSION}/"
-# The field names of members, where they differ from the member's own name.
-FIELDS: Final = {
-    "AttributeNames": "AttributeName",
-    "MessageAttributeNames": "MessageAttributeName",
-    "MessageSystemAttributeNames": "MessageSystemAttributeName",
-    "Attributes": "Attribute",
-    "MessageAttributes": "MessageAttribute",
-    "MessageSystemAttributes": "MessageSystemAttribute",
-    "Tags": "Tag",
-    "tags": "Tag",
-    "TagKeys": "TagKey",
-    "QueueUrls": "QueueUrl",
-    "queueUrls": "QueueUrl",
-    "Messages": "Message",
-    "AWSAccountIds": "AWSAccountId",
-    "Actions": "ActionName",
-}
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 NOT_PARAMETERS: Final = ("Action", "Version", "Timestamp", "Expires", "AWSAccessKeyId")
 
@@ -117,9 +98,14 @@ def _numbers(name: str, fields: dict[str, str]) -> list[int]:
 
 
 def _field(name: str, shape: Shape) -> str:
-    if isinstance(shape, ListShape) and isinstance(shape.member, StructureShape) and name not in FIELDS:
+    """Return the field of a member: of a list or a map, that of an element, which botocore does not name."""
+    if name == "Actions":
+        return "ActionName"
+    if isinstance(shape, ListShape) and isinstance(shape.member, StructureShape):
         return str(shape.member.name)  # for example SendMessageBatchRequestEntry
-    return FIELDS.get(name, name)
+    if isinstance(shape, ListShape | MapShape):
+        return name[:1].upper() + name[1:].removesuffix("s")
+    return name
 
 
 def _write(parent: ElementTree.Element, shape: StructureShape, values: dict[str, Any]) -> None:

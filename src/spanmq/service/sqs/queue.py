@@ -1,7 +1,5 @@
 """A queue as SQS sees it: its attributes, their defaults and valid values, and its names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The actions on queues: create, list, attributes, tags, purge, delete."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,22 +1,16 @@
 """Errors of SQS: SQS's own names, in the form of either protocol."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # The names in the older protocol, where they differ.
 QUERY_CODES: Final = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
     "QueueNameExists": "QueueAlreadyExists",
-    "EmptyBatchRequest": "AWS.SimpleQueueService.EmptyBatchRequest",
-    "TooManyEntriesInBatchRequest": "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
-    "BatchEntryIdsNotDistinct": "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
-    "BatchRequestTooLong": "AWS.SimpleQueueService.BatchRequestTooLong",
-    "InvalidBatchEntryId": "AWS.SimpleQueueService.InvalidBatchEntryId",
-    "MessageNotInflight": "AWS.SimpleQueueService.MessageNotInflight",
-    "UnsupportedOperation": "AWS.SimpleQueueService.UnsupportedOperation",
-    "PurgeQueueInProgress": "AWS.SimpleQueueService.PurgeQueueInProgress",
 }
+PREFIXED: Final = (
+    *("EmptyBatchRequest", "TooManyEntriesInBatchRequest", "BatchEntryIdsNotDistinct", "BatchRequestTooLong"),
+    *("InvalidBatchEntryId", "MessageNotInflight", "UnsupportedOperation", "PurgeQueueInProgress"),
+)
 
 
 class SqsError(Exception):
@@ -32,6 +26,8 @@ class SqsError(Exception):
     @property
     def query_code(self) -> str:
         """Return the name in the older protocol."""
+        if self.code in PREFIXED:
+            return f"AWS.SimpleQueueService.{self.code}"
         return QUERY_CODES.get(self.code, self.code)
 
     @property

@@ -1,7 +1,5 @@
 """The actions of SQS and the shapes of their parameters, as botocore describes them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, Final
 

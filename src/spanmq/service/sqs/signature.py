@@ -1,7 +1,5 @@
 """Signature V4: its key, and whether it is valid. botocore computes the expected signature."""
 
-from __future__ import annotations
-
 import hmac
 import re
 from collections.abc import Mapping

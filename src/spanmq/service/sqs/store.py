@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spanmq.client import call as argument
-from spanmq.client.call import Call, Rows, Seconds, first, given, listed, nothing, numbers
+from spanmq.client.call import Call, Rows, Seconds, about, about_any, first, given, listed, nothing, numbers
 from spanmq.client.calls import by_lease
 from spanmq.codec.body import Codec
 
@@ -68,8 +68,7 @@ async def list_queues(client: AsyncClient, queue: str | None = None) -> list[Sqs
             for each in listed(SqsQueue, queue="queue_name")(rows)
         ]
 
-    arguments = given(argument.queue_name, "queue", queue)
-    return await client.admin.run(Call("list_sqs_queues", arguments, read, queue, native=True))
+    return await client.admin.run(about_any(queue, "list_sqs_queues", read))
 
 
 async def set_queue(
@@ -81,11 +80,10 @@ async def set_queue(
 ) -> None:
     """Set attributes and tags; those that are None are deleted."""
     arguments = (
-        argument.queue_name("queue", queue),
         argument.json("attributes", json.dumps(dict(attributes or {}))),
         argument.json("tags", json.dumps(dict(tags or {}))),
     )
-    await client.admin.run(nothing("set_sqs_queue", queue, *arguments))
+    await client.admin.run(about(queue, "set_sqs_queue", nothing, *arguments))
 
 
 async def start_move(
@@ -124,19 +122,21 @@ async def list_moves(client: AsyncClient, source: str, quantity: int = 10) -> li
 
 async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
     """Return a task, if it exists."""
-    arguments = (argument.text("handle", handle),)
-    return await client.admin.run(Call("find_sqs_move", arguments, first(SqsMove), native=True))
+    return await client.admin.run(
+        about_any(None, "find_sqs_move", first(SqsMove), argument.text("handle", handle))
+    )
 
 
 async def cancel_move(client: AsyncClient, handle: str) -> int | None:
     """Cancel a task; return the number of moved messages, or None if no such task is running."""
-    arguments = (argument.text("handle", handle),)
-    return await client.admin.run(Call("cancel_sqs_move", arguments, Rows.scalar, native=True))
+    return await client.admin.run(
+        about_any(None, "cancel_sqs_move", Rows.scalar, argument.text("handle", handle))
+    )
 
 
 async def take_move(client: AsyncClient) -> SqsMove | None:
     """Lock a task whose next step is due until the end of the transaction."""
-    return await client.admin.run(Call("take_sqs_move", (), first(SqsMove), native=True))
+    return await client.admin.run(about_any(None, "take_sqs_move", first(SqsMove)))
 
 
 async def note_move(
@@ -151,7 +151,7 @@ async def note_move(
         *given(argument.bigint, "moved", moved),
         *given(argument.text, "failure", failure),
     )
-    return await client.admin.run(Call("note_sqs_move", arguments, Rows.scalar, native=True))
+    return await client.admin.run(about_any(None, "note_sqs_move", Rows.scalar, *arguments))
 
 
 async def move_messages(
@@ -189,9 +189,9 @@ async def move_messages(
 
 async def list_moved(client: AsyncClient, queue: str, message_ids: Iterable[int]) -> list[SqsOrigin]:
     """List the source queues of messages in a dead-letter queue; messages that were not moved are omitted."""
-    arguments = argument.queue_name("queue", queue), argument.bigints("msg_ids", message_ids)
+    arguments = (argument.bigints("msg_ids", message_ids),)
     read = listed(SqsOrigin, message_id="msg_id")
-    return await client.admin.run(Call("list_sqs_moved", arguments, read, queue, native=True))
+    return await client.admin.run(about(queue, "list_sqs_moved", read, *arguments))
 
 
 def _object(value: Any) -> dict[str, str]:

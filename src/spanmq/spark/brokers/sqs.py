@@ -1,7 +1,5 @@
 """SQS, through `boto3`, ten messages a call; credentials are found as AWS's tools find them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,10 +61,7 @@ class SqsBroker:
         fifo: dict[str, str] = {}
         if self.url.endswith(".fifo"):
             # A message without a group is in order with nothing.
-            fifo = {
-                "MessageGroupId": message.group or message.mark,
-                "MessageDeduplicationId": message.mark,
-            }
+            fifo = {"MessageGroupId": message.group or message.mark, "MessageDeduplicationId": message.mark}
         return {
             "Id": str(number),
             "MessageBody": message.payload.decode(),

@@ -124,9 +124,7 @@ def _messages(
     group: str | None,
     order: str | None,
 ) -> DataFrame:
-    """Return the frame of messages: each group in one task, in its order, because tasks number rows as they
-    arrive.
-    """
+    """Return the frame of messages: each group in one task, in order, for tasks number rows as they come."""
     from pyspark.sql.functions import expr
 
     frame = spark.read.format(source_format).load(source) if isinstance(source, str) else source

@@ -1,7 +1,5 @@
 """compact: the small files of each day of a lake become few large ones."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
@@ -183,9 +184,11 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
     experience = _experience(spark, dsn, queue) if shown else {}
     found = []
     with rows.connected(dsn) as server:
+        categories = Client(connection=server).dead_letters.categories
         for row in shown:
             put_back, died_again = experience.get((row["queue"], row["cause"]), (0, 0))
-            rule = rows.classify(server, row["queue"], row["error_class"], row["error"])
+            error = {"error": row["error"], "error_class": row["error_class"]}
+            rule = categories.classify(**error, queue=row["queue"])
             proposal, reason = propose(rule, put_back, died_again)
             found.append(
                 Cause(
@@ -279,9 +282,11 @@ def _act(
     """Act on one chunk after the other, each of one queue."""
     done = 0
     with rows.connected(dsn) as server:
+        letters_of = Client(connection=server).dead_letters
         for queue, chunk in chunks(letters, lambda letter: len(letter[1] or "")):
             if act == "discard":
-                done += rows.discard(server, queue, [id_ for id_, _ in chunk])
+                ids = [id_ for id_, _ in chunk]
+                done += letters_of.discard(queue, dead_letter_ids=ids, limit=len(ids))
             else:
                 later = done / rate if rate else 0.0
                 done += rows.redrive(server, queue, chunk, rate, delay + later)

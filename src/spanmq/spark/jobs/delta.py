@@ -4,8 +4,6 @@ The number is that of the manifest, kept by Delta as an application's transactio
 before a kill can be asked afterwards, so none is made twice.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

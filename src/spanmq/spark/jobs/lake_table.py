@@ -1,7 +1,5 @@
 """The tables of a lake: which columns they have, by which id a row is known, and in which folder it is."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.brokers.outgoing import FORMAT, Broker, sink_of
@@ -27,11 +28,7 @@ from spanmq.spark.session import adopt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -149,7 +146,7 @@ def migrate(
             _, visible, _ = rows.waiting(server, queue)
     with rows.connected(dsn) as server:
         left, _, _ = rows.waiting(server, queue)
-        dead_letters = rows.count_dead_letters(server, queue)
+        dead_letters = sum(each.count for each in Client(connection=server).dead_letters.count(queue))
     return MigrateReport(
         queue=queue,
         to=broker.describe(),

@@ -1,7 +1,5 @@
 """moved: a lake and a checkpoint are told that their database has another identity."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +34,8 @@ def moved(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         source = rows.identity(server)
-        newest = server.execute("select last_id from spanmq.receiver_log(queue => %s)", [queue]).fetchone()
-        receivers = server.execute(
-            "select receiver::text from spanmq.list_receivers(queue => %s)", [queue]
-        ).fetchall()
+        newest = rows.call(server, "receiver_log", "last_id", queue=queue).fetchone()
+        receivers = rows.call(server, "list_receivers", "receiver::text", queue=queue).fetchall()
     tables, offsets = [], 0
     if lake is not None:
         tables = _move_lake(dsn, lake_at(lake), queue, source, newest[0] if newest else 0)

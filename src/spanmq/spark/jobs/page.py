@@ -1,7 +1,5 @@
 """The report as one HTML page that needs nothing else: tables, and charts as SVG."""
 
-from __future__ import annotations
-
 import html
 import os
 from collections.abc import Sequence

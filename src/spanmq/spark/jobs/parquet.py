@@ -1,7 +1,5 @@
 """Parquet files of a lake: written by tasks, read back, and read by reports and compactions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

@@ -1,7 +1,5 @@
 """Runs of jobs, recorded in the database for display: a job continues if that fails."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

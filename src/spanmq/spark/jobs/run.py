@@ -4,8 +4,6 @@ An advisory lock of the database keeps others out, and ends with the connection.
 does no harm is by the numbers of manifests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence

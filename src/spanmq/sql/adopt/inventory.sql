@@ -141,6 +141,10 @@ begin
         this.notes := this.notes || array(
             select format('drops the grants on single columns of %s', this.source)
             where exists (select from pg_attribute a where a.attrelid = this.source and a.attacl is not null));
+        this.notes := this.notes || array(
+            select format('publication %I no longer has its messages', p.pubname) from pg_publication p
+            where p.puballtables or exists (select from pg_publication_namespace n where n.pnpubid = p.oid and n.pnnspid = 'pgmq'::regnamespace)
+            order by 1);
         if partman is not null and this.archive is not null then
             execute format('select min(retention) from %s.part_config where parent_table = $1', partman)
                 into this.retention using format('pgmq.%s', 'a_' || this.folded_name);

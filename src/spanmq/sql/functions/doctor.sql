@@ -154,6 +154,11 @@ declare
             where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+    -- Among the oldest, which maintain() has looked at.
+    unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
+                    from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
+                    join spanmq_core.queue q on q.queue_id = b.queue_id
+                    where b.created_at < at_ - interval '5 minutes' and not spanmq_core.has_unsettled(b.batch_id));
     drawn bigint;
 begin
     for this in select * from spanmq_core.queue q order by q.queue_id loop
@@ -190,6 +195,10 @@ begin
         level := 'problem';
         finding := format('maintain() fails in %s', left(troubles, 500));
         advice := 'fix what the errors name; maintenance of other queues continues';
+    elsif level = 'ok' and unsent is not null then
+        level := 'warning';
+        finding := format('batches are settled and not ended: %s', left(unsent, 500));
+        advice := 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call';
     end if;
     return next;
 

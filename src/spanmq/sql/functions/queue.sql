@@ -107,6 +107,7 @@ begin
         returning * into this;
     insert into spanmq_core.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
     if not is_subscription then
+        perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
     insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
@@ -118,11 +119,16 @@ end $$;
 -- who would run its triggers.
 create or replace function spanmq_core.make_archive(a_name text) returns void
 language plpgsql as $$
+declare
+    is_new boolean := to_regclass(format('pgmq.%I', a_name)) is null;
 begin
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
                    ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
     perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
+    if is_new then
+        perform spanmq_core.close_relation(format('pgmq.%I', a_name)::regclass);
+    end if;
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
@@ -145,6 +151,7 @@ begin
         $view$, view_name, queue_id);
     execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
                    ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
+    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
     return format('pgmq.%I', view_name)::regclass;
 end $$;
 

@@ -244,7 +244,7 @@ begin
         if wrapper is null then
             execute spanmq_core.wrapper_text(each, this);
             wrapper := spanmq_core.wrapper_of(each, this.queue_id);
-            execute format('revoke execute on function %s from public', wrapper);
+            perform spanmq_core.close_functions(array[wrapper]);
         end if;
         wrappers := wrappers || wrapper;
     end loop;
@@ -398,7 +398,7 @@ begin
                 or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
 end $$;
 
--- The verbs that roles have on a queue, or (null) on each and, where queue_name is null, on all: without those that another includes. Owners and
+-- The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another includes. Owners and
 -- superusers can do everything and are not listed.
 create or replace function spanmq_call.list_grants(queue text default null) returns table (queue_name text, role text, verb text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -409,8 +409,9 @@ begin
         with given as (
             select q.name::text as name, g.role, v.verb, v.place
             from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
-                  union all select null, null where list_grants.queue is null) q
-            cross join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
+                  union all select null, null) q
+            join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
+                on list_grants.queue is null or v.verb in ('send', 'receive', 'look', 'manage')
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
         where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb

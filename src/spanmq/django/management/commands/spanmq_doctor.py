@@ -1,7 +1,5 @@
 """`manage.py spanmq_doctor`: say whether the server of a database is fit for queues."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError

@@ -1,7 +1,5 @@
 """`manage.py spanmq_worker`: run the tasks of the project."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

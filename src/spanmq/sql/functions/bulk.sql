@@ -37,7 +37,6 @@ end $$;
 create or replace function spanmq_core.draw_blocks(this spanmq_core.queue, n int) returns setof spanmq_core.bulk_block
 language plpgsql as $$
 declare
-    transaction_id xid8;
     segment spanmq_core.segment;
     ids bigint[];
     run record;
@@ -47,7 +46,7 @@ begin
         perform spanmq_core.check_room(this, n);
     end if;
     -- Before the ids: see send.sql.
-    transaction_id := pg_current_xact_id();
+    perform pg_current_xact_id();
     ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
     for run in
         select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n

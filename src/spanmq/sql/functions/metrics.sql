@@ -8,22 +8,14 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
-    found_counts record;
-    result pgmq.metrics_result;
-begin
     -- Before the log: see drop_queue().
-    result.total_messages := spanmq_core.drawn_from(this.ids);
-    select * into found_counts from spanmq_core.survey(this.queue_id, at_);
-    result.queue_name := queue_name;
-    result.queue_length := found_counts.backlog;
-    result.queue_visible_length := found_counts.visible;
-    if found_counts.backlog > 0 then
-        result.newest_msg_age_sec := extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, found_counts.newest_id));
-        result.oldest_msg_age_sec := extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, found_counts.oldest_id));
-    end if;
-    result.scrape_time := at_;
-    result.default_partition_length := case when this.is_partitioned then 0 end;
-    return result;
+    drawn bigint := spanmq_core.drawn_from(this.ids);
+    counts record := spanmq_core.survey(this.queue_id, at_);
+begin
+    return (queue_name, counts.backlog,
+            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,
+            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.oldest_id)) end,
+            drawn, at_, counts.visible, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
 end $$;
 
 -- The metrics of all queues into which the caller may look.

@@ -27,8 +27,6 @@ declare
     limits jsonb;                  -- one that is null is not among them
     expires_at timestamptz;
     visible_at timestamptz;
-    transaction_id xid8;
-    sent_at timestamptz;
     ids bigint[];
     is_first boolean[];
 begin
@@ -56,14 +54,12 @@ begin
     end if;
     perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     -- Before the ids: see send.sql.
-    transaction_id := pg_current_xact_id();
+    perform pg_current_xact_id();
     if dedup_ids is null then
         ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
-        sent_at := clock_timestamp();
-        perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at, priority);
+        perform spanmq_core.append_and_publish(this, ids, messages, headers, clock_timestamp(), visible_at, priority);
     else
         select d.ids, d.is_first into ids, is_first from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
-        sent_at := clock_timestamp();
         messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
                           where u.is_first order by u.position);
         if headers is not null then
@@ -73,7 +69,7 @@ begin
         if messages <> '{}' then
             perform spanmq_core.append_and_publish(
                 this, array(select u.id from unnest(ids, is_first) with ordinality u (id, is_first, position) where u.is_first order by u.position),
-                messages, headers, sent_at, visible_at, priority);
+                messages, headers, clock_timestamp(), visible_at, priority);
         end if;
     end if;
     if expires_at is not null then

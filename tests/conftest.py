@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from spanmq.client import Client
 from spanmq.testing.databases import new_database, with_database
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tests.recorded import Recorded
 
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
-settings.register_profile("spanmq", deadline=None, print_blob=True)
+settings.register_profile(
+    "spanmq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.load_profile("spanmq")
 
 # Who starts the tests in the background may ignore Ctrl-C or the end of the terminal, and what is started
@@ -149,6 +151,13 @@ def client(database: str) -> Iterator[Client]:
     with Client(database, timeouts=None) as client:
         client.queues.create("orders")
         yield client
+
+
+@pytest.fixture
+def observer(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another session in the same database."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture

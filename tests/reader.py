@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Timer
 
-from tests.cli.program import PROGRAM, environment
+from tests.cli.program import PROGRAM, Program, environment
 from tests.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def check_installation(command: str) -> None:
 
 def _run(command: str, printed: str, folder: Path, env: Mapping[str, str], *, stdin: str = "") -> None:
     expected, interrupt, _ = printed.partition("^C")
-    with subprocess.Popen(
+    with Program(
         # Not bash itself, which would keep the signal.
         ["bash", "-c", f"exec {command}" if interrupt else f"set -o pipefail; {command}"],
         cwd=folder,
@@ -80,8 +80,6 @@ def _run(command: str, printed: str, folder: Path, env: Mapping[str, str], *, st
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(stdin)
         process.stdin.close()
         timer = Timer(WAIT_SECONDS, process.kill)

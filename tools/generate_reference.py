@@ -97,7 +97,8 @@ def sql_page() -> Iterator[str]:
     yield (
         "The texts are also comments in the database: `\\df+ spanmq.*` shows them. `pgmq` is\n"
         "[PGMQ's interface](../guides/pgmq.md), `spanmq` has all other functions.\n"
-        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs.\n"
+        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs. A function that takes\n"
+        "the name of a queue raises 42P01 where the caller sees no such queue, and 42501 without the privilege on it.\n"
     )
     needs = verbs()
     for schema, functions in sql_functions().items():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any, AnyStr
 
 import psycopg
 import pytest
@@ -31,6 +31,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 # Of the tests' own environment, the program sees nothing that would change what it does. Unbuffered, Python's
 # stdout drops what a pipe does not take at once.
 UNSEEN = ("PG", "SPANMQ_", "PYTHONUNBUFFERED")
+
+
+class Program(subprocess.Popen[AnyStr]):
+    """A process with pipes to the streams that a test uses."""
+
+    stdin: IO[AnyStr]
+    stdout: IO[AnyStr]
+    stderr: IO[AnyStr]
 
 
 @dataclass(frozen=True)
@@ -106,13 +114,13 @@ def run(*arguments: str | int, dsn: str | None, more: Mapping[str, str] | None =
 @contextmanager
 def started(
     *arguments: str | int, dsn: str | None, more: Mapping[str, str] | None = None, **options: Any
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[Program[bytes]]:
     """Start it in a process of its own, with pipes to all three streams unless the options say otherwise.
 
     Whatever happens, it has ended afterwards.
     """
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen(
+    process: Program[bytes] = Program(
         [*PROGRAM, *words_of(arguments)], env=environment(dsn, more), **{**pipes, **options}
     )
     try:

@@ -11,16 +11,8 @@ def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
     assert records("queue list", dsn=database) == []
     assert records("queue create", "Orders", dsn=database) == [{"queue": "Orders"}]
     records("queue create", "events", "--unlogged", dsn=database)
-    records(
-        "queue",
-        "create",
-        "parts",
-        "--partition-interval",
-        "1000",
-        "--retention-interval",
-        "7 days",
-        dsn=database,
-    )
+    intervals = ("--partition-interval", 1000, "--retention-interval", "7 days")
+    records("queue create", "parts", *intervals, dsn=database)
     listed = {each["name"]: each for each in records("queue list", dsn=database)}
     assert list(listed) == ["Orders", "events", "parts"]
     assert (listed["events"]["is_unlogged"], listed["parts"]["is_partitioned"]) == (True, True)

@@ -31,13 +31,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def observer(database: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another session in the same database."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield connection
-
-
 @pytest.fixture(scope="module")
 def module_database(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
     """The DSN of a database with spanmq for all tests of a module."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import ask, finish, started, wait_until
+from tests.cli.program import Program, ask, finish, started, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient, Client
@@ -135,9 +135,7 @@ def state(blocker: psycopg.Connection[Any]) -> Any:
 
 def test_interrupted_call_changes_nothing_and_the_client_goes_on(orders: str) -> None:
     command = [sys.executable, "-W", "error", "-c", PROGRAM, orders]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with Program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         for name in CALLS:
             with spans_locked(orders) as blocker:

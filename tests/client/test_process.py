@@ -7,10 +7,13 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from tests.cli.program import Program
 from tests.client.concurrency import until
 from tests.patience import WAIT_SECONDS
 
@@ -22,56 +25,58 @@ Connection = psycopg.Connection[Any]
 # Programs that end.
 
 
-def run(program: str, database: str, *, warnings: str = "error") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-W", warnings, "-c", program, database],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def running(program: str, database: str, *, warnings: str = "error") -> Iterator[Program[str]]:
+    """Run a program; whatever happens, it has ended afterwards."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-W", warnings, "-c", program, database]
+    with Program(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_program_that_forgets_to_close_its_client_ends_quietly(database: str, client: Client) -> None:
-    process = run(
+    program = (
         "import sys\n"
         "from spanmq.client import Client\n"
         "client = Client(sys.argv[1], maintain_interval=0.01)\n"
         "client.send('orders', 1)\n"
         "client.receive('orders')\n"
-        "client.receive('orders', wait=0.2)\n",
-        database,
+        "client.receive('orders', wait=0.2)\n"
     )
-    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
+    with running(program, database) as process:
+        assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
     assert process.returncode == 0
 
 
 def test_interrupted_wait_ends_at_once_and_takes_nothing(
     database: str, client: Client, observer: Connection
 ) -> None:
-    process = run(
+    program = (
         "import sys\n"
         "from spanmq.client import Client\n"
         "with Client(sys.argv[1]) as client:\n"
         "    print('waiting', flush=True)\n"
-        "    client.receive('orders', wait=300)\n",
-        database,
+        "    client.receive('orders', wait=300)\n"
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
-    until(
-        observer,
-        "select count(*) > 0 from pg_stat_activity where datname = current_database()"
-        " and pid <> pg_backend_pid() and query like '%receive%'",
-    )
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=WAIT_SECONDS)
+    with running(program, database) as process:
+        assert process.stdout.readline() == "waiting\n"
+        until(
+            observer,
+            "select count(*) > 0 from pg_stat_activity where datname = current_database()"
+            " and pid <> pg_backend_pid() and query like '%receive%'",
+        )
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert errors.rstrip().endswith("KeyboardInterrupt")
     client.send("orders", 1)
     assert len(client.receive("orders")) == 1
 
 
 def test_client_that_was_called_before_a_fork_refuses_after_it(database: str, client: Client) -> None:
-    process = run(
+    program = (
         "import os, sys\n"
         "from spanmq.client import Client\n"
         "from spanmq.errors import NotPossibleError\n"
@@ -86,11 +91,11 @@ def test_client_that_was_called_before_a_fork_refuses_after_it(database: str, cl
         "    called.close()\n"
         "    os._exit(0)\n"
         "os.waitpid(child, 0)\n"
-        "called.send('orders', 'after')\n",
-        database,
-        warnings="ignore",  # of threads in a program that forks
+        "called.send('orders', 'after')\n"
     )
-    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
+    # Python warns of threads in a program that forks.
+    with running(program, database, warnings="ignore") as process:
+        assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
     bodies = [message.body for message in client.peek("orders")]
     assert bodies == [
         "before",
@@ -168,6 +173,6 @@ def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch:
     with Client(database, maintain_interval=0.01) as keeper:
         keeper.open()
         monkeypatch.setattr("spanmq.client._sync.maintenance.IDLE_FACTOR", 1_000_000)
-        assert wait(asked, 30)
+        assert wait(asked, WAIT_SECONDS)
         # Doubled from 0.01, and never longer than until the next minute.
         assert max(pauses) <= 60

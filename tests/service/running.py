@@ -94,7 +94,8 @@ def service(
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """Run one in a thread; `options` are those of the command, each with its value."""
-    chosen: dict[str, Any] = {
+    # A machine without a free moment is no slow client.
+    chosen: dict[str, Any] = {"read_timeout": WAIT_SECONDS} | {
         str(name).removeprefix("--").replace("-", "_"): Path(str(value)) if "tls" in str(name) else value
         for name, value in zip(options[::2], options[1::2], strict=True)
     }
@@ -156,7 +157,6 @@ def service_process(dsn: str, folder: Path, *options: str | float, tokens: bool 
             "serve", "--port", 0, "--json", *chosen, *map(str, options), dsn=dsn, stderr=errors
         ) as process,
     ):
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, f"{process.wait(WAIT_SECONDS)} {log.read_text()}"
         yield Process(json.loads(line)["address"], log, process=process)

@@ -81,7 +81,7 @@ def test_every_metric_is_on_the_page(shared: Running, service_database: str) -> 
     assert {name for name in names if f"`{name}`" not in PAGE} == set()
 
 
-def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
+def test_scrape_reads_the_same_whatever_waits(database: str) -> None:
     """Blocks read by the function, with one run and with thousands."""
     query = "explain (analyze, buffers, format json) select * from spanmq.latest_statistics()"
 
@@ -92,8 +92,8 @@ def test_scrape_reads_the_same_whatever_waits(service_database: str) -> None:
         plan = row[0][0]["Plan"]  # type: ignore[index]
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
-    do(service_database, "select pgmq.create('waited')")
-    with psycopg.connect(service_database, autocommit=True) as connection:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select pgmq.create('waited')")
         before = blocks(connection)
         connection.execute("select pgmq.send('waited', '1') from generate_series(1, 3000)")
         connection.execute("vacuum analyze spanmq_core.fresh")

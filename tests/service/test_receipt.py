@@ -13,7 +13,7 @@ IDS = st.integers(0, 2**63 - 1)
 GOOD = receipt.write("orders", 1, 2)
 
 
-@given(st.text(min_size=1, max_size=47).filter(str.isprintable), IDS, IDS)
+@given(st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=47), IDS, IDS)
 def test_receipt_says_what_was_written(queue: str, message_id: int, lease_id: int) -> None:
     text = receipt.write(queue, message_id, lease_id)
     found = receipt.read(text)

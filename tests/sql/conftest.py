@@ -12,6 +12,8 @@ from tests.sql.queue import Connection, Queue
 from tests.sql.race.sessions import Race
 from tests.sql.rights import ROLE, fill
 
+from spanmq.client import Client
+from spanmq.client._sync.admin import Tokens
 from spanmq.testing import wait_until_waiting
 
 # What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
@@ -81,6 +83,11 @@ def jobs(connection: Connection) -> Connection:
     """Return a connection with a queue `jobs`, in a transaction that is rolled back."""
     connection.execute("select pgmq.create('jobs')")
     return connection
+
+
+@pytest.fixture
+def tokens(connection: Connection) -> Tokens:
+    return Client(connection=connection).admin.tokens
 
 
 @pytest.fixture

@@ -48,6 +48,20 @@ WAYS = {
 }
 
 
+def test_doctor_tells_of_a_batch_whose_message_cannot_be_sent(orders: Queue) -> None:
+    [first, second] = orders.send(2)
+    stuck, _ = batch(orders, [first]), batch(orders, [second])
+    orders.rows("select spanmq.set_schema('ends', '{\"type\": \"string\"}', checked => true)")
+    orders.rows("update spanmq_core.batch set created_at = created_at - interval '6 minutes'")
+    finding = "select finding from spanmq.doctor() where check_name = 'maintenance' and level = 'warning'"
+    assert orders.rows(finding) == []
+    orders.rows("select pgmq.delete('orders', %s::bigint)", first)
+    orders.rows("select * from spanmq.maintain()")
+    assert orders.rows(finding) == [(f"batches are settled and not ended: {stuck} of queue ends",)]
+    orders.rows("select spanmq.set_schema('ends', null), spanmq.maintain()")
+    assert orders.rows(finding) == []
+
+
 @pytest.mark.parametrize("n", [1, 20])
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_ends_when_its_messages_are_settled(orders: Queue, way: str, n: int) -> None:

@@ -227,6 +227,14 @@ def test_schema_that_refers_to_itself_checks_trees(orders: Queue) -> None:
     assert sqlstate_of(orders.connection, f"select pgmq.send('orders', '{deep}')") == "54001"
 
 
+@pytest.mark.parametrize("keyword", ["const", "default", "examples", "enum"])
+def test_value_that_looks_like_a_reference_is_none(orders: Queue, keyword: str) -> None:
+    value = {"$ref": "http://x/y"}
+    set_schema(orders.connection, {"properties": {"a": {keyword: [value]}, keyword: {"type": "string"}}})
+    wrong = {"properties": {keyword: {"items": value}}}
+    assert sqlstate_of(orders.connection, lambda: set_schema(orders.connection, wrong)) == "MQ002"
+
+
 def test_schema_goes_with_null_and_with_the_queue(orders: Queue) -> None:
     set_schema(orders.connection, SCHEMA)
     orders.rows("select spanmq.set_schema('orders', null)")

@@ -19,13 +19,6 @@ def client(database: str) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def observer(database: str) -> Iterator[Connection]:
-    """Another session in the same database."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield connection
-
-
 def begin(connection: Connection, queue: str, n: int) -> list[tuple[str, int, int, datetime]]:
     return connection.execute("select * from spanmq.copy_begin(%s, %s)", [queue, n]).fetchall()
 

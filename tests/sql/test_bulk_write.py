@@ -42,37 +42,11 @@ def publish(connection: Connection, write_id: int | None, blocks: list[int], epo
     )
 
 
-def test_nothing_is_seen_before_it_is_published(client: Client, connection: Connection) -> None:
-    write_id, first = write(connection, 300)
-    _, second = write(connection, 20)
-    assert client.queues.metrics("orders").length == 0
-    assert publish(connection, write_id, first + second) == 320
-    assert len(client.receive("orders", 1000)) == 320
-
-
 def test_sealing_again_changes_nothing(client: Client, connection: Connection) -> None:
     write_id, blocks = write(connection, 10, headers='{"x-pgmq-group": "g"}')
     assert one(connection, "select spanmq.bulk_seal('orders', %s)", blocks) == 10
     assert publish(connection, write_id, blocks) == 10
     assert client.queues.metrics("orders").length == 10
-
-
-def test_blocks_that_are_not_named_are_never_published(client: Client, connection: Connection) -> None:
-    write_id, first = write(connection, 10)
-    write(connection, 10)  # a task that failed, or ran twice
-    assert publish(connection, write_id, first) == 10
-    assert client.queues.metrics("orders").length == 10
-
-
-def test_epoch_is_published_once_however_it_is_cut(client: Client, connection: Connection) -> None:
-    write_id, blocks = write(connection, 10)
-    assert publish(connection, write_id, blocks) == 10
-    assert publish(connection, write_id, blocks) == -1
-    # A replay asks the server before it writes anything, and with any number of tasks.
-    assert write(connection, 3) == (None, [])
-    assert client.queues.metrics("orders").length == 10
-    write_id, blocks = write(connection, 5, epoch=1)
-    assert publish(connection, write_id, blocks, epoch=1) == 5
 
 
 def test_closed_write_is_not_published(client: Client, connection: Connection) -> None:

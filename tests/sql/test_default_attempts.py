@@ -44,27 +44,6 @@ def test_message_whose_lease_runs_out_25_times_is_a_dead_letter(jobs: Connection
     assert dead(jobs) == [(ids[0], ATTEMPTS, "LeaseExpired")]
 
 
-@pytest.mark.parametrize("policy", ["{}", '{"ordered": true}', '{"lease": 60}'])
-def test_message_that_kills_its_worker_takes_no_other_along(jobs: Connection, policy: str) -> None:
-    jobs.execute("select spanmq.set_policy('jobs', %s)", [policy])
-    headers = ["""'{"x-pgmq-group": "a"}'::jsonb""", """'{"x-pgmq-group": "b"}'::jsonb"""]
-    ids = column(
-        jobs, f"select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2]), array[{', '.join(headers)}])"
-    )
-    acked = []
-    for _ in range(ATTEMPTS + 5):
-        received = jobs.execute("select msg_id, lease_id from spanmq.receive('jobs', 10, 0)").fetchall()
-        if received and ids[0] not in [row[0] for row in received]:
-            acked += column(
-                jobs,
-                "select msg_id from spanmq.ack('jobs', %s, %s)",
-                received[0][1],
-                [row[0] for row in received],
-            )
-    assert acked == [ids[1]]
-    assert dead(jobs) == [(ids[0], ATTEMPTS, "LeaseExpired")]
-
-
 def test_pgmq_reads_without_a_limit(jobs: Connection) -> None:
     ids = send(jobs, 2)
     for attempt in range(ATTEMPTS + 5):

@@ -58,6 +58,12 @@ def test_grants_are_listed_without_what_others_include(roles: Connection) -> Non
     assert grants(roles, None) == [*everywhere, ("jobs", "public", "send"), ("jobs", ROLE, "manage")]
 
 
+def test_grants_of_a_queue_are_listed_with_those_on_all_queues(roles: Connection) -> None:
+    give(roles, "send")
+    rows(roles, "select spanmq.grant_all(%s, 'receive'), spanmq.grant_all(%s, 'admin')", OTHER, OTHER)
+    assert grants(roles) == [(None, OTHER, "receive"), ("jobs", ROLE, "send")]
+
+
 @pytest.mark.parametrize(
     ("granted", "revoked", "left"),
     [

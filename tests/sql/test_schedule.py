@@ -21,12 +21,6 @@ SENT = """
 """
 
 
-@pytest.fixture
-def jobs(connection: Connection) -> Connection:
-    connection.execute("select pgmq.create('jobs')")
-    return connection
-
-
 def schedule(connection: Connection, more: str = "", name: str = "tick") -> None:
     text = f"select spanmq.schedule(%s, 'jobs', '* * * * *', '{{\"a\": 1}}'{more})"
     connection.execute(text.encode(), [name])

@@ -38,13 +38,6 @@ def test_settled_segments_are_truncated_and_dropped(race: Race) -> None:
     assert race.main.value("select count(*) from spanmq_core.segment where queue_id = %s", race.queue_id) <= 5
 
 
-def test_messages_go_on_being_read_from_a_segment_of_which_the_rest_is_settled(race: Race) -> None:
-    ids = send_past(race, 3 * SIZE)
-    delete(race, ids[1:])
-    maintain(race)
-    assert race.main.rows("select msg_id, message from pgmq.read('jobs', 30, 10)") == [(ids[0], {"i": 1})]
-
-
 @pytest.mark.parametrize("call", ["read('jobs', 30, %s)", "receive('jobs', %s)", "pop('jobs', %s)"])
 def test_one_call_takes_from_many_segments(race: Race, call: str) -> None:
     # The queue's row names a later segment than the first of these.

@@ -12,11 +12,6 @@ from spanmq.client._sync.admin import Tokens
 from spanmq.client.secret import hash_of, new_secret
 
 
-@pytest.fixture
-def tokens(connection: Connection) -> Tokens:
-    return Client(connection=connection).admin.tokens
-
-
 def opened(connection: Connection, secret: str, seconds: float = 43_200) -> str | None:
     """Open a session; return its key, None if the secret is not valid."""
     key = new_secret()

@@ -5,15 +5,9 @@ from typing import Any
 import pytest
 from tests.sql.queue import Connection
 
-from spanmq.client import Client
 from spanmq.client._sync.admin import Tokens
 from spanmq.client.secret import hash_of
 from spanmq.errors import InvalidArgumentError, NotFoundError
-
-
-@pytest.fixture
-def tokens(connection: Connection) -> Tokens:
-    return Client(connection=connection).admin.tokens
 
 
 def good(connection: Connection, secret: str) -> bool:

@@ -1,6 +1,7 @@
 """A worker at work on a real queue."""
 
 import asyncio
+import socket
 import threading
 import time
 from datetime import datetime
@@ -423,6 +424,14 @@ def test_worker_refuses_to_start_without_a_queue_or_a_server(client: Client, dat
     ):
         with pytest.raises(error):
             asyncio.run(Worker(queue, print, dsn=dsn, observers=()).work(signals=False))
+
+
+def test_worker_refuses_to_start_when_the_server_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"host=127.0.0.1 port={silent.getsockname()[1]}"
+        worker = Worker("orders", print, dsn=dsn, observers=(), patience=0.1)
+        with pytest.raises(ConnectionFailedError, match=r"no answer for 0\.1 s"):
+            asyncio.run(worker.work(signals=False))
 
 
 def test_worker_gives_back_what_nobody_began_without_counting_it(

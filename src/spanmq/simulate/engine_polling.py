@@ -171,7 +171,9 @@ def schema_text(options: Options) -> bytes:
     """Return the statements that create the table: the user's, or the built-in ones."""
     if options.schema_file is not None:
         return read_file(options.schema_file)
-    return read("schema" if options.engine == "polling" else "schema_indexed")
+    return (
+        read("schema") if options.engine == "polling" else b"\n".join(map(read, ("schema", "schema_indexed")))
+    )
 
 
 def next_msg_text(options: Options) -> bytes:

@@ -124,7 +124,7 @@ class Session:
             attempt += 1
             try:
                 client = await self._connect()
-            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError, TimeoutError) as again:
+            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError) as again:
                 error = again
                 continue
             await self._install(client)
@@ -148,8 +148,10 @@ class Session:
             async with asyncio.timeout(self.patience):
                 await client.open()
                 await client.admin.version()
-        except BaseException:
+        except BaseException as error:
             self._keep(asyncio.ensure_future(client.close()))
+            if isinstance(error, TimeoutError):
+                raise ConnectionFailedError(f"no answer for {self.patience:g} s") from None
             raise
         return client
 

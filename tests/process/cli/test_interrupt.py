@@ -10,7 +10,18 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import PROGRAM, ask, do, end, environment, finish, spanmq, started, wait_until
+from tests.cli.program import (
+    PROGRAM,
+    Program,
+    ask,
+    do,
+    end,
+    environment,
+    finish,
+    spanmq,
+    started,
+    wait_until,
+)
 from tests.patience import WAIT_SECONDS
 
 from spanmq.schema.release import LOCK_KEY
@@ -45,10 +56,9 @@ def wait_for_a_blocked_session(dsn: str) -> None:
 
 
 @contextmanager
-def sending(dsn: str, text: bytes) -> Iterator[subprocess.Popen[bytes]]:
+def sending(dsn: str, text: bytes) -> Iterator[Program[bytes]]:
     """Start a program that sends these lines, and could be given more."""
     with started("send", "orders", dsn=dsn) as process:
-        assert process.stdin is not None
         process.stdin.write(text)
         process.stdin.flush()
         yield process
@@ -86,9 +96,8 @@ def test_batch_on_its_way_is_finished_and_counted(orders: str, number: signal.Si
 
 def test_closed_terminal_does_not_end_what_nohup_runs(orders: str) -> None:
     program = shlex.join([*PROGRAM, "send", "orders"])
-    with subprocess.Popen(
-        ["bash", "-c", f"trap '' HUP; exec {program}"], stdin=subprocess.PIPE, env=environment(orders)
-    ) as process:
+    command = ["bash", "-c", f"trap '' HUP; exec {program}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment(orders)) as process:
         assert process.stdin is not None
         process.stdin.write(b"1\n")
         process.stdin.flush()
@@ -103,7 +112,6 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
     with senders_blocked(orders) as connection, sending(orders, b"1\n2\n") as process:
         wait_for_a_blocked_session(orders)
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
         assert process.stderr.readline().decode() == FINISHING
         done = end(process, signal.SIGINT)
         connection.rollback()
@@ -147,7 +155,6 @@ def test_maintain_for_ever_ends_after_its_step(orders: str) -> None:
     for number, code, said in ((signal.SIGTERM, 0, ""), (signal.SIGINT, 130, "spanmq: interrupted\n")):
         ask(orders, "select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[40000]))")
         with started("maintain", "--every", 600, dsn=orders) as process:
-            assert process.stdout is not None
             assert process.stdout.readline().startswith(b"orders ")
             done = end(process, number)
         assert (done.code, done.err) == (code, said)
@@ -160,7 +167,6 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
     ):
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
             with started(*command, dsn=orders) as process:
-                assert process.stdout is not None
                 assert b"started" in process.stdout.readline()
                 done = end(process, number)
             assert (done.code, "interrupted" in done.err) == (code, code == 130), command
@@ -169,8 +175,6 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
 def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
     healthy = ask(orders, "select pg_get_functiondef('spanmq.maintain'::regproc)")
     with started("maintain", "--every", "0.05", dsn=orders) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline().startswith(b"orders ")
         broken = "begin raise 'no luck' using errcode = '40001'; end"
         do(orders, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
@@ -182,7 +186,6 @@ def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
 
 def test_top_goes_on_until_it_is_interrupted(orders: str) -> None:
     with started("top", "--json", dsn=orders) as process:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["queue"] == "orders"
         done = end(process, signal.SIGINT)
     assert (done.code, done.err) == (0, "")

@@ -12,9 +12,7 @@ from tests.patience import WAIT_SECONDS
 @pytest.mark.parametrize("command", ["schema sql", "version"])
 def test_closed_pipe_ends_it_silently(database: str, command: str) -> None:
     with started(*command.split(), dsn=database) as process:
-        assert process.stdout is not None
         process.stdout.close()
-        assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait(WAIT_SECONDS) == 1
 
@@ -27,8 +25,6 @@ def test_closed_streams_are_empty_ones(orders: str) -> None:
 
 def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
     with started("send", "orders", "--json", dsn=orders) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdout.close()
         process.stdin.write(b"1\n2\n")
         process.stdin.flush()
@@ -40,7 +36,6 @@ def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
 
 def test_slow_lines_are_sent_without_waiting_for_a_full_batch(orders: str) -> None:
     with started("send", "orders", dsn=orders) as process:
-        assert process.stdin is not None
         process.stdin.write(b"1\n2\n3")  # the third is not complete
         process.stdin.flush()
         wait_until(lambda: ask(orders, "select count(*) from pgmq.q_orders") == 2, process)

@@ -36,10 +36,10 @@ def test_keyboard_finds_the_content_first(viewer: Browser) -> None:
 
     viewer.open("/")
     viewer.find("body").send_keys(Keys.TAB)
-    assert viewer.run("return document.activeElement.textContent") == "Skip to content"
+    viewer.wait(lambda: viewer.run("return document.activeElement.textContent") == "Skip to content")
     assert viewer.run("return document.activeElement.getBoundingClientRect().left >= 0")
     viewer.driver.switch_to.active_element.send_keys(Keys.ENTER)
-    assert viewer.run("return document.activeElement.id") == "main"
+    viewer.wait(lambda: viewer.run("return document.activeElement.id") == "main")
     viewer.driver.switch_to.active_element.send_keys(Keys.TAB)
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert viewer.run(outline) != "none"
@@ -64,7 +64,7 @@ def test_everything_that_can_be_done_is_done_once(chromium: Browser, filled: str
         chromium.find("#token").send_keys("spanmq_wrong")
         chromium.click("form.narrow button")
         assert "No valid token" in chromium.text("#wrong")
-        assert "401" in " ".join(chromium.complaints())
+        chromium.wait(lambda: "401" in " ".join(chromium.complaints()))
         chromium.find("#token").send_keys(secret)
         chromium.click("form.narrow button")
         assert chromium.text("h1") == "orders"

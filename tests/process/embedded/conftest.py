@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.process.embedded.processes import parent_folder
+from tests.process.embedded.processes import end_all, parent_folder
 
 from spanmq import embedded
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_on() -> Iterator[None]:
+    """End what a test has started and not ended: a later test would be told of it."""
+    yield
+    end_all()
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS
+from tests.cli.program import Program
+from tests.patience import WAIT_SECONDS, wait_until
 
 import spanmq
 from spanmq import embedded
@@ -41,6 +42,9 @@ sys.stdin.readline()
 """
 
 
+_started: list[Program[str]] = []
+
+
 class Holder:
     """A process of its own that holds the server of a folder."""
 
@@ -53,7 +57,6 @@ class Holder:
         groups: list[int] | None = None,
     ) -> None:
         self.process = start_python(HOLDER, str(folder), python=python, user=user, groups=groups)
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
         said = json.loads(line)
@@ -75,12 +78,12 @@ def start_python(
     python: str = sys.executable,
     user: int | None = None,
     groups: list[int] | None = None,
-) -> subprocess.Popen[str]:
+) -> Program[str]:
     become: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     if groups is not None:
         become["extra_groups"] = groups
     places = [Path(module.__file__ or "").parents[1] for module in (spanmq, psycopg)]
-    process: subprocess.Popen[str] = subprocess.Popen(
+    process: Program[str] = Program(
         [python, "-c", program, *arguments],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(str(place) for place in places)},
         cwd="/",
@@ -90,7 +93,17 @@ def start_python(
         text=True,
         **become,
     )
+    _started.append(process)
     return process
+
+
+def end_all() -> None:
+    """End what a test that failed has left running, and close all pipes."""
+    while _started:
+        process = _started.pop()
+        process.kill()
+        with suppress(ValueError):  # it was closed by the test
+            process.communicate()
 
 
 def is_stopped(folder: Path) -> bool:
@@ -118,7 +131,17 @@ def parent_folder() -> Iterator[Path]:
         for lock in (found for found in path.glob("**/server") if found.is_file()):
             place = ServerFolder(lock.parent)
             keeper.kill(server_lock=place.server_lock, tag=place.tag)
-        shutil.rmtree(path)
+        delete(path)
+
+
+def delete(folder: Path) -> None:
+    """Delete it as `rm -rf` does, while a server or its keeper may delete files of its own."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    wait_until(is_gone)
 
 
 def fill(path: Path) -> None:

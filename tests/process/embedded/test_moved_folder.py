@@ -1,13 +1,12 @@
 """A folder that is moved or deleted while its server runs: that ends with its last user all the same."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
-from tests.process.embedded.processes import Holder, ask, is_stopped
+from tests.process.embedded.processes import Holder, ask, delete, is_stopped
 
 from spanmq import embedded
 from spanmq.embedded import keeper
@@ -19,12 +18,6 @@ needs_proc = pytest.mark.skipif(not keeper.HAS_PROC, reason="looks at the folder
 
 def moved(folder: Path) -> Path:
     return folder.rename(folder.with_name("moved"))
-
-
-def deleted(folder: Path) -> None:
-    """Delete it as `rm -rf` does, while the server may delete files of its own."""
-    while folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @needs_proc
@@ -39,14 +32,12 @@ def test_moved_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) 
 
 
 @needs_proc
-@pytest.mark.parametrize("lose", [moved, deleted])
+@pytest.mark.parametrize("lose", [moved, delete])
 def test_lost_server_stops_with_its_killed_user(folder: Path, lose: Callable[[Path], object]) -> None:
     tag = ServerFolder(folder).tag
     holder = Holder(folder)
-    try:
-        lose(folder)
-    finally:
-        holder.kill()
+    lose(folder)
+    holder.kill()
     assert keeper.wait_until(lambda: keeper.processes_of(tag) == [], WAIT_SECONDS)
 
 

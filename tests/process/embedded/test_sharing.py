@@ -42,7 +42,7 @@ def test_closing_twice_lets_go_once(folder: Path) -> None:
 
 def test_eight_that_start_together_make_one_server(folder: Path) -> None:
     started = [start_python(HOLDER, str(folder)) for _ in range(8)]
-    said = [json.loads(process.stdout.readline()) for process in started if process.stdout]
+    said = [json.loads(process.stdout.readline()) for process in started]
     assert len({each["postmaster"] for each in said}) == 1
     assert [process.communicate("\n")[1] for process in started] == [""] * 8
     assert is_stopped(folder)
@@ -58,7 +58,6 @@ def test_killed_user_does_not_take_the_server_from_others(folder: Path) -> None:
 def test_killed_users_temporary_server_goes_with_its_folder() -> None:
     program = "import sys; from spanmq import embedded\nwith embedded.temporary() as server:\n"
     process = start_python(program + "    print(server.folder, flush=True); sys.stdin.readline()")
-    assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
     assert (folder / "data").exists()
     process.kill()

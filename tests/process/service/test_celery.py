@@ -109,7 +109,7 @@ def test_task_of_a_worker_that_was_killed_is_done_by_the_next_one(
 ) -> None:
     """With acks_late the message stays in the queue until the task is done; SIGKILL leaves no other trace."""
     tasks = TASKS.replace("celery-orders", "celery-killed").replace(
-        '"visibility_timeout": 60', '"visibility_timeout": 3'
+        '"visibility_timeout": 60', '"visibility_timeout": 10'
     )
     celery = Celery(tmp_path, keyed.address, key, tasks)
     length = "select queue_length from pgmq.metrics('celery-killed')"

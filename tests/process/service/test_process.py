@@ -76,7 +76,6 @@ def test_request_under_way_is_finished_before_the_end(orders: str, tmp_path: Pat
 
 def test_service_goes_on_when_nobody_reads_its_log(orders: str) -> None:
     with started("serve", "--port", 0, "--json", "--without-tokens", dsn=orders) as process:
-        assert process.stdout is not None
         address = json.loads(process.stdout.readline())["address"]
         place = urlsplit(address)
         for _ in range(BAD_REQUESTS):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli import program
-from tests.cli.program import Done, finish
+from tests.cli.program import Done, Program, finish
 
 
 def simulate(*arguments: object, dsn: str | None, folder: Path) -> Done:
@@ -28,7 +28,7 @@ def objections(found: dict[str, Any]) -> dict[str, list[str]]:
 
 
 @contextmanager
-def started(*arguments: object, dsn: str | None, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(*arguments: object, dsn: str | None, folder: Path) -> Iterator[Program[bytes]]:
     """Start it; whatever happens, it has ended afterwards."""
     words = ["simulate", *map(str, arguments)]
     with program.started(*words, dsn=dsn, cwd=folder, stdin=subprocess.DEVNULL) as process:

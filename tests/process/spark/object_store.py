@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 import pytest
-from tests.spark.real_session import wait_until
+from tests.patience import wait_until
+from tests.process.spark.rabbit import free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +27,7 @@ def serving(spark: SparkSession) -> Iterator[str]:
     pytest.importorskip("moto.server")
     import boto3
 
-    with socket.create_server(("127.0.0.1", 0)) as tried:
-        port = tried.getsockname()[1]
+    [port] = free_ports(1)
     settings = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
@@ -41,7 +41,7 @@ def serving(spark: SparkSession) -> Iterator[str]:
     try:
         with patch.dict(os.environ, settings), patch.dict(spark.sparkContext.environment, settings):
             client = boto3.client("s3", region_name="us-east-1")
-            wait_until(lambda: process.poll() is not None or answers(port))
+            wait_until(lambda: answers(port), process)
             client.create_bucket(Bucket=BUCKET)
             yield f"s3://{BUCKET}"
     finally:

@@ -128,7 +128,7 @@ def free_ports(n: int) -> list[int]:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
                 tried.bind(("127.0.0.1", port))
-                ports.append(port)
+                ports += [port] if port not in ports else []
     return ports
 
 

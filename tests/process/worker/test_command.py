@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.program import end, finish, started, wait_until
+from tests.cli.program import Program, end, finish, started, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
@@ -38,15 +38,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def worker(folder: Path, dsn: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def worker(folder: Path, dsn: str, *arguments: object) -> Iterator[Program[bytes]]:
     with started("worker", *map(str, arguments), dsn=dsn, cwd=folder, stdin=subprocess.DEVNULL) as process:
         yield process
 
 
-def events(process: subprocess.Popen[bytes], wanted: str, count: int = 1) -> list[dict[str, Any]]:
+def events(process: Program[bytes], wanted: str, count: int = 1) -> list[dict[str, Any]]:
     """Read events until so many of a name have come; give these."""
     found: list[dict[str, Any]] = []
-    assert process.stdout is not None
     while len(found) < count:
         line = process.stdout.readline()
         assert line, finish(process)
@@ -99,7 +98,6 @@ def test_command_serves_metrics_on_this_machine(client: Client, database: str, f
     with worker(folder, database, "jobs:ship", "-q", "orders", "--metrics-port", "0", "--json") as process:
         # Before that nobody listens to signals.
         events(process, "worker_started")
-        assert process.stderr is not None
         line = process.stderr.readline().decode()
         found = re.search(r"metrics_served address=(http://127\.0\.0\.1:\d+/metrics)", line)
         assert found is not None, line

@@ -39,7 +39,6 @@ def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
     client: Client, database: str, folder: Path
 ) -> None:
     with worker(folder, database, "jobs:ship", "-q", "orders", "--json") as process:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "worker_started"
         process.stdout.close()
         for number in range(3):
@@ -47,10 +46,9 @@ def test_worker_goes_on_though_the_reader_of_its_events_is_gone(
             wait_until(lambda: not client.queues.metrics("orders").length, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
-        assert process.stderr is not None
         said = process.stderr.read().decode()
         # For `communicate`, which would look at it again.
-        process.stdout = None
+        process.stdout = None  # type: ignore[assignment]
     assert said.count("events_unread") == 1
     assert "Traceback" not in said
 

@@ -203,7 +203,7 @@ def test_worker_survives_a_cut_network(client: Client, database: str, mode: Mode
     handled = Handled()
     with proxying(socket) as proxy:
         dsn = make_conninfo(**{**parts, "host": "127.0.0.1", "port": proxy.port})
-        with working(dsn, handled, lease=3.0, concurrency=4, patience=0.5) as record:
+        with working(dsn, handled, lease=15.0, concurrency=4, patience=5.0) as record:
             for _ in range(2):
                 sent += send_in_order(client, 500)
                 record.wait(MessageHandled, len(sent) - 400)

@@ -1,6 +1,7 @@
 """Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -8,10 +9,11 @@ from urllib.parse import urlencode
 import httpx
 import psycopg
 import pytest
-from tests.cli.program import do
-from tests.service.running import Running, service
+from tests.cli.program import ask, do, wait_until
+from tests.service.running import Running, patient, service
 from tests.service.sqs.conftest import Make, arn_of, client_of
 from tests.service.sqs.test_signature import query, texts
+from tests.service.test_waiting import ON_THE_SERVICE
 
 ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 # jsonb expressions: whatever a role may write that may send.
@@ -133,16 +135,42 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     assert sorted(message["Body"] for message in messages) == ["fresh", "spent"]
 
 
+def test_message_that_is_not_hidden_comes_once_beside_one_that_becomes_a_dead_letter(
+    sqs: Any, make: Make
+) -> None:
+    dead = make("dead")
+    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2}))
+    sqs.send_message(QueueUrl=url, MessageBody="spent")
+    for _ in range(2):
+        sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    sqs.send_message(QueueUrl=url, MessageBody="fresh")
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
+    assert [message["Body"] for message in messages] == ["fresh"]
+    assert [each["Body"] for each in sqs.receive_message(QueueUrl=dead)["Messages"]] == ["spent"]
+
+
 def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> None:
     do(database, "select pgmq.create('q')")
     hint = '{"x-sqs-moved": true}'
     do(database, f"select pgmq.send('q', '1', '{hint}'::jsonb), pgmq.send('q', '2')")
-    with service(database, tmp_path, "--statement-timeout", 1.0) as running, running.client() as http:
+    with (
+        service(patient(database), tmp_path) as running,
+        running.client() as http,
+        ThreadPoolExecutor(1) as threads,
+    ):
         form = urlencode({"Action": "ReceiveMessage", "QueueUrl": "/q", "MaxNumberOfMessages": "10"})
         kind = {"content-type": "application/x-www-form-urlencoded"}
         with psycopg.connect(database) as blocker:
             blocker.execute("lock table spanmq_core.sqs_moved in access exclusive mode")
-            assert http.post("/", content=form, headers=kind).status_code == 503
+            asked = threads.submit(http.post, "/", content=form, headers=kind)
+
+            def is_cancelled() -> bool:
+                stuck = f"{ON_THE_SERVICE} and wait_event_type = 'Lock'"
+                ask(database, f"select count(pg_cancel_backend(pid)) {stuck}")
+                return asked.done()
+
+            wait_until(is_cancelled)
+            assert asked.result().status_code == 503
         sqs = client_of(running.address, ANYBODY)
         url = sqs.get_queue_url(QueueName="q")["QueueUrl"]
         found = sqs.receive_message(

@@ -12,7 +12,7 @@ CALLS = 10
 def plans_made(session: Connection, query: LiteralString) -> int:
     """Count the plans that CALLS calls make, after as many that warm up; PostgreSQL says each of them.
 
-    The least of three: where a look for messages happens to be slow, a session plans what hints need, once.
+    The least of three: what calls do now and then, such as moving a bound, is planned when it is first done.
     """
     plans = 0
 

@@ -101,6 +101,8 @@ def test_each_statement_has_one_index(database: str) -> None:
             if policy is not None:
                 session.execute("select spanmq.set_policy(%s, %s)", [queue, policy])
         fill(session)
+        # Moves the bounds past what was claimed: whether a scan passes deleted rows else depends on other sessions.
+        maintain(session)
         never = used(database)
         session.execute("analyze")
         full = used(database)

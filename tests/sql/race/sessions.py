@@ -12,6 +12,11 @@ import psycopg
 from tests.patience import WAIT_SECONDS, wait_until
 
 LOCK_SECONDS = 90
+# The transactions of sessions that do not say yet what they are.
+OPENING = (
+    "select l.virtualxid from pg_locks l left join pg_stat_activity a using (pid)"
+    " where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and a.state is null"
+)
 
 Rows = list[tuple[Any, ...]]
 
@@ -222,7 +227,10 @@ class Race:
 
         maintain() drops and rewrites nothing that any snapshot on the server may still see. What a session of
         ours holds counts as now: of two tests that hold something, the elder does not wait for the younger.
+        Of a session that is just being opened nobody can tell which database it is for: it counts as here.
         """
+        opening = {each for (each,) in self._server.execute(OPENING).fetchall()}
+        wait_until(lambda: opening.isdisjoint(each for (each,) in self._server.execute(OPENING).fetchall()))
         now = self._server.execute("select pg_current_xact_id()::xid").fetchone()
         others = (
             "with held as"

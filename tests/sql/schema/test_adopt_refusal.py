@@ -23,6 +23,23 @@ OBSTACLES = [
     ),
     ("alter table pgmq.q_orders add note text", "column note of pgmq.q_orders", "no columns of yours"),
     ("alter table pgmq.q_orders alter message type text", "table pgmq.q_orders", "column message is missing"),
+    ("alter table pgmq.q_orders alter headers type text", "table pgmq.q_orders", "column headers is missing"),
+    (
+        "alter table pgmq.q_orders add constraint c check (msg_id > 0)",
+        "constraint c on pgmq.q_orders",
+        "drop it",
+    ),
+    ("create rule r as on insert to pgmq.q_orders do also notify x", "rule r on pgmq.q_orders", "drop it"),
+    (
+        "create table public.t (msg_id bigint not null); alter table pgmq.q_orders inherit public.t",
+        "table pgmq.q_orders",
+        "inherits from public.t",
+    ),
+    (
+        "drop table pgmq.a_orders; create view pgmq.a_orders as select 1 as msg_id",
+        "view pgmq.a_orders",
+        "queue 'orders' has no table",
+    ),
     ("create publication p for table pgmq.q_orders", "publication p", "pgmq.q_orders is in it"),
     ("create view public.v as select * from pgmq.q_orders", "view public.v", "on table pgmq.q_orders"),
     ("create view public.v as select * from pgmq.meta", "view public.v", "on table pgmq.meta"),
@@ -123,6 +140,17 @@ def test_own_index_is_noted(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.create_fifo_index('orders'); create index mine on pgmq.q_orders (read_ct)")
     assert adopt(upstream).queues[0].notes == ("drops your index pgmq.mine",)
+
+
+def test_publications_of_more_than_the_queue_are_noted(upstream: Connection) -> None:
+    upstream.execute("select pgmq.create('orders')")
+    upstream.execute(
+        "create publication whole for all tables; create publication part for tables in schema pgmq"
+    )
+    assert adopt(upstream).queues[0].notes == (
+        "publication part no longer has its messages",
+        "publication whole no longer has its messages",
+    )
 
 
 def failing(step: str) -> Release:

@@ -74,6 +74,28 @@ def test_privileges_become_verbs(upstream: Connection, role: str, privileges: st
     assert rows(upstream, query, "public") == [("look",)]
 
 
+def test_grant_option_on_one_privilege_manages_nothing(upstream: Connection, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "all on pgmq.q_orders", role)
+    grant(upstream, "select on pgmq.q_orders", f"{role} with grant option")
+    adopt(upstream)
+    verbs = rows(upstream, "select verb from spanmq.list_grants('orders') where role = %s order by 1", role)
+    assert verbs == [("receive",), ("send",)]
+
+
+def test_default_privileges_grant_nothing_on_queues_that_withheld_it(upstream: Connection, role: str) -> None:
+    grant(upstream, "usage on schema pgmq", role)
+    upstream.execute(f"alter default privileges in schema pgmq grant all on tables to {role}".encode())
+    upstream.execute(f"alter default privileges grant execute on functions to {role}".encode())
+    fill(upstream, "secret")
+    upstream.execute(f"revoke all on pgmq.q_secret, pgmq.a_secret from {role}, pg_monitor".encode())
+    adopt(upstream)
+    assert rows(upstream, "select * from spanmq.list_grants()") == []
+    may = "select bool_or(has_table_privilege(r, t, 'select, insert, update, delete, trigger'))"
+    may += " from unnest(%s::text[]) r, unnest('{pgmq.q_secret,pgmq.a_secret}'::text[]) t"
+    assert one(upstream, may, [role, "pg_monitor"]) is False
+
+
 def test_owner_of_a_queue_can_do_everything_as_before(
     upstream: Connection, upstream_database: str, role: str
 ) -> None:

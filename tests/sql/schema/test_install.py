@@ -308,13 +308,18 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
     with pytest.raises(DataLossError, match="queue orders with 1 dead letters"):
         schema.uninstall(session)
     session.execute("select pgmq.drop_queue('orders')")
-    # A grant on a queue makes functions for it, which are no loss; a function of the user's own is one.
+    # A grant on a queue makes functions, which are no loss; a function of the user's own is one, whatever its name.
     session.execute("select spanmq.grant_queue('public', 'quick', 'receive')")
-    session.execute("create function spanmq_call.own_1() returns int language sql as 'select 1'")
+    for own in ("own_1", "ack_1"):
+        session.execute(
+            f"create function spanmq_call.{own}() returns int language sql as 'select 1'".encode()
+        )
     with pytest.raises(DataLossError) as caught:
         schema.uninstall(session)
-    assert caught.value.detail == "your own function spanmq_call.own_1()"
-    session.execute("drop function spanmq_call.own_1")
+    assert caught.value.detail == (
+        "your own function spanmq_call.ack_1(), your own function spanmq_call.own_1()"
+    )
+    session.execute("drop function spanmq_call.own_1, spanmq_call.ack_1()")
     schema.uninstall(session)
     assert schema.state(session).holding is schema.Holding.NOTHING
 

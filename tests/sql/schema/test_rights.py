@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.sql.queue import Connection, one, rows, sqlstate_of
+from tests.sql.schema.conftest import session_of
 
 from spanmq import schema
 
@@ -68,3 +69,50 @@ def test_upgrade_after_a_restore_without_privileges_leaves_no_right_to_everybody
     owner.execute("set role spanmq_test_gone")
     for call in ("pgmq.send('jobs', '1')", "spanmq.maintain()", "pgmq.create('made')"):
         assert sqlstate_of(owner, f"select {call}") in ("42501", "42P01")
+
+
+def test_default_privileges_of_the_owner_grant_no_verb(
+    session: Connection, empty_database: str, role: str
+) -> None:
+    for kind in ("functions", "tables", "sequences"):
+        session.execute(f"alter default privileges grant all on {kind} to {role}".encode())
+    schema.install(session)
+    session.execute("select pgmq.create('orders'), spanmq.grant_queue('public', 'orders', 'send')")
+    grants = [("orders", "public", "send")]
+    assert rows(session, "select * from spanmq.list_grants()") == grants
+    # As if the version before had not had them.
+    session.execute(
+        "drop function spanmq.ack, spanmq_call.ack; drop function spanmq_call.send_messages cascade"
+    )
+    session.execute("drop function spanmq_call.may_admin")
+    schema.upgrade(session)
+    assert rows(session, "select * from spanmq.list_grants()") == grants
+    with session_of(empty_database, role) as theirs:
+        for call in (
+            "select * from spanmq.ack('orders', 1, '{1}')",
+            "select spanmq_call.purge_queue('orders')",
+            "select spanmq.list_tokens()",
+            "select spanmq.grant_all('public', 'manage')",
+            "insert into spanmq_call.caller (proof, role) values (gen_random_uuid(), 'postgres')",
+            "insert into pgmq.topic_bindings (pattern, queue_name) values ('#', 'orders')",
+            "delete from pgmq.q_orders",
+            "insert into pgmq.a_orders (msg_id, vt) values (1, now())",
+            "select setval('pgmq.q_orders_msg_id_seq', 1)",
+        ):
+            assert sqlstate_of(theirs, call) == "42501", call
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 1
+
+
+def test_verb_is_enough_where_new_functions_are_not_public(
+    session: Connection, empty_database: str, role: str
+) -> None:
+    session.execute("alter default privileges revoke execute on functions from public")
+    schema.install(session)
+    session.execute("select pgmq.create('orders')")
+    session.execute("select spanmq.grant_queue(%s, 'orders', 'send')", [role])
+    session.execute("revoke execute on function pgmq.metrics_all() from public")
+    schema.upgrade(session)
+    with session_of(empty_database, role) as theirs:
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 1
+        assert sqlstate_of(theirs, "select spanmq.grant_all('public', 'send')") == "42501"
+        assert sqlstate_of(theirs, "select * from pgmq.metrics_all()") == "42501"

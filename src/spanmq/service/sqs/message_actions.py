@@ -260,7 +260,7 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     Each has a lease of its own, because messages are deleted and hidden one by one. The transaction of the
     claim moves them, so each is in exactly one queue. A message that cannot be moved (the other queue is full,
     was dropped or takes no such body, or the role that set the policy may no longer send there) is received
-    once more.
+    once more. Claims again only where all were moved: what is not hidden would come twice.
     """
     redrive = queue.redrive
     if redrive is None:
@@ -268,12 +268,12 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     messages: list[Message] = []
     moved = 0
     async with call.backend.client.transaction() as client:
-        while (wanted := quantity - len(messages)) and moved < MOVED_MAX:
-            found = await client.receive(queue.name, wanted, lease=hidden, slots=wanted)
+        while not messages and moved < MOVED_MAX:
+            found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
             spent = [message for message in found if message.attempt > redrive.receives_max]
             gone = await _moved(client, call.backend.encryption, spent, redrive)
             moved += len(gone)
-            messages += [message for message in found if message.message_id not in gone]
+            messages = [message for message in found if message.message_id not in gone]
             if not gone:
                 break
     return messages

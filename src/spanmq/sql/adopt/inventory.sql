@@ -32,64 +32,41 @@ create table spanmq_adopt.topic (pattern text not null, folded_name text not nul
 -- The functions of PGMQ 1.4 to 1.13, by name and argument types: any other function in the schema is the user's own.
 create table spanmq_adopt.signature (name text not null, arguments text not null, primary key (name, arguments));
 insert into spanmq_adopt.signature
-select u.name, u.arguments from (values
-    ('_belongs_to_pgmq', array['text']),
-    ('_create_fifo_index_if_not_exists', array['text']),
-    ('_ensure_pg_partman_installed', array['']),
-    ('_extension_exists', array['text']),
-    ('_get_partition_col', array['text']),
-    ('_get_pg_partman_major_version', array['']),
-    ('_get_pg_partman_schema', array['']),
-    ('_send_batch', array['text, jsonb[], jsonb[], timestamp with time zone']),
-    ('_validate_batch_params', array['jsonb[], jsonb[]']),
-    ('acquire_queue_lock', array['text']),
-    ('archive', array['text, bigint', 'text, bigint[]']),
-    ('bind_topic', array['text, text']),
-    ('convert_archive_partitioned', array['text, text, text, integer']),
-    ('create', array['text']),
-    ('create_fifo_index', array['text']),
-    ('create_fifo_indexes_all', array['']),
-    ('create_non_partitioned', array['text']),
-    ('create_partitioned', array['text, text, text', 'text, text, text, integer']),
-    ('create_unlogged', array['text']),
-    ('delete', array['text, bigint', 'text, bigint[]']),
-    ('detach_archive', array['text']),
-    ('disable_notify_insert', array['text']),
-    ('drop_queue', array['text', 'text, boolean']),
-    ('enable_notify_insert', array['text', 'text, integer']),
-    ('format_table_name', array['text, text']),
-    ('list_notify_insert_throttles', array['']),
-    ('list_queues', array['']),
-    ('list_topic_bindings', array['', 'text']),
-    ('metrics', array['text']),
-    ('metrics_all', array['']),
-    ('notify_queue_listeners', array['']),
-    ('pop', array['text', 'text, integer']),
-    ('purge_queue', array['text']),
-    ('read', array['text, integer, integer', 'text, integer, integer, jsonb']),
-    ('read_grouped', array['text, integer, integer']),
-    ('read_grouped_head', array['text, integer, integer']),
-    ('read_grouped_head_with_poll', array['text, integer, integer, integer, integer']),
-    ('read_grouped_rr', array['text, integer, integer']),
-    ('read_grouped_rr_with_poll', array['text, integer, integer, integer, integer']),
-    ('read_grouped_with_poll', array['text, integer, integer, integer, integer']),
-    ('read_with_poll', array['text, integer, integer, integer, integer', 'text, integer, integer, integer, integer, jsonb']),
-    ('send', array['text, jsonb', 'text, jsonb, integer', 'text, jsonb, timestamp with time zone', 'text, jsonb, jsonb',
-                   'text, jsonb, jsonb, integer', 'text, jsonb, jsonb, timestamp with time zone']),
-    ('send_batch', array['text, jsonb[]', 'text, jsonb[], integer', 'text, jsonb[], timestamp with time zone', 'text, jsonb[], jsonb[]',
-                         'text, jsonb[], jsonb[], integer', 'text, jsonb[], jsonb[], timestamp with time zone']),
-    ('send_batch_topic', array['text, jsonb[]', 'text, jsonb[], integer', 'text, jsonb[], timestamp with time zone', 'text, jsonb[], jsonb[]',
-                               'text, jsonb[], jsonb[], integer', 'text, jsonb[], jsonb[], timestamp with time zone']),
-    ('send_topic', array['text, jsonb', 'text, jsonb, integer', 'text, jsonb, jsonb, integer']),
-    ('set_vt', array['text, bigint, integer', 'text, bigint, timestamp with time zone', 'text, bigint[], integer',
-                     'text, bigint[], timestamp with time zone']),
-    ('test_routing', array['text']),
-    ('unbind_topic', array['text, text']),
-    ('update_notify_insert', array['text, integer']),
-    ('validate_queue_name', array['text']),
-    ('validate_routing_key', array['text']),
-    ('validate_topic_pattern', array['text'])
-) known (name, lists), unnest(known.lists) arguments cross join lateral (select known.name, arguments) u;
+select name, known.arguments from (values
+    ('', '{_ensure_pg_partman_installed,_get_pg_partman_major_version,_get_pg_partman_schema,create_fifo_indexes_all,list_notify_insert_throttles,
+        list_queues,list_topic_bindings,metrics_all,notify_queue_listeners}'),
+    ('text', '{_belongs_to_pgmq,_create_fifo_index_if_not_exists,_extension_exists,_get_partition_col,acquire_queue_lock,create,create_fifo_index,
+        create_non_partitioned,create_unlogged,detach_archive,disable_notify_insert,drop_queue,enable_notify_insert,list_topic_bindings,metrics,pop,
+        purge_queue,test_routing,validate_queue_name,validate_routing_key,validate_topic_pattern}'),
+    ('jsonb[], jsonb[]', '{_validate_batch_params}'),
+    ('text, bigint', '{archive,delete}'),
+    ('text, bigint[]', '{archive,delete}'),
+    ('text, boolean', '{drop_queue}'),
+    ('text, integer', '{enable_notify_insert,pop,update_notify_insert}'),
+    ('text, jsonb', '{send,send_topic}'),
+    ('text, jsonb[]', '{send_batch,send_batch_topic}'),
+    ('text, text', '{bind_topic,format_table_name,unbind_topic}'),
+    ('text, bigint, integer', '{set_vt}'),
+    ('text, bigint, timestamp with time zone', '{set_vt}'),
+    ('text, bigint[], integer', '{set_vt}'),
+    ('text, bigint[], timestamp with time zone', '{set_vt}'),
+    ('text, integer, integer', '{read,read_grouped,read_grouped_head,read_grouped_rr}'),
+    ('text, jsonb, integer', '{send,send_topic}'),
+    ('text, jsonb, jsonb', '{send}'),
+    ('text, jsonb, timestamp with time zone', '{send}'),
+    ('text, jsonb[], integer', '{send_batch,send_batch_topic}'),
+    ('text, jsonb[], jsonb[]', '{send_batch,send_batch_topic}'),
+    ('text, jsonb[], timestamp with time zone', '{send_batch,send_batch_topic}'),
+    ('text, text, text', '{create_partitioned}'),
+    ('text, integer, integer, jsonb', '{read}'),
+    ('text, jsonb, jsonb, integer', '{send,send_topic}'),
+    ('text, jsonb, jsonb, timestamp with time zone', '{send}'),
+    ('text, jsonb[], jsonb[], integer', '{send_batch,send_batch_topic}'),
+    ('text, jsonb[], jsonb[], timestamp with time zone', '{_send_batch,send_batch,send_batch_topic}'),
+    ('text, text, text, integer', '{convert_archive_partitioned,create_partitioned}'),
+    ('text, integer, integer, integer, integer', '{read_grouped_head_with_poll,read_grouped_rr_with_poll,read_grouped_with_poll,read_with_poll}'),
+    ('text, integer, integer, integer, integer, jsonb', '{read_with_poll}')
+) known (arguments, names), unnest(known.names::text[]) name;
 
 -- The objects to drop, as pg_depend names them. An extension has its own list.
 create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
@@ -164,6 +141,10 @@ begin
         this.notes := this.notes || array(
             select format('drops the grants on single columns of %s', this.source)
             where exists (select from pg_attribute a where a.attrelid = this.source and a.attacl is not null));
+        this.notes := this.notes || array(
+            select format('publication %I no longer has its messages', p.pubname) from pg_publication p
+            where p.puballtables or exists (select from pg_publication_namespace n where n.pnpubid = p.oid and n.pnnspid = 'pgmq'::regnamespace)
+            order by 1);
         if partman is not null and this.archive is not null then
             execute format('select min(retention) from %s.part_config where parent_table = $1', partman)
                 into this.retention using format('pgmq.%s', 'a_' || this.folded_name);

@@ -16,6 +16,18 @@ select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigg
 from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
 where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
 union all
+select format('rule %I on %s', r.rulename, q.source), 'a queue has no rules of yours: drop it'
+from spanmq_adopt.queue q join pg_rewrite r on r.ev_class = q.source where r.rulename <> '_RETURN'
+union all
+select format('constraint %I on %s', k.conname, q.source), 'messages have no constraints of yours: drop it'
+from spanmq_adopt.queue q join pg_constraint k on k.conrelid = q.source where k.contype in ('c', 'f', 'x')
+union all
+select format('table %s', q.source), format('it inherits from %s: end that', i.inhparent::regclass)
+from spanmq_adopt.queue q join pg_inherits i on i.inhrelid = q.source
+union all
+select pg_describe_object('pg_class'::regclass, c.oid, 0), format('queue %L has no table of this name', q.name)
+from spanmq_adopt.queue q join pg_class c on c.oid in (q.source, q.archive) where c.relkind not in ('r', 'p')
+union all
 -- Functions that an archive calls in its triggers, rules, constraints, defaults and indexes run with the rights of the
 -- schema's owner from now on.
 select distinct pg_describe_object(d.classid, d.objid, 0),
@@ -43,11 +55,11 @@ where a.attnum > 0 and not a.attisdropped
 union all
 select format('table %s', q.source), format('column %I is missing or of another type: it is not a queue of PGMQ', w.name)
 from spanmq_adopt.queue q
-cross join (values ('msg_id', 'bigint'), ('read_ct', 'integer'), ('enqueued_at', 'timestamp with time zone'),
-                   ('vt', 'timestamp with time zone'), ('message', 'jsonb')) w (name, type)
-where q.source is not null
-    and not exists (select from pg_attribute a where a.attrelid = q.source and a.attname = w.name and not a.attisdropped
-                    and format_type(a.atttypid, a.atttypmod) = w.type)
+cross join (values ('msg_id', 'bigint', true), ('read_ct', 'integer', true), ('enqueued_at', 'timestamp with time zone', true),
+                   ('vt', 'timestamp with time zone', true), ('message', 'jsonb', true),
+                   ('last_read_at', 'timestamp with time zone', false), ('headers', 'jsonb', false)) w (name, type, is_required)
+left join pg_attribute a on a.attrelid = q.source and a.attname = w.name and not a.attisdropped
+where q.source is not null and case when a.attname is null then w.is_required else format_type(a.atttypid, a.atttypmod) <> w.type end
 union all
 select format('table %s', q.source), format('it has ids below 0, from %s on', q.first_id)
 from spanmq_adopt.queue q where q.first_id < 0

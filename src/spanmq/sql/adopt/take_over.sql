@@ -22,6 +22,17 @@ begin
         update spanmq_core.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
             where q.queue_id = ours.queue_id returning * into ours;
 
+        -- Default privileges apply to the new view; the table may have had fewer.
+        for allowed in
+            select c.oid::regclass as relation, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
+            from pg_class c, aclexplode(c.relacl) g
+            where (c.oid = ours.queue_view or c.oid = ours.archive and this.archive is null) and g.grantee <> c.relowner
+                and not exists (select from pg_class s, aclexplode(s.relacl) h
+                                where s.oid = this.source and h.grantee = g.grantee and h.privilege_type = 'SELECT')
+        loop
+            execute format('revoke all on %s from %s', allowed.relation, allowed.role);
+        end loop;
+
         moved := spanmq_core.import_messages(ours.queue_id, this.source);
         if moved <> this.messages then
             raise exception 'of the % messages of queue % only % were taken over', this.messages, this.name, moved
@@ -52,11 +63,11 @@ begin
         for allowed in
             select g.role, v.verb
             from (select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee)::text end as role,
-                         array_agg(a.privilege_type) as has, bool_or(a.is_grantable) as may_grant
+                         array_agg(a.privilege_type) as has, array_agg(a.privilege_type) filter (where a.is_grantable) as may_grant
                   from pg_class c, aclexplode(c.relacl) a where c.oid = this.source and a.grantee <> c.relowner group by 1) g
             cross join lateral (values ('send', 'INSERT' = any (g.has)), ('look', 'SELECT' = any (g.has)),
                                        ('receive', g.has @> array['SELECT', 'UPDATE', 'DELETE']),
-                                       ('manage', g.may_grant and g.role <> 'public' and g.has @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
+                                       ('manage', g.role <> 'public' and g.may_grant @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
             where v.has
         loop
             perform spanmq_call.grant_queue(allowed.role, this.name::text, allowed.verb);

@@ -9,23 +9,18 @@ declare
     made spanmq_core.access_key;
 begin
     perform spanmq_core.check_scope(queues, verbs);
-    if access_key_id is null or access_key_id !~ '^[A-Z0-9]{16,128}$' or secret is null or octet_length(secret) not between 16 and 200 then
-        raise exception 'an access key needs an id of 16 to 128 capitals and digits, and a secret of 16 to 200 bytes'
-            using errcode = 'MQ002', hint = 'Pass both, or use the client, which creates them.';
-    end if;
-    if expires_at <= clock_timestamp() then
-        raise exception 'the key would have expired at %', expires_at
-            using errcode = 'MQ002', hint = 'Pass a future time, or none.';
-    end if;
+    perform spanmq_core.raise_if(
+        (access_key_id ~ '^[A-Z0-9]{16,128}$' and octet_length(secret) between 16 and 200) is not true,
+        'an access key needs an id of 16 to 128 capitals and digits, and a secret of 16 to 200 bytes',
+        'Pass both, or use the client, which creates them.');
+    perform spanmq_core.raise_if(expires_at <= clock_timestamp(),
+        format('the key would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.access_key as k (access_key_id, secret, queues, verbs, expires_at)
         values (create_access_key.access_key_id, create_access_key.secret, create_access_key.queues,
                 array(select distinct v from unnest(create_access_key.verbs) v order by v), create_access_key.expires_at)
         on conflict do nothing
         returning * into made;
-    if not found then
-        raise exception 'key % exists', quote_literal(access_key_id)
-            using errcode = 'MQ002', hint = 'Use another id.';
-    end if;
+    perform spanmq_core.raise_if(not found, format('key %s exists', quote_literal(access_key_id)), 'Use another id.');
     return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::spanmq.access_key;
 end $$;
 
@@ -41,11 +36,7 @@ create or replace function spanmq.revoke_access_key(access_key_id text) returns 
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from spanmq_core.access_key k where k.access_key_id = revoke_access_key.access_key_id;
-    if not found then
-        return false;
-    end if;
-    perform spanmq_core.tell_access();
-    return true;
+    return spanmq_core.tell_access(found);
 end $$;
 
 -- The key with its secret if it is valid now, for checking signatures; otherwise no row.

@@ -19,10 +19,7 @@ declare
 begin
     execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source) into next_id, size;
     while next_id is not null loop
-        this := spanmq_core.segment_of(this_queue, next_id);
-        if this.lo is null then
-            this := spanmq_core.create_segment(this_queue, next_id, size, true);
-        end if;
+        this := spanmq_core.create_segment(this_queue, next_id, size, true);
         execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
                        ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2 order by msg_id',
                        this.log_name, headers, source)

@@ -1,8 +1,7 @@
 -- Looking at what a queue leaves behind: its archive, and what it takes on disk.
 
 -- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
--- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()). Raises 42P01 for an
--- unknown queue, 42501 without the right to select from the archive.
+-- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)
@@ -17,10 +16,9 @@ begin
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
--- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST
--- included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server
--- ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
--- Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST included), the
+-- number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server ever wrote of
+-- WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
 create or replace function spanmq_call.storage(queue text)
 returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -1,8 +1,7 @@
 -- Exports of archives and dead letters: retention waits for them.
 
 -- Notes that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these ids, verified. From now
--- on retention deletes only what every lake noted for that table of the queue has. Raises MQ002, and 42P01 and 42501 as a look into the
--- queue does; the right to settle is needed.
+-- on retention deletes only what every lake noted for that table of the queue has. Raises MQ002; the right to settle is needed.
 create or replace function spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text default 'archive') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -31,7 +31,7 @@ begin
             has_room := true;
         -- Ignores a time that is too far ahead: the clock was set back.
         elsif -room not between now_ms and now_ms + 5000 then
-            backlog := spanmq_core.count_backlog(this.queue_id);
+            backlog := (spanmq_core.survey(this.queue_id, clock_timestamp())).backlog;
             if backlog < max_backlog then
                 room := greatest(max_backlog - backlog, max_backlog / 128);
                 has_room := n <= room;
@@ -49,26 +49,5 @@ begin
         raise exception 'queue % is full', this.name
             using errcode = 'MQ062', detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog, n),
                   hint = 'Nothing was sent. Try again when some have been settled.';
-    end if;
-end $$;
-
--- Makes what check_room() needs, as the policy says, and lets the next sender count. The sequence is dropped with the queue only: a
--- sender may have read its name a moment ago.
-create or replace function spanmq_core.set_room(this_queue int, is_wanted boolean) returns void
-language plpgsql as $$
-begin
-    if is_wanted and to_regclass('spanmq_core.room_' || this_queue) is null then
-        execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this_queue);
-    elsif is_wanted then
-        execute format('alter sequence spanmq_core.room_%s restart with 0', this_queue);
-    end if;
-    update spanmq_core.queue q set room = case when is_wanted then to_regclass('spanmq_core.room_' || this_queue) end where q.queue_id = this_queue;
-end $$;
-
-create or replace function spanmq_core.drop_room(this_queue int) returns void
-language plpgsql as $$
-begin
-    if to_regclass('spanmq_core.room_' || this_queue) is not null then
-        execute format('drop sequence spanmq_core.room_%s', this_queue);
     end if;
 end $$;

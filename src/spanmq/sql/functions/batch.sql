@@ -25,7 +25,7 @@ begin
 end $$;
 
 -- Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that are not in the queue
--- count as settled. Raises MQ002 for another batch and for ids that are null or below 1, 42P01 for an unknown queue.
+-- count as settled. Raises MQ002 for another batch and for ids that are null or below 1.
 create or replace function spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -34,14 +34,12 @@ declare
     added int8multirange;
     n bigint;
 begin
-    if not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()) then
-        raise exception 'this transaction has not created batch %', coalesce(add_to_batch.batch_id::text, 'NULL')
-            using errcode = 'MQ002', hint = 'Create a batch and add its messages in one transaction.';
-    end if;
-    if msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true) then
-        raise exception 'msg_ids must be ids of messages, got: %', coalesce(left(msg_ids::text, 100), 'NULL')
-            using errcode = 'MQ002', hint = 'Pass the ids that send_batch() returned.';
-    end if;
+    perform spanmq_core.raise_if(
+        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()),
+        format('this transaction has not created batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
+        'Create a batch and add its messages in one transaction.');
+    perform spanmq_core.raise_if(msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true),
+        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')), 'Pass the ids that send_batch() returned.');
     added := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id)
              - (select coalesce(range_agg(p.ids), '{}') from spanmq_core.batch_part p
                 where p.batch_id = add_to_batch.batch_id and p.queue_id = this.queue_id);
@@ -130,7 +128,14 @@ begin
         return;
     end if;
     select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
-    this.dead := spanmq_core.count_dead_of_batch(this_batch);
+    -- Dead letters that were not redriven.
+    this.dead := (
+        select coalesce(sum(
+            (select count(*) from spanmq_core.dead_letter d
+             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)
+            + (select coalesce(sum(spanmq_core.count_ids(spanmq_core.ids_of(r.lo, r.n, r.ids) * int8multirange(p.ids))), 0) from spanmq_core.dead_run r
+               where r.queue_id = p.queue_id and r.lo >= lower(p.ids) / 256 * 256 and r.lo < upper(p.ids))), 0)
+        from spanmq_core.batch_part p where p.batch_id = this_batch);
     this.done := this.total - this.dead;
     this.sent_msg_id := (spanmq_core.send_many(of_queue, array[this.message], array[coalesce(this.headers, '{}') || jsonb_build_object(
         'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead', this.dead))], null))[1];
@@ -146,17 +151,6 @@ exception
         has_ended := false;
         trouble := sqlerrm;
 end $$;
-
--- How many messages of a batch are dead letters that were not redriven.
-create or replace function spanmq_core.count_dead_of_batch(this_batch bigint) returns bigint
-language sql stable as $$
-    select coalesce(sum(
-        (select count(*) from spanmq_core.dead_letter d
-         where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)
-        + (select coalesce(sum(spanmq_core.count_ids(spanmq_core.ids_of(r.lo, r.n, r.ids) * int8multirange(p.ids))), 0) from spanmq_core.dead_run r
-           where r.queue_id = p.queue_id and r.lo >= lower(p.ids) / 256 * 256 and r.lo < upper(p.ids))), 0)::bigint
-    from spanmq_core.batch_part p where p.batch_id = this_batch
-$$;
 
 -- Makes settlements of a queue look for batches and for waiting sessions. If another transaction has locked the queue's
 -- row, maintain() does it later.
@@ -225,27 +219,5 @@ begin
         detail := candidate;
         return next;
         n := n + 1;
-    end loop;
-end $$;
-
--- The other part of maintain() for batches: forgets those that ended long ago, and notes in the queues' rows whether they are watched.
-create or replace function spanmq_core.tidy_batches() returns void
-language plpgsql as $$
-declare
-    this_queue int;
-begin
-    delete from spanmq_core.batch b where b.batch_id = any (array(
-        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000));
-    for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
-        perform spanmq_core.watch(this_queue);
-    end loop;
-    for this_queue in
-        select q.queue_id from spanmq_core.queue q
-        where q.is_watched and not exists (select from spanmq_core.batch_part p
-                                           where int4range(p.queue_id, p.queue_id, '[]') && int4range(q.queue_id, q.queue_id, '[]'))
-          and not exists (select from spanmq_core.settle_wait w where w.queue_id = q.queue_id and w.until > clock_timestamp())
-        for no key update skip locked
-    loop
-        update spanmq_core.queue q set is_watched = false where q.queue_id = this_queue;
     end loop;
 end $$;

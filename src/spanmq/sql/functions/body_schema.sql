@@ -210,7 +210,7 @@ begin
     if fault is not null or not checked then
         return fault;
     end if;
-    for ref in select distinct r #>> '{}' from jsonb_path_query(schema, '$.**."$ref"') r where jsonb_typeof(r) = 'string' loop
+    for ref in select distinct s->>'$ref' from spanmq_core.schemas_in(schema) s where s ? '$ref' loop
         if ref !~ '^#(/([$]defs|definitions)/[^/~%]+)?$' or spanmq_core.schema_at(schema, ref) is null then
             return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
         elsif spanmq_core.is_endless(spanmq_core.schema_at(schema, ref), schema, array[ref]) then
@@ -219,6 +219,24 @@ begin
     end loop;
     return null;
 end $$;
+
+-- A schema and all those within it. The values of const, enum, default and examples are none.
+create or replace function spanmq_core.schemas_in(schema jsonb) returns setof jsonb
+language sql immutable as $$
+    with recursive found (schema) as (
+        select schemas_in.schema
+        union all
+        select s.value
+        from found f
+        cross join lateral (
+            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_each(k.value) e where k.key in ('properties', '$defs', 'definitions')
+            union all
+            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e where k.key in ('anyOf', 'allOf')
+            union all
+            select k.value from jsonb_each(f.schema) k where k.key in ('items', 'additionalProperties')) s
+        where jsonb_typeof(f.schema) = 'object')
+    select f.schema from found f
+$$;
 
 -- Whether a schema, for one and the same value, comes back to one of these references.
 create or replace function spanmq_core.is_endless(schema jsonb, root jsonb, refs text[]) returns boolean

@@ -3,40 +3,52 @@
 -- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
 -- dead rows.
 
--- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says
--- where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows are to have.
--- No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema spanmq_core.
--- Locks these segments to commit, as any sender does. Raises 42P01, 42501 and MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
+-- each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
+-- lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
+-- MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     segment spanmq_core.segment;
-    transaction_id xid8;
-    ids bigint[];
-    run record;
     sent_at timestamptz;
-    names text[] := '{}';
-    firsts bigint[] := '{}';
-    lasts bigint[] := '{}';
+    blocks spanmq_core.bulk_block[];
 begin
-    if n is null or n < 1 or n > 1000000 then
-        raise exception 'n must be between 1 and 1000000, got: %', n
-            using errcode = 'MQ002', hint = 'Write more in several runs.';
-    end if;
+    perform spanmq_core.raise_if(n is null or n < 1 or n > 1000000,
+        format('n must be between 1 and 1000000, got: %L', n), 'Write more in several runs.');
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
     select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
     if not spanmq_core.may_copy(by_role, coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
+    blocks := array(select b from spanmq_core.draw_blocks(this, n) b);
+    sent_at := clock_timestamp();
+    if exists (select from unnest(blocks) b where not spanmq_core.may_copy(by_role, b.log_name)) then
+        return;
+    end if;
+    -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
+    perform spanmq_core.lock_log(b.log_name, 'row exclusive') from unnest(blocks) b;
+    return query select b.log_name, b.lo, b.hi, sent_at from unnest(blocks) b;
+end $$;
+
+-- Draws n ids for rows that will be written into the log before they are published: a block for each run of ids in one segment, ascending.
+create or replace function spanmq_core.draw_blocks(this spanmq_core.queue, n int) returns setof spanmq_core.bulk_block
+language plpgsql as $$
+declare
+    transaction_id xid8;
+    segment spanmq_core.segment;
+    ids bigint[];
+    run record;
+    block spanmq_core.bulk_block;
+begin
     if this.room is not null then
         perform spanmq_core.check_room(this, n);
     end if;
     -- Before the ids: see send.sql.
     transaction_id := pg_current_xact_id();
     ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
-    sent_at := clock_timestamp();
     for run in
         select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n
         union all
@@ -45,20 +57,15 @@ begin
               where ids[n] - ids[1] + 1 > n) d
         group by d.shift order by lo
     loop
-        while run.lo <= run.hi loop
-            segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq_core.may_copy(by_role, segment.log_name) then
-                return;
-            end if;
-            -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
-            execute format('lock table spanmq_core.%I in row exclusive mode', segment.log_name);
-            names := names || segment.log_name;
-            firsts := firsts || run.lo;
-            lasts := lasts || least(run.hi, segment.hi);
-            run.lo := segment.hi + 1;
+        block.lo := run.lo;
+        while block.lo <= run.hi loop
+            segment := spanmq_core.enter_segment(this.queue_id, block.lo, this.segment_size);
+            block.hi := least(run.hi, segment.hi);
+            block.log_name := segment.log_name;
+            return next block;
+            block.lo := segment.hi + 1;
         end loop;
     end loop;
-    return query select u.name, u.lo, u.hi, sent_at from unnest(names, firsts, lasts) u (name, lo, hi);
 end $$;
 
 create or replace function spanmq_core.may_copy(by_role text, log_name text) returns boolean
@@ -82,12 +89,10 @@ declare
     visible_at timestamptz := case when delay is not null then spanmq_core.delayed(delay) end;
     groups text[];
 begin
-    if cardinality(first_ids) is null or cardinality(first_ids) = 0
+    perform spanmq_core.raise_if(cardinality(first_ids) is null or cardinality(first_ids) = 0
        or cardinality(first_ids) is distinct from cardinality(last_ids)
-       or array_position(first_ids || last_ids, null) is not null then
-        raise exception 'first_ids and last_ids must be arrays of one length, not NULL or empty'
-            using errcode = 'MQ002', hint = 'Pass the result of copy_begin(), one pair for each run.';
-    end if;
+       or array_position(first_ids || last_ids, null) is not null,
+        'first_ids and last_ids must be arrays of one length, not NULL or empty', 'Pass the result of copy_begin(), one pair for each run.');
     for i in 1 .. cardinality(first_ids) loop
         if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
@@ -96,14 +101,12 @@ begin
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
-    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
-        perform spanmq_core.announce(this, visible_at);
-    end if;
+    perform spanmq_core.announce(this, visible_at);
     return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;
 
--- Raises MQ002 unless a run may be published; returns the group of each of its messages, or null if none has one.
+-- Raises MQ002 unless a run may be published; returns the group (or null) of each of its messages, or null if none has headers.
 create or replace function spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint) returns text[]
 language plpgsql as $$
 declare
@@ -112,13 +115,10 @@ declare
     writers xid[];
     has_headers boolean;
     bad_headers jsonb;
-    is_published boolean;
     groups text[];
 begin
-    if segment.lo is null or segment.hi < last_id or segment.state <> 'open' then
-        raise exception 'the ids % to % are not in one open segment', first_id, last_id
-            using errcode = 'MQ002', hint = 'Publish the ids that copy_begin() returned in this transaction.';
-    end if;
+    perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
+        format('the ids %s to %s are not in one open segment', first_id, last_id), 'Publish the ids that copy_begin() returned in this transaction.');
     execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter (where w.bad_headers is not null))[1]'
                    ' from (select l.xmin as writer, count(*) as n, bool_or(l.headers is not null) as has_headers,'
                    ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1] as bad_headers'
@@ -127,28 +127,21 @@ begin
     if bad_headers is not null then
         perform spanmq_core.raise_headers(bad_headers);
     end if;
-    if found is distinct from last_id - first_id + 1 then
-        raise exception 'the log has % of the % messages % to %', coalesce(found, 0), last_id - first_id + 1, first_id, last_id
-            using errcode = 'MQ002', hint = 'Copy a row for each id before publishing.';
-    end if;
+    perform spanmq_core.raise_if(found is distinct from last_id - first_id + 1,
+        format('the log has %s of the %s messages %s to %s', coalesce(found, 0), last_id - first_id + 1, first_id, last_id),
+        'Copy a row for each id before publishing.');
     perform spanmq_core.check_logged(this, segment.log_name, first_id, last_id);
-    if not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w) then
-        raise exception 'the messages % to % were not written by this transaction', first_id, last_id
-            using errcode = 'MQ002', hint = 'Copy and publish in one transaction; nothing of it may have been rolled back.';
-    end if;
-    select exists (select from spanmq_core.queues_of(this.queue_id) q,
-                       lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r) into is_published;
-    if is_published then
-        raise exception 'messages of % to % are published already', first_id, last_id
-            using errcode = 'MQ002', hint = 'Publish each run once.';
-    end if;
+    perform spanmq_core.raise_if(not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w),
+        format('the messages %s to %s were not written by this transaction', first_id, last_id),
+        'Copy and publish in one transaction; nothing of it may have been rolled back.');
+    perform spanmq_core.raise_if(
+        exists (select from spanmq_core.queues_of(this.queue_id) q,
+                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
+        format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     if has_headers then
         execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2',
                        segment.log_name)
             into groups using first_id, last_id;
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     return groups;
 end $$;

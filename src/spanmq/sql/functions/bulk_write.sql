@@ -3,27 +3,20 @@
 -- one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
--- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write.
--- Raises 42P01, 42501 and MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+-- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write. Raises
+-- MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
 create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text default null)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     this_write bigint;
-    transaction_id xid8;
-    segment spanmq_core.segment;
-    ids bigint[];
-    run record;
+    block spanmq_core.bulk_block;
 begin
-    if n is null or n < 1 or n > 1000000 then
-        raise exception 'n must be between 1 and 1000000, got: %', n
-            using errcode = 'MQ002', hint = 'Write more in several runs.';
-    end if;
-    if writer is null or bulk_reserve.epoch is null then
-        raise exception 'writer and epoch cannot be NULL'
-            using errcode = 'MQ002', hint = 'Name the writer, and number its writes.';
-    end if;
+    perform spanmq_core.raise_if(n is null or n < 1 or n > 1000000,
+        format('n must be between 1 and 1000000, got: %L', n), 'Write more in several runs.');
+    perform spanmq_core.raise_if(writer is null or bulk_reserve.epoch is null,
+        'writer and epoch cannot be NULL', 'Name the writer, and number its writes.');
     perform spanmq_core.hold_queue(this);
     -- A session that finds the write keeps it open to the end of this transaction; one that opens it may wait for
     -- another that does.
@@ -39,34 +32,19 @@ begin
         insert into spanmq_core.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
             on conflict do nothing;
     end loop;
-    if this.room is not null then
-        perform spanmq_core.check_room(this, n);
-    end if;
-    -- Before the ids: see send.sql.
-    transaction_id := pg_current_xact_id();
-    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
-    enqueued_at := clock_timestamp();
     write_id := this_write;
-    for run in
-        select min(d.id) as lo, max(d.id) as hi
-        from (select u.id, u.id - u.position as shift from unnest(ids) with ordinality u (id, position)) d
-        group by d.shift order by lo
-    loop
-        while run.lo <= run.hi loop
-            segment := spanmq_core.enter_segment(this.queue_id, run.lo, this.segment_size);
-            if not spanmq_core.may_copy(by_role, segment.log_name) then
-                raise exception 'permission denied for the log of queue %', this.name
-                    using errcode = '42501', hint = format('grant usage on schema spanmq_core to %1$I; grant insert on spanmq_core.%2$I to %1$I'
-                        ' (and on the segments to come, by alter default privileges)', by_role, segment.log_name);
-            end if;
-            log_table := segment.log_name;
-            first_id := run.lo;
-            last_id := least(run.hi, segment.hi);
-            insert into spanmq_core.bulk_block (write_id, queue_id, lo, hi, log_name)
-                values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
-            return next;
-            run.lo := segment.hi + 1;
-        end loop;
+    for block in select * from spanmq_core.draw_blocks(this, n) loop
+        perform spanmq_core.raise_if(not spanmq_core.may_copy(by_role, block.log_name),
+            format('permission denied for the log of queue %s', this.name),
+            format('grant usage on schema spanmq_core to %1$I; grant insert on spanmq_core.%2$I to %1$I'
+                   ' (and on the segments to come, by alter default privileges)', by_role, block.log_name), '42501');
+        enqueued_at := coalesce(enqueued_at, clock_timestamp());
+        log_table := block.log_name;
+        first_id := block.lo;
+        last_id := block.hi;
+        insert into spanmq_core.bulk_block (write_id, queue_id, lo, hi, log_name)
+            values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
+        return next;
     end loop;
 end $$;
 
@@ -188,8 +166,7 @@ begin
     if found then
         perform spanmq_core.close_write(this_write, '{}');
     end if;
-    return (select l.n from spanmq_core.bulk_ledger l
-            where l.queue_id = this.queue_id and l.writer = bulk_close.writer and l.epoch = bulk_close.epoch);
+    return spanmq_call.bulk_published(queue, writer, epoch);
 end $$;
 
 -- How many messages an epoch of a writer has published; null if none, or long ago.

@@ -33,7 +33,7 @@ begin
     end if;
     n := together + coalesce(n, 0);
     if n > 0 then
-        perform spanmq_core.count_dead(this.queue_id, reason.category, n);
+        insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this.queue_id, reason.category, n);
     end if;
     return n;
 end $$;
@@ -74,8 +74,8 @@ begin
     made as (
         insert into spanmq_core.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
                                      error_class, traceback, worker, history)
-            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n, spanmq_core.run_ids(a.ids),
-                   a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
+            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n,
+                   case when upper(a.ids) - lower(a.ids) > a.n then a.ids end, a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
                    reason.traceback, reason.worker, a.history
             from (select k.*, spanmq_core.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
             where a.n >= 16
@@ -163,26 +163,13 @@ end $$;
 -- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
 create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
-declare
-    run spanmq_core.run;
 begin
-    foreach run in array runs loop
-        if run.group_key is not null then
-            insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-                select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
-                where r.group_key is not null
-                  and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
-                on conflict do nothing;
-            return;
-        end if;
-    end loop;
-end $$;
-
--- Changes the count of a queue's dead letters of a category, by a row of its own.
-create or replace function spanmq_core.count_dead(this_queue int, category text, n bigint) returns void
-language plpgsql as $$
-begin
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this_queue, category, n);
+    if exists (select from unnest(runs) r where r.group_key is not null) then
+        insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
+            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
+            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+            on conflict do nothing;
+    end if;
 end $$;
 
 -- Folds the differences of a queue's counts, where there are many. Skips what others add meanwhile, and never waits.

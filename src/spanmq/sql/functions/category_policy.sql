@@ -2,11 +2,12 @@
 
 -- The settings of a category in a queue: its own row, otherwise that of all queues (this_queue null: the latter).
 create or replace function spanmq_core.category_settings(this_queue int, category text) returns spanmq_core.category_policy
-language sql stable as $$
-    select c from spanmq_core.category_policy c
-    where coalesce(c.queue_id, 0) in (coalesce(this_queue, 0), 0) and c.category = category_settings.category
-    order by c.queue_id nulls last limit 1
-$$;
+language plpgsql stable as $$
+begin
+    return (select c from spanmq_core.category_policy c
+            where coalesce(c.queue_id, 0) in (coalesce(this_queue, 0), 0) and c.category = category_settings.category
+            order by c.queue_id nulls last limit 1);
+end $$;
 
 -- Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the settings that are
 -- named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
@@ -17,7 +18,7 @@ create or replace function spanmq_call.set_category_policy(queue text, category 
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq_core.find_ruled_queue(set_category_policy.queue);
+    this_queue int := spanmq_core.find_and_hold(set_category_policy.queue);
     policy spanmq_core.category_policy;
     unknown text;
     setting text;
@@ -64,11 +65,8 @@ returns table (category text, retries boolean, max_attempts integer, backoff_bas
                backoff_max double precision, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select c.category, s.retries, s.max_attempts, s.backoff_base, s.backoff_factor, s.backoff_max,
                case when s.queue_id is not null then this.name::text end

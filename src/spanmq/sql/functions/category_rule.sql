@@ -28,15 +28,11 @@ begin
 end $$;
 
 -- The category that an error would get, by the rules of the queue, if one is named, and of all queues. Changes nothing.
--- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function spanmq_call.classify(error_class text default null, error text default null, queue text default null) returns text
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return spanmq_core.classify_error(this.queue_id, error_class, error);
 end $$;
 
@@ -99,14 +95,13 @@ begin
     end if;
 end $$;
 
--- The queue that rules are for, held to the end of the transaction; null: all.
-create or replace function spanmq_core.find_ruled_queue(queue text) returns int
+-- The queue that rules or a run are for, held to the end of the transaction; null: all.
+create or replace function spanmq_core.find_and_hold(queue text) returns int
 language plpgsql as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
     if queue is not null then
-        this := spanmq_core.find_queue(queue);
         perform spanmq_core.hold_queue(this);
     end if;
     return this.queue_id;
@@ -121,7 +116,7 @@ create or replace function spanmq_call.set_category_rule(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq_core.find_ruled_queue(queue);
+    this_queue int := spanmq_core.find_and_hold(queue);
 begin
     perform spanmq_core.raise_if(name is null or length(name) not between 1 and 100,
         format('the name of a rule must have 1 to 100 characters, got: %L', name), 'Choose a short name.');
@@ -141,7 +136,7 @@ create or replace function spanmq_call.drop_category_rule(name text, queue text 
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this_queue int := spanmq_core.find_ruled_queue(queue);
+    this_queue int := spanmq_core.find_and_hold(queue);
 begin
     delete from spanmq_core.category_rule r where r.queue_id is not distinct from this_queue and r.name = drop_category_rule.name;
     return found;
@@ -152,11 +147,8 @@ create or replace function spanmq_call.list_category_rules(queue text default nu
 returns table (name text, category text, error text, error_class text, place integer, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select r.name, r.category, r.error, r.error_class, r.place, case when r.queue_id is not null then this.name::text end
         from spanmq_core.category_rule r

@@ -21,7 +21,7 @@ begin
         runs := spanmq_core.cut(runs, ceil(spanmq_core.count_runs(runs) / slots::numeric)::int);
     end if;
     if lease is not null and runs <> '{}' then
-        perform spanmq_core.hold(this.queue_id, runs, lease, until, at_);
+        perform spanmq_core.heed_clock(this.queue_id), spanmq_core.hold(this.queue_id, runs, lease, until, at_);
     end if;
     if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128) then
         perform spanmq_core.move_bound(this.queue_id, this.ids);
@@ -33,12 +33,12 @@ create or replace function spanmq_core.take_any(this_queue int, quantity int, at
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    runs spanmq_core.run[] := spanmq_core.take_fresh(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
+    took spanmq_core.claimed := spanmq_core.take_fresh(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
 begin
-    if runs is null then
-        runs := spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
+    if took.lo is not null then
+        return spanmq_core.blocks(took.lo, took.lo + took.n - 1);
     end if;
-    return runs;
+    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_));
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their own.
@@ -99,14 +99,13 @@ create or replace function spanmq_core.claim_limited(this spanmq_core.queue, qua
 returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq_core.run[];
+    runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     run spanmq_core.run;
     policy spanmq_core.policy;
 begin
     if this.max_attempts is not null then
-        return spanmq_core.claim(this, quantity, lease, until, at_, slots);
+        return runs;
     end if;
-    runs := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     foreach run in array runs loop
         if run.lease_id <> 0 and run.attempts >= spanmq_core.default_attempts() - 2 then
             -- Once more, under the limit: what was claimed goes back first.
@@ -216,7 +215,7 @@ begin
         missing := missing - least(spanmq_core.count_runs(took), missing);
         exit when missing = 0;
     end loop;
-    return spanmq_core.by_priority(runs);
+    return array(select r from unnest(runs) r order by coalesce(r.priority, 0) desc, r.lo);
 end $$;
 
 -- Whether claims of a queue regard priorities: not where groups have an order.
@@ -231,6 +230,3 @@ begin
     end if;
     return this.uses_priority;
 end $$;
-
-create or replace function spanmq_core.by_priority(runs spanmq_core.run[]) returns spanmq_core.run[]
-language sql immutable as $$ select coalesce(array_agg(r order by coalesce(r.priority, 0) desc, r.lo), '{}') from unnest(runs) r $$;

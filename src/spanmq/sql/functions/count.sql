@@ -5,17 +5,15 @@
 --   leases, oldest_lease_at       of running leases
 --   oldest_due_at                 since when the oldest visible held message has been visible
 --   first_fresh_id, oldest_id, newest_id   of the fresh ones, and of all; null without messages
-create or replace function spanmq_core.survey(
-    this_queue int, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
-    out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_due_at timestamptz, out first_fresh_id bigint,
-    out oldest_id bigint, out newest_id bigint
-)
-language plpgsql :pinned set enable_sort = off as $$
-declare
-    counts record;
+create or replace function spanmq_core.survey(this_queue int, at_ timestamptz)
+returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint, leases bigint,
+               oldest_lease_at timestamptz, oldest_due_at timestamptz, first_fresh_id bigint, oldest_id bigint, newest_id bigint)
+language plpgsql rows 1 :pinned set enable_sort = off as $$
 begin
     -- One statement, so of one moment: a message that is claimed meanwhile is in one of both.
-    select f.n as fresh, f.first_id as first_fresh_id, f.last_id as last_fresh_id, h.* into counts
+    return query
+        select (f.n + h.n)::bigint, (f.n + h.n - h.in_flight - h.delayed - h.failed)::bigint, h.in_flight::bigint, h.delayed::bigint, h.failed::bigint,
+               h.expired::bigint, h.leases, h.oldest_lease_at, h.oldest_due_at, f.first_id, least(f.first_id, h.oldest_id), greatest(f.last_id, h.newest_id)
         from (select coalesce(sum(f.n), 0) as n, min(f.lo) as first_id, max(f.lo + f.n - 1) as last_id
               from spanmq_core.fresh f where f.queue_id = this_queue) f
         cross join (
@@ -33,18 +31,6 @@ begin
                   from spanmq_core.held h cross join lateral (select spanmq_core.count_left(h) as n offset 0) c
                   where h.queue_id = this_queue) h
             where h.n > 0) h;
-    backlog := counts.fresh + counts.n;
-    in_flight := counts.in_flight;
-    delayed := counts.delayed;
-    failed := counts.failed;
-    visible := backlog - in_flight - delayed - failed;
-    expired := counts.expired;
-    leases := counts.leases;
-    oldest_lease_at := counts.oldest_lease_at;
-    oldest_due_at := counts.oldest_due_at;
-    first_fresh_id := counts.first_fresh_id;
-    oldest_id := least(counts.oldest_id, counts.first_fresh_id);
-    newest_id := greatest(counts.newest_id, counts.last_fresh_id);
 end $$;
 
 -- The ids of a held run that are not done.
@@ -54,110 +40,12 @@ language sql stable as $$
     where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id)
 $$;
 
--- How many messages a queue holds, whatever their state.
-create or replace function spanmq_core.count_backlog(this_queue int) returns bigint
-language plpgsql as $$
-begin
-    return (select s.backlog from spanmq_core.survey(this_queue, clock_timestamp()) s);
-end $$;
-
--- Counts by state, of a queue of at most `most` runs; null if it has more.
-create or replace function spanmq_core.glance_at(
-    this_queue int, at_ timestamptz, most int, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint
-)
-language plpgsql as $$
-begin
-    if (select count(*) from (
-            (select from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id, f.lo limit most + 1)
-            union all
-            (select from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo limit most + 1)) s) <= most then
-        select s.backlog, s.visible, s.in_flight, s.delayed, s.failed into backlog, visible, in_flight, delayed, failed
-            from spanmq_core.survey(this_queue, at_) s;
-    end if;
-end $$;
-
 -- The number of messages of a queue under running leases.
 create or replace function spanmq_core.count_in_flight(this_queue int, at_ timestamptz) returns int
 language plpgsql as $$
 begin
     return (select coalesce(sum(spanmq_core.count_left(h)), 0) from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.vt > at_ and h.lease_id <> 0);
-end $$;
-
--- The leases of a queue, the oldest first: of its first 2,000 leased runs, at most qty.
-create or replace function spanmq_core.leases_of(this_queue int, at_ timestamptz, qty int)
-returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt int, is_expired boolean)
-language plpgsql as $$
-begin
-    return query
-        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts), max(h.vt) <= at_
-        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id, spanmq_core.count_left(h) as n
-              from spanmq_core.held h where h.queue_id = this_queue and h.lease_id <> 0 order by h.queue_id, h.lo limit 2000) h
-        group by h.lease_id order by h.lease_id limit qty;
-end $$;
-
--- Groups of a queue, blocked groups first: of its next 2,000 hidden runs to become due, the 2,000 that became due first
--- and were not taken since, its first 2,000 fresh ones and 1,000 that a dead letter blocks. Up to 200 runs of a group
--- are counted.
-create or replace function spanmq_core.groups_of(this_queue int, at_ timestamptz, qty int)
-returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
-language plpgsql as $$
-begin
-    return query
-        with candidates as (
-            select c.hash, min(c.key) as key, min(c.place) as place
-            from (
-                (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.held h
-                    where h.queue_id + 0 = this_queue and h.vt > at_ order by h.queue_id + 0, h.vt limit 2000)
-                union all
-                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this_queue order by b.queue_id, b.group_hash limit 1000)
-                union all
-                (select h.group_hash, h.group_key, 2 from spanmq_core.held h
-                    where h.queue_id + 0 = this_queue and h.vt <= at_ order by h.queue_id + 0, h.vt limit 2000)
-                union all
-                (select f.group_hash, f.group_key, 2 from spanmq_core.fresh f
-                    where f.queue_id = this_queue order by f.queue_id, f.lo limit 2000)) c
-            where c.hash is not null
-            group by c.hash order by min(c.place), c.hash limit qty)
-        select c.key,
-               case when blocker.lease_id <> 0 then 'leased'
-                    when blocker.lease_id = 0 then 'retrying'
-                    when delayed.lo < coalesce(ready.lo, 9223372036854775807) then 'delayed'
-                    when bars.it then 'dead letter'
-                    else 'free' end,
-               coalesce(blocker.vt, case when delayed.lo < coalesce(ready.lo, 9223372036854775807) then delayed.vt end),
-               least(blocker.lo, delayed.lo, ready.lo), counted.n::bigint, counted.n_runs > 200
-        from candidates c
-        left join lateral (
-            select h.lease_id, h.vt, h.lo from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
-              and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0 limit 1) blocker on true
-        left join lateral (
-            select h.lo, h.vt from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
-              and h.lease_id = 0 and h.attempts = 0 order by h.lo limit 1) delayed on true
-        left join lateral (
-            select min(r.lo) as lo from (
-                (select f.lo from spanmq_core.fresh f
-                 where f.queue_id + 0 = this_queue and f.group_hash = c.hash and f.group_hash is not null
-                 order by f.queue_id + 0, f.group_hash, f.lo limit 1)
-                union all
-                select h.lo from spanmq_core.held h
-                where h.queue_id + 0 = this_queue and h.group_hash = c.hash and h.group_hash is not null and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
-            ) ready on true
-        left join lateral (
-            select true as it from spanmq_core.blocked_group b where b.queue_id = this_queue and b.group_hash = c.hash
-              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id) limit 1) bars on true
-        cross join lateral (
-            select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_runs
-            from (select r.n, row_number() over () as place from (
-                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this_queue and f.group_hash = c.hash and f.group_hash is not null limit 201)
-                      union all
-                      (select spanmq_core.count_left(h) from spanmq_core.held h
-                       where h.queue_id + 0 = this_queue and h.group_hash = c.hash and h.group_hash is not null limit 201)) r) o) counted
-        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true and bars.it is null,
-                 least(blocker.lo, delayed.lo, ready.lo), c.key
-        limit qty;
 end $$;
 
 -- Whether a message with one of these ids is in the queue.

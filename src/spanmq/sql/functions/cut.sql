@@ -11,8 +11,6 @@ $$;
 create or replace function spanmq_core.check_body_bytes(body_bytes_max integer) returns void
 language plpgsql immutable as $$
 begin
-    if body_bytes_max < 0 then
-        raise exception 'body_bytes_max cannot be negative, got: %', body_bytes_max
-            using errcode = 'MQ002', hint = 'Omit it for whole bodies.';
-    end if;
+    perform spanmq_core.raise_if(body_bytes_max < 0,
+        format('body_bytes_max cannot be negative, got: %s', body_bytes_max), 'Omit it for whole bodies.');
 end $$;

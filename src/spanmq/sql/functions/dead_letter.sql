@@ -7,10 +7,8 @@ create or replace function spanmq_core.letter_filter(
 language plpgsql volatile as $$
 begin
     perform spanmq_core.check_pattern(error, 'error');
-    if cardinality(dead_letter_ids) > 10000 then
-        raise exception 'there can be at most 10000 dead letters in a call, got: %', cardinality(dead_letter_ids)
-            using errcode = 'MQ002', hint = 'Call it again for the rest.';
-    end if;
+    perform spanmq_core.raise_if(cardinality(dead_letter_ids) > 10000,
+        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)), 'Call it again for the rest.');
     return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
 end $$;
 
@@ -89,14 +87,13 @@ language sql stable as $$
 $$;
 
 -- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
--- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class;
--- since and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first
--- result in the message is neither false nor null; dead_letter_ids. redriven false: those that were
--- not redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which
--- they died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`, payload
--- or match all that fit the other filters are read. Raises 42P01 for an unknown queue, 42501 without the right to select
--- from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class; since
+-- and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first result in
+-- the message is neither false nor null; dead_letter_ids. redriven false: those that were not redriven; true: those that
+-- were, as history; null: both. In the order of dead_letter_id, which is that in which they died, qty of them with ids above
+-- `after`: pass the last id of the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see
+-- cut()). The cost depends on the number of returned rows only; with `error`, payload or match all that fit the other
+-- filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
@@ -105,12 +102,9 @@ create or replace function spanmq_call.dead_letters(
 ) returns setof spanmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
     given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
     return query
@@ -122,15 +116,12 @@ begin
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
--- the same whatever their number. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- the same whatever their number.
 create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, c.category, sum(c.n)::bigint
         from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
@@ -144,42 +135,35 @@ end $$;
 create or replace function spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
-    gone spanmq_core.dead_letter;
-    waiting bigint[] := '{}';
-    n bigint := 0;
-    counted jsonb := '{}';
-    frees_group boolean := false;
+    gone spanmq_core.revived[];    -- of these the ones that waited, without their bodies
+    n bigint;
 begin
-    for gone in delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids) returning d.* loop
-        n := n + 1;
-        if gone.redriven_at is null then
-            waiting := waiting || gone.msg_id;
-            counted := counted || jsonb_build_object(gone.category, coalesce((counted->>gone.category)::bigint, 0) + 1);
-            if gone.group_key is not null then
-                delete from spanmq_core.blocked_group b
-                    where b.queue_id = this.queue_id and b.group_hash = hashtextextended(gone.group_key, 0) and b.msg_id = gone.msg_id;
-                frees_group := frees_group or found;
-            end if;
-        end if;
-    end loop;
-    if frees_group then
+    with deleted as (
+        delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
+            returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
+        select count(*), coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority, e.category)::spanmq_core.revived)
+                                  filter (where e.redriven_at is null), '{}')
+            into n, gone from deleted e;
+    delete from spanmq_core.blocked_group b using unnest(gone) g
+        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
+    if found then
         perform spanmq_core.wake(this);
     end if;
-    perform spanmq_core.count_dead(this.queue_id, c.key, -c.value::bigint) from jsonb_each_text(counted) c order by c.key;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*) from unnest(gone) g group by g.category;
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
-        array(select (min(id), count(*), case when max(id) - min(id) + 1 > count(*) then range_agg(int8range(id, id, '[]')) end,
+        array(select (min(g.msg_id), count(*), case when max(g.msg_id) - min(g.msg_id) + 1 > count(*) then range_agg(int8range(g.msg_id, g.msg_id, '[]')) end,
                       0, 0, null, null, null, null, null)::spanmq_core.run
-              from unnest(waiting) id group by id / 256),
+              from unnest(gone) g group by g.msg_id / 256),
         clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     return n;
 end $$;
 
 -- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
 -- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
--- of those that were redriven. Groups that waited for one continue. Raises 42P01 for an unknown queue, 42501 without
--- the right to delete from it, MQ020 for a bad pattern, MQ002 for a bad path.
+-- of those that were redriven. Groups that waited for one continue. Raises MQ020 for a bad pattern, MQ002 for a bad
+-- path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,

@@ -1,8 +1,7 @@
 -- Dead letters in bulk, for the pipeline: those of a range of dead_letter_ids, where dead_letters() gives pages.
 
 -- The dead letters first_id to last_id of a queue, in no order, also those that were redriven and those that are still one row with others
--- that died with them: the reader gets each once, whether maintain() writes them meanwhile or not, for their ids stay. Raises 42P01
--- for an unknown queue, 42501 without the right to select from it.
+-- that died with them: the reader gets each once, whether maintain() writes them meanwhile or not, for their ids stay.
 create or replace function spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -18,7 +17,7 @@ begin
           and l.dead_letter_id between first_id and last_id;
 end $$;
 
--- The lowest and the highest dead_letter_id of a queue; nulls if it has none. Raises as dead_letters_between().
+-- The lowest and the highest dead_letter_id of a queue; nulls if it has none.
 create or replace function spanmq_call.dead_letter_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -12,6 +12,19 @@ begin
                           0, null, null, true) m;
 end $$;
 
+-- All dead letters that the messages first_id to last_id have become. Redriven and waiting ones have an index each, and no index has both.
+create or replace function spanmq_core.letters_of_messages(this_queue int, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
+language plpgsql stable as $$
+begin
+    return query
+        select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id and w.redriven_at is null
+        union all
+        select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id and r.redriven_at is not null
+        union all
+        select l.* from spanmq_core.dead_run t cross join lateral spanmq_core.letters_of(t) l
+        where t.queue_id = this_queue and t.lo between first_id / 256 * 256 and last_id and l.msg_id between first_id and last_id;
+end $$;
+
 -- The row that a message is in, if it is in one.
 create or replace function spanmq_core.dead_runs_of(this_queue int, id bigint) returns setof spanmq_core.dead_run
 language plpgsql stable rows 1 as $$
@@ -86,7 +99,7 @@ begin
         get diagnostics n = row_count;
         written := written + n;
         if n < together.n then
-            perform spanmq_core.count_dead(this.queue_id, together.category, n - together.n);
+            insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this.queue_id, together.category, n - together.n);
             perform spanmq_core.settle_missing(this, array[(together.lo, together.n, together.ids, 0, 0, null, null, null, null, null)::spanmq_core.run]);
         end if;
     end loop;

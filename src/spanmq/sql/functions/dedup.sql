@@ -61,13 +61,10 @@ begin
         candidates := array_remove(candidates, null);
     end loop;
     -- Checked for all together, now that each id is this sender's or was seen: the first sender has committed.
-    if this_fingerprint is not null and exists (
+    perform spanmq_core.raise_if(this_fingerprint is not null and exists (
         select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
-        where d.fingerprint <> this_fingerprint)
-    then
-        raise exception 'this dedup_id was used with another fingerprint'
-            using errcode = 'MQ063', hint = 'Use a new id for a new message; repeat a send with the same content.';
-    end if;
+        where d.fingerprint <> this_fingerprint),
+        'this dedup_id was used with another fingerprint', 'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;
 end $$;
@@ -85,10 +82,4 @@ begin
           and d.until <= at_;
     get diagnostics n = row_count;
     return n;
-end $$;
-
-create or replace function spanmq_core.forget_all_duplicates(this_queue int) returns void
-language plpgsql as $$
-begin
-    delete from spanmq_core.deduplication d where d.queue_id = this_queue;
 end $$;

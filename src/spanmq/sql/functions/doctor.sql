@@ -9,13 +9,14 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
         format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
-    return query select * from spanmq_core.check_server(client_at, connections);
+    return query select s.check_name, s.level, s.finding, case when s.level <> 'ok' then s.advice end from spanmq_core.check_server(client_at, connections) s;
     return query select * from spanmq_core.check_vacuum();
     return query select * from spanmq_core.check_horizon();
     return query select * from spanmq_core.check_rights();
     return query select * from spanmq_core.check_queues();
 end $$;
 
+-- Gives the advice in any case: doctor() leaves it out where all is well.
 create or replace function spanmq_core.check_server(client_at timestamptz, connections int)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
@@ -24,51 +25,33 @@ declare
     open_now int := (select count(*) from pg_stat_activity a where a.backend_type = 'client backend');
     timeout interval := current_setting('deadlock_timeout')::interval;
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
-    settings text;
-    compiled bigint;
-begin
-    check_name := 'version';
-    level := case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end;
-    finding := format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version());
-    advice := case when level <> 'ok' then 'PostgreSQL 15 or newer is needed' end;
-    return next;
-
-    check_name := 'connections';
-    level := case when connections > most or open_now > most * 0.95 then 'problem' when open_now > most * 0.8 then 'warning' else 'ok' end;
-    finding := format('%s of %s are open', open_now, most) || coalesce('; the pools may open ' || connections, '');
-    advice := case when level <> 'ok' then 'make the pools smaller, put a pooler in front, or raise max_connections' end;
-    return next;
-
-    check_name := 'deadlock_timeout';
-    level := case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end;
-    finding := current_setting('deadlock_timeout');
-    advice := case when level <> 'ok' then 'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last' end;
-    return next;
-
-    check_name := 'durability';
-    select string_agg(format('%s = off', name), ', ') into settings
-        from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name where current_setting(name) = 'off';
-    level := case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end;
-    finding := coalesce(settings, 'committed transactions survive a crash');
-    advice := case when level = 'problem' then 'set it on: a crash of the machine may destroy everything'
-                   when level = 'warning' then 'a crash loses the last sends and settlements; set it on unless that is acceptable' end;
-    return next;
-
+    settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
+                      where current_setting(name) = 'off');
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
-    check_name := 'jit';
-    select count(*) into compiled from pg_proc p
+    compiled bigint := (
+        select count(*) from pg_proc p
         where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
-          and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on';
-    level := case when compiled > 0 then 'warning' else 'ok' end;
-    finding := case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no function is compiled at each call' end;
-    advice := case when level <> 'ok' then 'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call' end;
-    return next;
-
-    check_name := 'clock';
-    level := case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end;
-    finding := case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end;
-    advice := case when level <> 'ok' then 'run NTP on both machines: leases and delays go by the server''s clock' end;
-    return next;
+          and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on');
+begin
+    return query values
+        ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
+         format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version()), 'PostgreSQL 15 or newer is needed'),
+        ('connections', case when connections > most or open_now > most * 0.95 then 'problem' when open_now > most * 0.8 then 'warning' else 'ok' end,
+         format('%s of %s are open', open_now, most) || coalesce('; the pools may open ' || connections, ''),
+         'make the pools smaller, put a pooler in front, or raise max_connections'),
+        ('deadlock_timeout', case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end,
+         current_setting('deadlock_timeout'),
+         'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last'),
+        ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end,
+         coalesce(settings, 'committed transactions survive a crash'),
+         case when settings ~ 'fsync|full_page' then 'set it on: a crash of the machine may destroy everything'
+              else 'a crash loses the last sends and settlements; set it on unless that is acceptable' end),
+        ('jit', case when compiled > 0 then 'warning' else 'ok' end,
+         case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no function is compiled at each call' end,
+         'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call'),
+        ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
+         case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
+         'run NTP on both machines: leases and delays go by the server''s clock');
 end $$;
 
 create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)
@@ -142,21 +125,13 @@ end $$;
 create or replace function spanmq_core.check_rights() returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
 declare
-    leaks text;
+    leaks text := (
+        select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
+        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
 begin
-    check_name := 'rights';
-    select string_agg(p.oid::regprocedure::text, ', ') into leaks from pg_proc p
-        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute');
-    if leaks is not null then
-        level := 'problem';
-        finding := format('every role may call %s', left(leaks, 200));
-        advice := 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade';
-    else
-        level := 'ok';
-        finding := 'no role may call inner functions';
-        advice := null;
-    end if;
-    return next;
+    return query select 'rights', case when leaks is null then 'ok' else 'problem' end,
+        case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
+        case when leaks is not null then 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end;
 end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
@@ -179,6 +154,11 @@ declare
             where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+    -- Among the oldest, which maintain() has looked at.
+    unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
+                    from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
+                    join spanmq_core.queue q on q.queue_id = b.queue_id
+                    where b.created_at < at_ - interval '5 minutes' and not spanmq_core.has_unsettled(b.batch_id));
     drawn bigint;
 begin
     for this in select * from spanmq_core.queue q order by q.queue_id loop
@@ -215,6 +195,10 @@ begin
         level := 'problem';
         finding := format('maintain() fails in %s', left(troubles, 500));
         advice := 'fix what the errors name; maintenance of other queues continues';
+    elsif level = 'ok' and unsent is not null then
+        level := 'warning';
+        finding := format('batches are settled and not ended: %s', left(unsent, 500));
+        advice := 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call';
     end if;
     return next;
 

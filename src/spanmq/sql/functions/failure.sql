@@ -40,15 +40,11 @@ returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
     with wanted as (select e.id, e.id / 256 as block from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)),
     found_failures as (
-        select e.id, f.*
+        select e.id, f as failure
         from (select distinct w.block from wanted w) b
         join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
         cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id))
-    select f.id, min(f.failed_at),
-           jsonb_agg(jsonb_build_object(
-               'attempt', f.attempt, 'failed_at', f.failed_at, 'outcome', f.outcome, 'category', f.category, 'error', f.error,
-               'error_class', f.error_class, 'traceback', f.traceback, 'worker', f.worker, 'retry_at', f.retry_at)
-               order by f.failed_at, f.attempt)
+    select f.id, min((f.failure).failed_at), jsonb_agg(spanmq_core.told(f.failure) order by (f.failure).failed_at, (f.failure).attempt)
     from found_failures f where f.id in (select w.id from wanted w)
     group by f.id
 $$;
@@ -76,37 +72,16 @@ language sql stable as $$
 $$;
 
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
--- dead), and for a day after it was settled. Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+-- dead), and for a day after it was settled.
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
-declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
-    -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from
-    -- the failures after the last, the part that no earlier one contains.
+    perform spanmq_core.find_queue(queue), spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     return query
-        with deaths as (
-            select d.*, lag(d.dead_at) over (order by d.dead_letter_id) as died_before
-            from (select k.* from spanmq_core.dead_letter k where k.queue_id = this.queue_id and k.msg_id = failures.msg_id
-                  union all
-                  select l.* from spanmq_core.dead_runs_of(this.queue_id, failures.msg_id) r cross join lateral spanmq_core.letters_of(r) l
-                  where l.msg_id = failures.msg_id) d)
-        select x.* from (
-            select h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
-            from deaths d, jsonb_to_recordset(d.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
-                                                            error_class text, traceback text, worker text, retry_at timestamptz)
-            where d.died_before is null or h.failed_at > d.died_before
-            union all
-            select d.attempts, d.last_failed_at, 'dead', d.category, d.error, d.error_class, d.traceback, d.worker, null
-            from deaths d
-            union all
-            select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
-            from spanmq_core.failures_of(this.queue_id, failures.msg_id) f
-            where f.outcome <> 'cancelled' and f.failed_at > coalesce((select max(d.dead_at) from deaths d), '-infinity')) x
-        order by x.failed_at, x.attempt;
+        select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
+        from spanmq_call.failures_between(queue, failures.msg_id, failures.msg_id) f order by f.failed_at, f.attempt;
 end $$;
 
 -- Deletes failures that are no longer needed, at most 10,000 a call: those older than 30 days, and those older than a

@@ -1,8 +1,8 @@
 -- Failures in bulk, for the pipeline: those of a range of messages; failures() returns those of one.
 
 -- The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
--- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No
--- error is cut. Raises 42P01 for an unknown queue, 42501 without the right to select from it.
+-- outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No error is
+-- cut.
 create or replace function spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)
 returns table (msg_id bigint, attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
                traceback text, worker text, retry_at timestamptz)
@@ -10,19 +10,13 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    -- Redriven and waiting dead letters have an index each, and no index has both.
+    -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from the failures after the
+    -- last, the part that no earlier one contains.
     return query
         with deaths as materialized (
             select d.dead_letter_id, d.msg_id, d.attempts, d.last_failed_at, d.dead_at, d.category, d.error, d.error_class, d.traceback,
                    d.worker, d.history, lag(d.dead_at) over (partition by d.msg_id order by d.dead_letter_id) as died_before
-            from (select * from spanmq_core.dead_letter w
-                  where w.queue_id = this.queue_id and w.msg_id between first_id and last_id and w.redriven_at is null
-                  union all
-                  select * from spanmq_core.dead_letter r
-                  where r.queue_id = this.queue_id and r.msg_id between first_id and last_id and r.redriven_at is not null
-                  union all
-                  select l.* from spanmq_core.dead_run t cross join lateral spanmq_core.letters_of(t) l
-                  where t.queue_id = this.queue_id and t.lo between first_id / 256 * 256 and last_id and l.msg_id between first_id and last_id) d),
+            from spanmq_core.letters_of_messages(this.queue_id, first_id, last_id) d),
         last_deaths as materialized (
             select d.msg_id, max(d.dead_at) as dead_at from deaths d group by d.msg_id)
         select d.msg_id, h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
@@ -42,8 +36,7 @@ begin
           and f.outcome <> 'cancelled' and f.failed_at > coalesce(l.dead_at, '-infinity');
 end $$;
 
--- The lowest and the highest id of a message of the queue that has failures; nulls if none has. Raises as
--- failures_between().
+-- The lowest and the highest id of a message of the queue that has failures; nulls if none has.
 create or replace function spanmq_call.failure_extent(queue text) returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

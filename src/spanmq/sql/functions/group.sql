@@ -13,13 +13,14 @@
 -- most_in_flight (null: any number) holds for a group in every mode.
 -- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs. Fair claims look at a few
 -- of them only. If these do not suffice, a claim continues around the ring of all groups, from where this session ended the last time. So
--- neither a long backlog nor any number of blocked groups hides a free group indefinitely; messages without a group, for which no index
--- exists, are found among the first 5,000 runs. Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the
--- groups that it takes, to the end of the transaction; never waits.
+-- neither a long backlog nor any number of blocked groups hides a free group indefinitely, nor messages without a group (find_ungrouped).
+-- Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the
+-- transaction; never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
+    ungrouped spanmq_core.bound := bound;   -- the same for messages without a group: none is before it
     n_looked int := 32 + 2 * least(quantity, 1000);
     is_fair boolean := mode in ('fair', 'free');
     phase text;
@@ -41,6 +42,7 @@ declare
     n_groups int := 0;                 -- whose locks it has: at most 500
     there_is_more boolean;
     has_wrapped boolean := false;
+    has_ungrouped boolean;
     is_ungrouped boolean;
 begin
     if not spanmq_core.sees_now() then
@@ -56,11 +58,16 @@ begin
         -- For claims of one message, every second one takes groups by turn.
         left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity else quantity / 2 end;
     end if;
-    foreach phase in array case when is_fair then '{oldest, turn, oldest}' else '{oldest, more, more, more, turn}' end::text[] loop
+    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}' else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
         if phase = 'more' then
             continue when not oldest.has_more or n_looked = 5000;
             n_looked := least(n_looked * 8, 5000);
             oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
+        elsif phase = 'ungrouped' then
+            continue when not there_is_more or runs <> '{}' or 0 = any (tried);
+            ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
+            continue when ungrouped.fresh_from is null;
+            oldest.hashes := array[null::bigint];
         end if;
         if phase <> 'turn' then
             foreach hash in array oldest.hashes loop
@@ -68,7 +75,7 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 share := share - spanmq_core.count_runs(took);
@@ -81,14 +88,18 @@ begin
             end loop;
             left_for_oldest := missing;
         else
-            -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything.
+            -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a group come at its end,
+            -- unless they are among the oldest.
             turn := begun_at;
+            has_ungrouped := false;
+            if missing > 0 and there_is_more and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null then
+                ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                has_ungrouped := ungrouped.fresh_from is not null;
+            end if;
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
-                -- Messages without a group come at the end of the ring, unless they are among the oldest.
-                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null
-                    and spanmq_core.has_ungrouped(this_queue, bound, at_, case when runs = '{}' then 5000 else 500 end);
+                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried) and has_ungrouped;
                 if hash is null and not has_wrapped and not is_ungrouped then
                     has_wrapped := true;
                     hash := spanmq_core.next_group(this_queue, null);
@@ -98,7 +109,7 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 missing := missing - spanmq_core.count_runs(took);
@@ -122,7 +133,7 @@ begin
             exit when missing = 0;
             -- The messages that this claim has of the group are not in flight yet.
             share := least(most, missing);
-            took := spanmq_core.take_group(this_queue, hash, share, mode, bound, at_, most_in_flight
+            took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int);
             missing := missing - spanmq_core.count_runs(took);
             runs := runs || took;
@@ -178,16 +189,46 @@ begin
          order by h.queue_id + 0, h.group_hash limit 1));
 end $$;
 
--- Whether visible messages without a group are among the first `n_runs` runs.
-create or replace function spanmq_core.has_ungrouped(this_queue int, bound spanmq_core.bound, at_ timestamptz, n_runs int) returns boolean
+-- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks at the next 500 fresh runs, if
+-- it is to be thorough 20,000, from where the last one of this session found some or ended, and round. A round ends at the run that was
+-- the last when it began, so one that was committed late, behind others, has its turn. Of held runs it looks at the 500 that became
+-- visible first, or at all.
+create or replace function spanmq_core.find_ungrouped(this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean) returns bigint
 language plpgsql as $$
+declare
+    setting text := 'spanmq.ungrouped_' || this_queue;
+    kept text := current_setting(setting, true);
+    n_runs int := case when is_thorough then 20000 else 500 end;
+    from_lo bigint := 0;
+    round_to bigint := -1;
+    next_lo bigint;
+    looked record;
 begin
-    return exists (select from (select f.group_hash from spanmq_core.fresh f
-                                where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit n_runs) f
-                   where f.group_hash is null)
-        or exists (select from (select h.group_hash from spanmq_core.held h
-                                where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit n_runs) h
-                   where h.group_hash is null);
+    if kept ~ '^[0-9]{1,18} [0-9]{1,18}$' then
+        from_lo := split_part(kept, ' ', 1);
+        round_to := split_part(kept, ' ', 2);
+    end if;
+    if from_lo > round_to then
+        from_lo := 0;
+        round_to := coalesce(
+            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc limit 1), 0);
+    end if;
+    select min(f.lo) filter (where f.group_hash is null) as found_lo, max(f.lo) as last_lo, count(*) as n into looked
+        from (select * from spanmq_core.fresh f
+              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo limit n_runs) f;
+    next_lo := coalesce(looked.found_lo, case when looked.n = n_runs then looked.last_lo else round_to end + 1);
+    perform set_config(setting, format('%s %s', next_lo, round_to), false);
+    if looked.found_lo is not null or exists (
+        select from (select h.group_hash from spanmq_core.held h
+                     where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                     order by h.queue_id + 0, h.vt limit case when not is_thorough then n_runs end) h
+        where h.group_hash is null) then
+        return next_lo;
+    elsif looked.n < n_runs and from_lo > 0 then
+        -- The round has ended: the next one begins.
+        return spanmq_core.find_ungrouped(this_queue, bound, at_, is_thorough);
+    end if;
+    return null;
 end $$;
 
 -- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is

@@ -1,28 +1,16 @@
 -- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
 
-create or replace function spanmq_core.survey_of(
-    this spanmq_core.queue, at_ timestamptz, out backlog bigint, out visible bigint, out in_flight bigint, out delayed bigint, out failed bigint,
-    out expired bigint, out leases bigint, out oldest_lease_at timestamptz, out oldest_ready_at timestamptz
-)
-language plpgsql as $$
-declare
-    found_counts record;
+-- A survey, with the time since which the oldest visible message has been so.
+create or replace function spanmq_core.survey_of(this spanmq_core.queue, at_ timestamptz)
+returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint, leases bigint,
+               oldest_lease_at timestamptz, oldest_ready_at timestamptz)
+language plpgsql rows 1 as $$
 begin
-    select * into found_counts from spanmq_core.survey(this.queue_id, at_);
-    backlog := found_counts.backlog;
-    visible := found_counts.visible;
-    in_flight := found_counts.in_flight;
-    delayed := found_counts.delayed;
-    failed := found_counts.failed;
-    expired := found_counts.expired;
-    leases := found_counts.leases;
-    oldest_lease_at := found_counts.oldest_lease_at;
-    if visible > 0 then
-        if found_counts.first_fresh_id is not null then
-            oldest_ready_at := spanmq_core.enqueued_at(this.queue_id, found_counts.first_fresh_id);
-        end if;
-        oldest_ready_at := least(oldest_ready_at, found_counts.oldest_due_at);
-    end if;
+    return query
+        select s.backlog, s.visible, s.in_flight, s.delayed, s.failed, s.expired, s.leases, s.oldest_lease_at,
+               case when s.visible > 0 then
+                   least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end
+        from spanmq_core.survey(this.queue_id, at_) s;
 end $$;
 
 -- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null: none but ours.
@@ -81,44 +69,36 @@ declare
     this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
-    found_counts record;
     waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq_core.waiting_sessions() w);
     shared_waits bigint := spanmq_core.sessions_waiting_for_rows();
     snapshot_seconds double precision := extract(epoch from at_ - spanmq_core.oldest_snapshot_at());
 begin
-    for this in select * from spanmq_core.queue q where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))) order by q.queue_id loop
+    for this in
+        select * from spanmq_core.queue q where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n)) order by q.queue_id
+    loop
         begin
-            select * into found_counts from spanmq_core.survey_of(this, at_);
-            receivers := found_counts.leases
-                         + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int;
+            return query
+                select this.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
+                       (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = this.queue_id),
+                       spanmq_core.count_died(this.queue_id, at_ - interval '1 minute'),
+                       extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision,
+                       c.leases + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int,
+                       coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
+                       exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.paused),
+                       spanmq_core.breaker_open_until(this.queue_id),
+                       (select count(*) from spanmq_core.silent_receivers(this.queue_id, at_))
+                from spanmq_core.survey_of(this, at_) c;
         exception when undefined_table or internal_error then
             -- As in metrics_all().
             if not spanmq_core.is_gone(this) then
                 raise;
             end if;
-            continue;
         end;
-        queue := this.name;
-        backlog := found_counts.backlog;
-        visible := found_counts.visible;
-        in_flight := found_counts.in_flight;
-        delayed := found_counts.delayed;
-        failed := found_counts.failed;
-        dead := (select coalesce(sum(c.n), 0) from spanmq_core.dead_letter_count c where c.queue_id = this.queue_id);
-        dead_per_minute := spanmq_core.count_died(this.queue_id, at_ - interval '1 minute');
-        oldest_ready_seconds := extract(epoch from at_ - found_counts.oldest_ready_at);
-        oldest_lease_seconds := extract(epoch from at_ - found_counts.oldest_lease_at);
-        waiting_sessions := coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits;
-        oldest_snapshot_seconds := greatest(snapshot_seconds, 0);
-        is_paused := exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.paused);
-        breaker_open_until := spanmq_core.breaker_open_until(this.queue_id);
-        silent_receivers := (select count(*) from spanmq_core.silent_receivers(this.queue_id, at_));
-        return next;
     end loop;
 end $$;
 
 -- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
--- minute and keeps three days. Raises MQ002 for seconds that are not positive, 42P01 and 42501 as metrics() does.
+-- minute and keeps three days. Raises MQ002 for seconds that are not positive.
 create or replace function spanmq_call.statistics(queue text, seconds double precision default 3600)
 returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)

@@ -1,36 +1,4 @@
--- Changes of held messages other than settling: extending, releasing, searching.
-
--- Holds the runs of a lease until then, at least: never shorter than before. Returns how many messages it holds.
-create or replace function spanmq_core.extend_lease(this_queue int, lease bigint, until timestamptz) returns bigint
-language plpgsql as $$
-declare
-    held bigint;
-    is_done boolean;
-begin
-    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to other rows.
-    for round in 1 .. 100 loop
-        with locked as materialized (
-            select h.ctid as place from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 and h.vt < until order by h.lo for no key update)
-        update spanmq_core.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
-        select coalesce(sum(spanmq_core.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
-            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0;
-        exit when is_done;
-    end loop;
-    return held;
-end $$;
-
--- Gives these messages of a lease a time of their own, and returns them as runs; they stay in the lease.
-create or replace function spanmq_core.hold_messages(this_queue int, lease bigint, msg_ids bigint[], until timestamptz) returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    runs spanmq_core.run[] := spanmq_core.take_out(this_queue, msg_ids, lease);
-begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts, greatest(until, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r;
-    return runs;
-end $$;
+-- Changes of held messages other than settling: releasing, searching.
 
 -- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if they had not
 -- been delivered: an earlier one goes back, so none of them may be handled before it.
@@ -67,40 +35,6 @@ begin
     perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(runs) r));
 end $$;
 
--- Whether a message is visible that these, which were taken out, may have held up: of one of their groups, or with `any_` whichever.
-create or replace function spanmq_core.has_behind(this_queue int, runs spanmq_core.run[], any_ boolean) returns boolean
-language plpgsql as $$
-declare
-    at_ timestamptz := clock_timestamp();
-    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    candidate record;
-    is_ordered boolean;
-begin
-    if any_ or exists (select from unnest(runs) r where r.group_hash is null) then
-        return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
-            or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_);
-    end if;
-    is_ordered := (spanmq_core.policy_of(this_queue)).ordered;
-    for candidate in
-        select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
-    loop
-        -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
-        -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
-        continue when is_ordered and exists (
-            select from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
-              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
-        if exists (select from spanmq_core.fresh f
-                   where f.queue_id + 0 = this_queue and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
-           or exists (select from spanmq_core.held h
-                      where h.queue_id + 0 = this_queue and h.group_hash = candidate.hash and h.group_hash is not null
-                        and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
-            return true;
-        end if;
-    end loop;
-    return false;
-end $$;
-
 -- The run that holds a message (of a fresh one vt is null); no row if it is in none.
 create or replace function spanmq_core.find_run(this_queue int, id bigint) returns setof spanmq_core.run
 language plpgsql stable rows 1 as $$
@@ -118,13 +52,6 @@ begin
                 where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
           and h.lo + h.n > id
           and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = id));
-end $$;
-
--- When the first held message after at_ becomes visible; null: none is hidden.
-create or replace function spanmq_core.next_due(this_queue int, at_ timestamptz) returns timestamptz
-language plpgsql stable as $$
-begin
-    return (select h.vt from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
 end $$;
 
 -- Moves the messages that expired leases, from which these runs were taken, still hold in the same groups to new,
@@ -148,18 +75,6 @@ begin
     end loop;
 end $$;
 
--- Up to 100 leased runs that expired with at least that many attempts. Reads only.
-create or replace function spanmq_core.late_runs(this_queue int, at_ timestamptz, least_attempts int) returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
-begin
-    return array(
-        select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and h.attempts >= least_attempts
-        order by h.queue_id + 0, h.vt limit 100);
-end $$;
-
 -- Takes messages out of expired leases, skipping those that other transactions have locked.
 create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq_core.run[]
 language plpgsql as $$
@@ -176,17 +91,6 @@ begin
         runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id, at_), '{}');
     end loop;
     return runs;
-end $$;
-
--- Among the next 1,000 held runs from an id on, those without a running lease that are visible after that many attempts. next_lo: where
--- to continue, 0 after the last one.
-create or replace function spanmq_core.runs_tried(this_queue int, at_ timestamptz, least_attempts int, from_lo bigint, out runs spanmq_core.run[], out next_lo bigint)
-language plpgsql as $$
-begin
-    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0 and (l.h).attempts >= least_attempts and (l.h).vt <= at_), '{}'),
-           case when count(*) = 1000 then max((l.h).lo) + 1 else 0 end
-        into runs, next_lo
-        from (select h from spanmq_core.held h where h.queue_id = this_queue and h.lo >= from_lo order by h.queue_id, h.lo limit 1000) l;
 end $$;
 
 -- Those of the messages that no lease holds and no other transaction has locked. Locks their runs.

@@ -8,61 +8,112 @@ returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, 
                breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
-    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
-    found_counts record;
 begin
     perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
         format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
-    for this in
-        select * from spanmq_core.queue q
-        where (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
-        order by q.queue_id
-    loop
-        select * into found_counts from spanmq_core.glance_at(this.queue_id, at_, most);
-        queue := this.name;
-        is_paused := not this.has_plain_policy and (spanmq_core.policy_of(this.queue_id)).paused;
-        backlog := found_counts.backlog;
-        visible := found_counts.visible;
-        in_flight := found_counts.in_flight;
-        delayed := found_counts.delayed;
-        failed := found_counts.failed;
-        is_exact := backlog is not null;
-        breaker_open_until := spanmq_core.breaker_open_until(this.queue_id);
-        return next;
-    end loop;
+    return query
+        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused, s.backlog is not null,
+               s.backlog, s.visible, s.in_flight, s.delayed, s.failed, spanmq_core.breaker_open_until(q.queue_id)
+        from spanmq_core.queue q left join lateral (
+            -- A fence: the survey is not made of a queue with more.
+            select * from spanmq_core.survey(q.queue_id, at_)
+            where (select count(*) from (
+                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo limit most + 1)
+                       union all
+                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo limit most + 1)) r) <= most offset 0) s on true
+        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        order by q.queue_id;
 end $$;
 
 -- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. An expired
--- lease is listed until its messages are received again (is_expired). Raises 42P01 for an unknown queue, 42501 without
--- the right to look into it.
+-- lease is listed until its messages are received again (is_expired).
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    at_ timestamptz := clock_timestamp();
 begin
     perform spanmq_core.check_quantity(qty);
-    return query select * from spanmq_core.leases_of(this.queue_id, clock_timestamp(), qty);
+    return query
+        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts), max(h.vt) <= at_
+        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id, spanmq_core.count_left(h) as n
+              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo limit 2000) h
+        group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
 -- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
--- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded).
--- messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the
--- first 2,000 fresh ones: a group with none among these is not shown. Raises as list_leases().
+-- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded). messages counts up to
+-- 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the first 2,000 fresh
+-- ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown.
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    at_ timestamptz := clock_timestamp();
 begin
     perform spanmq_core.check_quantity(qty);
-    return query select * from spanmq_core.groups_of(this.queue_id, clock_timestamp(), qty);
+    return query
+        with candidates as (
+            select c.hash, min(c.key) as key, min(c.place) as place
+            from (
+                (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.held h
+                    where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 2000)
+                union all
+                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id order by b.queue_id, b.group_hash limit 1000)
+                union all
+                (select h.group_hash, h.group_key, 2 from spanmq_core.held h
+                    where h.queue_id + 0 = this.queue_id and h.vt <= at_ order by h.queue_id + 0, h.vt limit 2000)
+                union all
+                (select f.group_hash, f.group_key, 2 from spanmq_core.fresh f
+                    where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 2000)) c
+            where c.hash is not null
+            group by c.hash order by min(c.place), c.hash limit qty)
+        select c.key,
+               case when blocker.lease_id <> 0 then 'leased'
+                    when blocker.lease_id = 0 then 'retrying'
+                    when delayed.lo < coalesce(ready.lo, 9223372036854775807) then 'delayed'
+                    when bars.it then 'dead letter'
+                    else 'free' end,
+               coalesce(blocker.vt, case when delayed.lo < coalesce(ready.lo, 9223372036854775807) then delayed.vt end),
+               least(blocker.lo, delayed.lo, ready.lo), counted.n::bigint, counted.n_runs > 200
+        from candidates c
+        left join lateral (
+            select h.lease_id, h.vt, h.lo from spanmq_core.held h
+            where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
+              and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0 limit 1) blocker on true
+        left join lateral (
+            select h.lo, h.vt from spanmq_core.held h
+            where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
+              and h.lease_id = 0 and h.attempts = 0 order by h.lo limit 1) delayed on true
+        left join lateral (
+            select min(r.lo) as lo from (
+                (select f.lo from spanmq_core.fresh f
+                 where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null
+                 order by f.queue_id + 0, f.group_hash, f.lo limit 1)
+                union all
+                select h.lo from spanmq_core.held h
+                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
+            ) ready on true
+        left join lateral (
+            select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id and b.group_hash = c.hash
+              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id) limit 1) bars on true
+        cross join lateral (
+            select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_runs
+            from (select r.n, row_number() over () as place from (
+                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null limit 201)
+                      union all
+                      (select spanmq_core.count_left(h) from spanmq_core.held h
+                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null limit 201)) r) o) counted
+        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true and bars.it is null,
+                 least(blocker.lo, delayed.lo, ready.lo), c.key
+        limit qty;
 end $$;
 
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
 -- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
--- Raises as list_leases().
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -84,7 +135,7 @@ begin
 end $$;
 
 -- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). Raises as list_leases().
+-- body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -92,15 +143,9 @@ declare
 begin
     perform spanmq_core.raise_if(dead_letters_of.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     perform spanmq_core.check_body_bytes(body_bytes_max);
-    -- Redriven and waiting dead letters have an index each, and no index has both.
     return query
         select (spanmq_core.as_dead_letter(d, this.name, body_bytes_max)).*
-        from (select w.* from spanmq_core.dead_letter w where w.queue_id = this.queue_id and w.msg_id = dead_letters_of.msg_id and w.redriven_at is null
-              union all
-              select r.* from spanmq_core.dead_letter r where r.queue_id = this.queue_id and r.msg_id = dead_letters_of.msg_id and r.redriven_at is not null
-              union all
-              select l.* from spanmq_core.dead_runs_of(this.queue_id, dead_letters_of.msg_id) r cross join lateral spanmq_core.letters_of(r) l
-              where l.msg_id = dead_letters_of.msg_id) d
+        from spanmq_core.letters_of_messages(this.queue_id, dead_letters_of.msg_id, dead_letters_of.msg_id) d
         order by d.dead_letter_id;
 end $$;
 

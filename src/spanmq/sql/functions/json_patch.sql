@@ -60,10 +60,8 @@ declare
     holder jsonb;
     problem text;
 begin
-    if jsonb_typeof(body) = 'object' and body ? 'spanmq.sealed' then
-        raise exception 'message % cannot be patched: its body is encrypted', msg_id
-            using errcode = 'MQ004', hint = 'Edit it by itself, with a client that has its key.';
-    end if;
+    perform spanmq_core.raise_if(jsonb_typeof(body) = 'object' and body ? 'spanmq.sealed',
+        format('message %s cannot be patched: its body is encrypted', msg_id), 'Edit it by itself, with a client that has its key.', 'MQ004');
     for operation in select o.operation from jsonb_array_elements(patch) with ordinality o (operation, n) order by o.n loop
         op := operation ->> 'op';
         keys := spanmq_core.pointer_keys(operation ->> 'path');
@@ -99,10 +97,9 @@ begin
                 problem := 'nothing is there that could hold it';
             end if;
         end if;
-        if problem is not null then
-            raise exception 'the patch does not fit message %: %: %', msg_id, left(operation::text, 200), problem
-                using errcode = 'MQ002', hint = 'Nothing was redriven. Choose fewer dead letters, or change the patch.';
-        end if;
+        perform spanmq_core.raise_if(problem is not null,
+            format('the patch does not fit message %s: %s: %s', msg_id, left(operation::text, 200), problem),
+            'Nothing was redriven. Choose fewer dead letters, or change the patch.');
     end loop;
     return body;
 end $$;

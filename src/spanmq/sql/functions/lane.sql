@@ -117,10 +117,3 @@ begin
         update spanmq_core.lane l set free_from_xid = null where l.lane = this_lane;
     end loop;
 end $$;
-
--- Whether a lane shows this log, which can't be dropped then.
-create or replace function spanmq_core.has_lane(log text) returns boolean
-language plpgsql as $$
-begin
-    return exists (select from spanmq_core.lane l where l.log_name = log);
-end $$;

@@ -105,14 +105,3 @@ language sql immutable as $$ select least(ceil(1e9 / rate), 1e18)::bigint $$;
 
 create or replace function spanmq_core.bucket_ns(rate double precision, burst double precision) returns bigint
 language sql immutable as $$ select least(coalesce(burst, greatest(rate, 1)) * spanmq_core.token_ns(rate), 4e18)::bigint $$;
-
--- Makes or drops the bucket of a queue, as its policy says.
-create or replace function spanmq_core.set_bucket(this_queue int, is_wanted boolean) returns void
-language plpgsql as $$
-begin
-    if is_wanted and to_regclass('spanmq_core.rate_' || this_queue) is null then
-        execute format('create sequence spanmq_core.rate_%s minvalue 0', this_queue);
-    elsif not is_wanted and to_regclass('spanmq_core.rate_' || this_queue) is not null then
-        execute format('drop sequence spanmq_core.rate_%s', this_queue);
-    end if;
-end $$;

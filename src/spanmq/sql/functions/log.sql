@@ -72,7 +72,9 @@ begin
     this.lo := case when id - before.hi <= size then before.hi + 1 else id - id % 256 end;
     this.hi := least(this.lo + size, after_lo) - 1;
     this.log_name := format('log_%s_%s', this_queue, nextval('spanmq_core.segment_number'));
-    perform spanmq_core.create_log(this_queue, this.log_name);
+    -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against wrap-around.
+    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with (autovacuum_enabled = off)',
+                   case when (select q.is_unlogged from spanmq_core.queue q where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
     insert into spanmq_core.segment (queue_id, lo, hi, log_name, n_rows)
         values (this_queue, this.lo, this.hi, this.log_name, this.hi - this.lo + 1);
     return this;
@@ -81,16 +83,6 @@ exception
     when exclusion_violation or unique_violation then
         raise exception 'could not serialize access: the log of queue % has a new segment', this_queue
             using errcode = '40001', hint = 'Run the transaction again.';
-end $$;
-
-create or replace function spanmq_core.create_log(this_queue int, log_name text) returns void
-language plpgsql as $$
-declare
-    is_unlogged boolean := (select q.is_unlogged from spanmq_core.queue q where q.queue_id = this_queue);
-begin
-    -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against wrap-around.
-    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with (autovacuum_enabled = off)',
-                   case when is_unlogged then 'unlogged' end, log_name, this_queue);
 end $$;
 
 -- The segment for an id that a sender has drawn. It makes one as the last resort; and the one sender in a segment's life that
@@ -150,47 +142,19 @@ begin
     while done < n loop
         next_id := case when ids is null then first_id + done else ids[done + 1] end;
         this := spanmq_core.enter_segment(this_queue, next_id, size);
-        if ids is null then
-            chunk := least(n - done, this.hi + 1 - next_id);
-            if chunk = n then
-                if headers is null then
-                    -- Functions that return sets in the select list are streamed; in the from list they would be copied first.
-                    execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message)'
-                                   ' select generate_series($1, $1 + $2 - 1), $3, unnest($4)', this.log_name)
-                        using first_id, n, sent_at, messages;
-                else
-                    execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-                                   ' select generate_series($1, $1 + $2 - 1), $3, unnest($4), unnest($5)', this.log_name)
-                        using first_id, n, sent_at, messages, headers;
-                end if;
-            else
-                execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-                               ' select generate_series($1, $1 + $2 - 1), $3, unnest($4), unnest($5)', this.log_name)
-                    using next_id, chunk, sent_at, messages[done + 1:done + chunk],
-                          coalesce(headers[done + 1:done + chunk], array_fill(null::jsonb, array[chunk]));
-            end if;
-        else
+        chunk := least(n - done, this.hi + 1 - next_id);
+        if ids is not null then
             chunk := (select count(*) from unnest(ids[done + 1:n]) id where id <= this.hi);
-            execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-                           ' select unnest($1), $2, unnest($3), unnest($4)', this.log_name)
-                using ids[done + 1:done + chunk], sent_at, messages[done + 1:done + chunk],
-                      coalesce(headers[done + 1:done + chunk], array_fill(null::jsonb, array[chunk]));
         end if;
+        -- Functions that return sets in the select list are streamed; in the from list they would be copied first. In the usual case the
+        -- arrays are not copied either.
+        execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1, unnest($2), %s',
+                       this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)' else 'unnest($6)' end,
+                       case when headers is not null then 'unnest($3)' else 'null' end)
+            using sent_at, case when chunk = n then messages else messages[done + 1:done + chunk] end,
+                  case when chunk = n then headers else headers[done + 1:done + chunk] end, next_id, chunk, ids[done + 1:done + chunk];
         done := done + chunk;
     end loop;
-end $$;
-
--- The log's row of a message; null if it does not exist. `log_name`: the table that contains it, null if that is not
--- known.
-create or replace function spanmq_core.fetch_one(this_queue int, id bigint, log_name text) returns spanmq_core.logged
-language plpgsql as $$
-declare
-    this spanmq_core.logged;
-begin
-    execute 'select enqueued_at, message, headers from spanmq_core.'
-            || quote_ident(coalesce(log_name, (spanmq_core.segment_of(this_queue, id)).log_name)) || ' where msg_id = $1'
-        into this using id;
-    return this;
 end $$;
 
 -- The name of the table that holds these ids: that of their segment, or of the whole log.
@@ -206,31 +170,21 @@ end $$;
 -- read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
 create or replace function spanmq_core.fetch_range(this_queue int, first_id bigint, last_id bigint, more text default '') returns text
 language plpgsql stable as $$
-declare
-    segment spanmq_core.segment;
 begin
-    select * into segment from spanmq_core.segment s
-        where s.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue)
-          and s.lo <= first_id order by s.queue_id desc, s.lo desc limit 1;
     return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from spanmq_core.%I'
-                  ' where msg_id >= $1 and msg_id < $2 order by msg_id',
-                  more, case when last_id <= segment.hi then segment.log_name else 'log_' || this_queue end);
+                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more, spanmq_core.log_of(this_queue, first_id, last_id));
 end $$;
 
 -- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use $5 and, as
 -- u.slot, $6. A loop over the ids by force (offset 0): a join to unnest() may scan the whole log.
 create or replace function spanmq_core.fetch_ids(this_queue int, listed spanmq_core.listed, more text default '') returns text
 language plpgsql stable as $$
-declare
-    first_id bigint := (select min(id) from unnest(listed.ids) id);
-    last_id bigint := (select max(id) from unnest(listed.ids) id);
-    this spanmq_core.segment := spanmq_core.segment_of(this_queue, first_id);
 begin
     return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message, l.headers%s'
                   ' from unnest($1, $2, $3, $4%s) with ordinality u (id, read_ct, read_at, vt%s, position)'
                   ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by u.position',
                   more, case when more <> '' then ', $6' end, case when more <> '' then ', slot' end,
-                  case when last_id <= this.hi then this.log_name else format('log_%s', this_queue) end);
+                  (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(listed.ids) id));
 end $$;
 
 -- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's

@@ -84,9 +84,8 @@ declare
     drawn bigint;
     at_ timestamptz;
     writers record;
-    actions text[];
-    details text[];
-    is_last boolean;
+    act record;
+    is_last boolean := false;
     n int := 0;
 begin
     perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Pass the number of steps of a call.');
@@ -120,14 +119,21 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tidy_batches(), spanmq_core.forget_results(), spanmq_core.forget_task_times();
+    perform spanmq_core.tidy();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
         begin
-            select array_agg(t.action), array_agg(t.detail), bool_or(t.is_last) into actions, details, is_last
-                from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) t;
-            if actions is null then
+            -- All is done before the first row comes.
+            for act in select * from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) loop
+                action := act.action;
+                queue := this.name;
+                detail := act.detail;
+                return next;
+                n := n + 1;
+                is_last := is_last or act.is_last;
+            end loop;
+            if not found then
                 perform spanmq_core.note_quiet(this.queue_id, positions[i]);
             end if;
         exception
@@ -145,15 +151,36 @@ begin
                 continue;
         end;
         perform setval('spanmq_core.last_tended', this.queue_id);
-        queue := this.name;
-        for act in 1 .. coalesce(cardinality(actions), 0) loop
-            action := actions[act];
-            detail := details[act];
-            return next;
-            n := n + 1;
-        end loop;
-        exit when is_last;
-        exit when n >= budget;
+        exit when is_last or n >= budget;
+    end loop;
+end $$;
+
+-- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, some of each; and notes in the queues' rows whether they are
+-- watched.
+create or replace function spanmq_core.tidy() returns void
+language plpgsql as $$
+declare
+    this_queue int;
+begin
+    delete from spanmq_core.batch b where b.batch_id = any (array(
+        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000));
+    delete from spanmq_core.result r where (r.queue_id, r.msg_id) in (
+        select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp() order by o.expires_at limit 1000 for update skip locked);
+    delete from spanmq_core.task_time t where t.ctid = any (array(
+        select o.ctid from spanmq_core.queue q cross join lateral (
+            select s.ctid from spanmq_core.task_time s
+            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000) o limit 5000));
+    for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
+        perform spanmq_core.watch(this_queue);
+    end loop;
+    for this_queue in
+        select q.queue_id from spanmq_core.queue q
+        where q.is_watched and not exists (select from spanmq_core.batch_part p
+                                           where int4range(p.queue_id, p.queue_id, '[]') && int4range(q.queue_id, q.queue_id, '[]'))
+          and not exists (select from spanmq_core.settle_wait w where w.queue_id = q.queue_id and w.until > clock_timestamp())
+        for no key update skip locked
+    loop
+        update spanmq_core.queue q set is_watched = false where q.queue_id = this_queue;
     end loop;
 end $$;
 
@@ -297,8 +324,8 @@ begin
         detail := segment.log_name;
         begin
             if segment.state = 'truncated' then
-                -- No session that looked the table's name up before it was truncated can still have it.
-                continue when segment.settled_at_xid >= horizon or spanmq_core.has_lane(segment.log_name);
+                -- No session that looked the table's name up before it was truncated can still have it. What a lane shows can't be dropped.
+                continue when segment.settled_at_xid >= horizon or exists (select from spanmq_core.lane l where l.log_name = segment.log_name);
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
@@ -310,13 +337,18 @@ begin
             end if;
             if kept_from is not null and segment.newest_at is null then
                 -- Nobody can send into it any more.
-                segment := spanmq_core.note_ages(segment);
+                execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I',
+                               segment.log_name)
+                    into segment.oldest_at, segment.newest_at;
+                update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
+                    where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;
                 is_young := segment.newest_at >= kept_from;
             end if;
             -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
             -- Nothing comes into it but by redrive(), which takes the note away.
             is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
-            if segment.old_name is not null and segment.swapped_at_xid < horizon and not spanmq_core.has_lane(segment.old_name) then
+            if segment.old_name is not null and segment.swapped_at_xid < horizon
+               and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
                 execute format('drop table spanmq_core.%I', segment.old_name);
                 update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;

@@ -4,28 +4,14 @@
 create or replace function spanmq_core.expand_runs(runs spanmq_core.run[]) returns setof bigint
 language plpgsql immutable rows 100 as $$
 declare
-    this spanmq_core.run := spanmq_core.as_range(runs, false);
-    next_id bigint := 0;
+    range spanmq_core.run := spanmq_core.as_range(runs, false);
 begin
-    if this.lo is not null then
-        return query select generate_series(this.lo, this.lo + this.n - 1);
-        return;
+    if range.lo is not null then
+        return query select generate_series(range.lo, range.lo + range.n - 1);
+    else
+        -- Runs of different groups lie between each other.
+        return query select e.id from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id) order by e.id;
     end if;
-    -- Runs of different groups lie between each other.
-    foreach this in array runs loop
-        if this.lo < next_id then
-            return query select e.id from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id) order by e.id;
-            return;
-        end if;
-        next_id := coalesce(upper(this.ids), this.lo + this.n);
-    end loop;
-    foreach this in array runs loop
-        if this.ids is null then
-            return query select generate_series(this.lo, this.lo + this.n - 1);
-        else
-            return query select generate_series(lower(r), upper(r) - 1) from unnest(this.ids) r;
-        end if;
-    end loop;
 end $$;
 
 -- Takes messages out of the queue (see take_out), and wakes receivers that wait for messages they blocked, and clients
@@ -35,13 +21,20 @@ language plpgsql as $$
 declare
     runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, fence, true);
 begin
+    perform spanmq_core.tell_settled(this, runs);
+    return runs;
+end $$;
+
+-- Wakes and ends what waits for these messages, which have left the queue.
+create or replace function spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+language plpgsql as $$
+begin
     if not this.has_plain_policy and this.waiting is not null then
         perform spanmq_core.wake_behind(this, runs);
     end if;
     if this.is_watched then
         perform spanmq_core.note_settled(this, runs);
     end if;
-    return runs;
 end $$;
 
 -- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
@@ -121,10 +114,8 @@ language plpgsql rows 10 as $$
 declare
     runs spanmq_core.run[];
 begin
-    if until is null or not isfinite(until) then
-        raise exception 'vt cannot be NULL or infinite'
-            using errcode = 'MQ002', hint = 'Pass a time; a past time makes the messages visible at once.';
-    end if;
+    perform spanmq_core.raise_if(until is null or not isfinite(until),
+        'vt cannot be NULL or infinite', 'Pass a time; a past time makes the messages visible at once.');
     runs := spanmq_core.take_out(this.queue_id, msg_ids, null);
     if runs = '{}' then
         return;
@@ -206,12 +197,7 @@ begin
     if this.archive_on_ack and runs <> '{}' then
         perform spanmq_core.copy_to_archive(this, runs);
     end if;
-    if not this.has_plain_policy and this.waiting is not null then
-        perform spanmq_core.wake_behind(this, runs);
-    end if;
-    if this.is_watched then
-        perform spanmq_core.note_settled(this, runs);
-    end if;
+    perform spanmq_core.tell_settled(this, runs);
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
 end $$;
 
@@ -251,7 +237,8 @@ declare
     drawn bigint := spanmq_core.drawn_from(this.ids);
     purged bigint;
 begin
-    perform spanmq_core.lose_batches(this.queue_id);
+    -- A purge takes what batches hold, too: their streams shall hear of it.
+    update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this.queue_id and b.state = 'claimed';
     purged := spanmq_core.purge(this.queue_id);
     if purged > 0 then
         perform spanmq_core.forget_failures(this.queue_id, drawn);

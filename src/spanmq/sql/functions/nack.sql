@@ -17,19 +17,6 @@ begin
     return (category, error, error_class, traceback, worker)::spanmq_core.reason;
 end $$;
 
--- How a category is handled in a queue: its own row, otherwise that of all queues, otherwise the message is retried.
-create or replace function spanmq_core.category_policy_of(this_queue int, category text) returns spanmq_core.category_policy
-language plpgsql stable as $$
-declare
-    this spanmq_core.category_policy;
-begin
-    select * into this from spanmq_core.category_policy c
-        where coalesce(c.queue_id, 0) in (this_queue, 0) and c.category = category_policy_of.category
-        order by c.queue_id nulls last limit 1;
-    this.retries := coalesce(this.retries, true);
-    return this;
-end $$;
-
 -- Those messages of runs that have no more than `spare` attempts left, of their own number, else of max_attempts (null: endless).
 -- Reads the log only for queues where messages have numbers of their own.
 create or replace function spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts int, spare int) returns int8multirange
@@ -124,10 +111,10 @@ begin
 end $$;
 
 -- Gives messages back with a failure. They come again after retry_in seconds, or the backoff of their category or queue; those whose
--- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters.
--- One row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such
--- a message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say.
--- Raises MQ002 for a lease that is none, an unknown category or a negative retry_in; 42P01, 42501.
+-- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
+-- row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
+-- message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say. Raises
+-- MQ002 for a lease that is none, an unknown category or a negative retry_in.
 create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
@@ -138,7 +125,7 @@ declare
     at_ timestamptz := clock_timestamp();
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
-    rule spanmq_core.category_policy := spanmq_core.category_policy_of(this.queue_id, reason.category);
+    rule spanmq_core.category_policy := spanmq_core.category_settings(this.queue_id, reason.category);
     retry_at timestamptz;
     runs spanmq_core.run[];
     retrying spanmq_core.run[];
@@ -156,7 +143,7 @@ begin
     end if;
     runs := spanmq_core.gather_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
-        if rule.retries or retry_in is not null and category is null then
+        if coalesce(rule.retries, true) or retry_in is not null and category is null then
             dead := spanmq_core.exhausted(this, runs, coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0);
         else
             dead := spanmq_core.ids_of_runs(runs);
@@ -185,10 +172,9 @@ begin
         end if;
         if not this.has_plain_policy then
             perform spanmq_core.release_behind(this, runs);
-            perform spanmq_core.wake_behind(this, spanmq_core.runs_among(runs, dead));
         end if;
-        if this.is_watched then
-            perform spanmq_core.note_settled(this, spanmq_core.runs_among(runs, dead));
+        if not isempty(dead) then
+            perform spanmq_core.tell_settled(this, spanmq_core.runs_among(runs, dead));
         end if;
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, runs, dead, 'retrying');
@@ -226,11 +212,8 @@ begin
         perform spanmq_core.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then
             perform spanmq_core.release_behind(this, runs);
-            perform spanmq_core.wake_behind(this, runs);
         end if;
-        if this.is_watched then
-            perform spanmq_core.note_settled(this, runs);
-        end if;
+        perform spanmq_core.tell_settled(this, runs);
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'dead');
 end $$;
@@ -262,17 +245,28 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     until timestamptz := spanmq_core.after(seconds, 'seconds');
+    held bigint;
+    is_done boolean;
 begin
     perform spanmq_core.check_lease(lease_id, '{0}');
-    if seconds <= 0 then
-        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() makes messages visible at once.';
-    end if;
-    return spanmq_core.extend_lease(this.queue_id, lease_id, until);
+    perform spanmq_core.raise_if(seconds <= 0,
+        format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
+    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to other rows.
+    for round in 1 .. 100 loop
+        with locked as materialized (
+            select h.ctid as place from spanmq_core.held h
+            where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0 and h.vt < until order by h.lo for no key update)
+        update spanmq_core.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
+        select coalesce(sum(spanmq_core.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
+            from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0;
+        exit when is_done;
+    end loop;
+    return held;
 end $$;
 
 -- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
--- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale.
--- Raises MQ002 for a lease that is none and for no seconds; 42P01, 42501.
+-- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale. Raises
+-- MQ002 for a lease that is none and for no seconds.
 create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -282,9 +276,11 @@ declare
     runs spanmq_core.run[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
-    if seconds <= 0 then
-        raise exception 'seconds must be more than 0, got: %', seconds using errcode = 'MQ002', hint = 'release() makes messages visible at once.';
-    end if;
-    runs := spanmq_core.hold_messages(this.queue_id, lease_id, msg_ids, until);
+    perform spanmq_core.raise_if(seconds <= 0,
+        format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
+    runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, greatest(until, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+        from unnest(runs) r;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');
 end $$;

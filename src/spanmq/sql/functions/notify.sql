@@ -17,14 +17,6 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq_core.drop_notify_clock(queue_id int) returns void
-language plpgsql as $$
-begin
-    if to_regclass(format('spanmq_core.notified_%s', queue_id)) is not null then
-        execute format('drop sequence spanmq_core.notified_%s', queue_id);
-    end if;
-end $$;
-
 create or replace function spanmq_core.check_throttle(throttle_interval_ms int, text_of_negative text) returns void
 language plpgsql immutable as $$
 begin
@@ -110,7 +102,7 @@ language sql stable as $$
     select t.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_throttles(n) t order by t.queue_name
 $$;
 
--- The throttle of a queue, no row if it does not notify. Raises 42P01 for an unknown queue.
+-- The throttle of a queue, no row if it does not notify.
 create or replace function spanmq_call.list_throttles(queue text)
 returns table (queue_name text, throttle_interval_ms integer, last_notified_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -2,20 +2,13 @@
 -- two minutes. A record for people: it decides nothing.
 
 -- Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
--- not in maintain(), which is called every second. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a name or a target that
--- is empty or too long.
+-- not in maintain(), which is called every second. Raises MQ002 for a name or a target that is empty or too long.
 create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
-    of_queue int;
+    of_queue int := spanmq_core.find_and_hold(queue);
     begun bigint;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-        perform spanmq_core.hold_queue(this);
-        of_queue := this.queue_id;
-    end if;
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
         'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Pass a name, and a shorter target.');
     insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
@@ -55,17 +48,14 @@ begin
 end $$;
 
 -- The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
--- running, succeeded, failed or lost. Raises 42P01 and 42501 as a look into the queue does, MQ002 for a quantity below 1.
+-- running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.
 create or replace function spanmq_call.list_pipeline_runs(queue text default null, before bigint default null, qty int default 100)
 returns table (run_id bigint, job text, queue_name text, target text, begun_by text, state text, begun_at timestamptz, seen_at timestamptz,
                ended_at timestamptz, done bigint, report jsonb, error text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    of_queue int;
+    of_queue int := case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
 begin
-    if queue is not null then
-        of_queue := (spanmq_core.find_queue(queue)).queue_id;
-    end if;
     perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Pass the number of rows.');
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,

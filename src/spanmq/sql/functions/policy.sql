@@ -48,7 +48,6 @@ language sql stable as $$
 $$;
 
 -- The settings of a queue's policy, those with their default too, as a JSON object.
--- Raises 42P01 for an unknown queue, 42501 without the right to look into it.
 create or replace function spanmq_call.get_policy(queue text) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -108,7 +107,12 @@ begin
                 using errcode = 'MQ008', hint = 'null sets the default again'
                     || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
     end;
-    perform spanmq_core.set_bucket(this.queue_id, policy.rate_limit is not null), spanmq_core.end_quiet(this.queue_id);
+    if policy.rate_limit is null then
+        perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
+    elsif to_regclass('spanmq_core.rate_' || this.queue_id) is null then
+        execute format('create sequence spanmq_core.rate_%s minvalue 0', this.queue_id);
+    end if;
+    perform spanmq_core.end_quiet(this.queue_id);
     if policy.max_in_flight is not null then
         -- The rows that claims try to lock must exist.
         insert into spanmq_core.lock (queue_id, what)
@@ -128,7 +132,14 @@ begin
         perform spanmq_core.raise_if(this.is_subscription,
             format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.',
             'MQ060');
-        perform spanmq_core.set_room(this.queue_id, policy.max_backlog is not null);
+        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name a moment ago.
+        if policy.max_backlog is not null and to_regclass('spanmq_core.room_' || this.queue_id) is null then
+            execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this.queue_id);
+        elsif policy.max_backlog is not null then
+            execute format('alter sequence spanmq_core.room_%s restart with 0', this.queue_id);
+        end if;
+        update spanmq_core.queue q set room = case when policy.max_backlog is not null then to_regclass('spanmq_core.room_' || this.queue_id) end
+            where q.queue_id = this.queue_id;
     end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then
         delete from spanmq_core.blocked_group b where b.queue_id = this.queue_id;

@@ -43,6 +43,7 @@ declare
     runs spanmq_core.run[];
 begin
     priority := nullif(priority, 0);
+    groups := case when array_remove(groups, null) <> '{}' then groups end;
     visible_at := case when visible_at > clock_timestamp() then visible_at end;
     if ids is null and groups is null and visible_at is null then
         insert into spanmq_core.fresh (queue_id, lo, n, priority)

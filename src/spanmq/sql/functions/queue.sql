@@ -29,7 +29,9 @@ begin
         perform spanmq_core.open_relations(this);
     end if;
     if spanmq_core.is_gone(this) then
-        perform spanmq_core.make_view(this);
+        update spanmq_core.queue q set queue_view = spanmq_core.make_view(q.queue_id, 'q_' || q.folded_name) where q.queue_id = this.queue_id
+            returning q.* into this;
+        perform spanmq_core.open_relations(this);
     end if;
 end $$;
 
@@ -94,19 +96,18 @@ begin
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
     perform spanmq_core.make_archive(a_name);
-    execute spanmq_core.view_text(q_name, this.queue_id);
+    this.queue_view := spanmq_core.make_view(this.queue_id, q_name);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
     insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive, is_subscription, uses_priority,
                               uses_limits)
         overriding system value
         values (this.queue_id, queue_name, partitioned, unlogged, this.ids,
-                format('pgmq.%I', q_name)::regclass, format('pgmq.%I', a_name)::regclass, is_subscription,
+                this.queue_view, format('pgmq.%I', a_name)::regclass, is_subscription,
                 coalesce(parent.uses_priority, false), coalesce(parent.uses_limits, false))
         returning * into this;
-    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq_core.change_view(%s)', q_name, this.queue_id);
     insert into spanmq_core.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
     if not is_subscription then
+        perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
     insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
@@ -118,34 +119,27 @@ end $$;
 -- who would run its triggers.
 create or replace function spanmq_core.make_archive(a_name text) returns void
 language plpgsql as $$
+declare
+    is_new boolean := to_regclass(format('pgmq.%I', a_name)) is null;
 begin
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
                    ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
     perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
+    if is_new then
+        perform spanmq_core.close_relation(format('pgmq.%I', a_name)::regclass);
+    end if;
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
 end $$;
 
--- Creates the view of a queue again after it was dropped.
-create or replace function spanmq_core.make_view(this spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    q_name text := pgmq.format_table_name(this.folded_name, 'q');
-begin
-    execute spanmq_core.view_text(q_name, this.queue_id);
-    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq_core.change_view(%s)', q_name, this.queue_id);
-    update spanmq_core.queue q set queue_view = format('pgmq.%I', q_name)::regclass where q.queue_id = this.queue_id returning q.* into this;
-    perform spanmq_core.open_relations(this);
-end $$;
-
 -- The view of a queue: each unsettled message with its read_ct and vt. Lookups by msg_id use the log's key, scans the
 -- runs; the view has both conditions so that the planner may choose.
-create or replace function spanmq_core.view_text(view_name text, queue_id int) returns text
-language sql immutable as $$
-    select format($view$
+create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
+language plpgsql as $$
+begin
+    execute format($view$
         create view pgmq.%1$I with (security_barrier) as
         select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
         from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
@@ -154,8 +148,12 @@ language sql immutable as $$
         join spanmq_core.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
         where s.queue_id = %2$s
           and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
-        $view$, view_name, queue_id)
-$$;
+        $view$, view_name, queue_id);
+    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
+                   ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
+    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
+    return format('pgmq.%I', view_name)::regclass;
+end $$;
 
 -- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
 create or replace function spanmq_core.change_view() returns trigger
@@ -218,10 +216,8 @@ create or replace function spanmq_call.create_partitioned_queue(
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if premake is null or premake < 1 then
-        raise exception 'premake must be at least 1, got %', premake
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Omit it: it has no effect here.';
-    end if;
+    perform spanmq_core.raise_as_pgmq(premake is null or premake < 1, 'MQ002',
+        format('premake must be at least 1, got %s', premake), 'Omit it: it has no effect here.');
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
     if spanmq_call.create_queue(queue_name, true, false, maker) then
@@ -236,8 +232,7 @@ begin
     if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
         return;
     end if;
-    raise exception '% must be a positive number of messages or interval, got: %', what, given
-        using errcode = 'MQ002', hint = 'Such as 10000 or 1 day.';
+    raise invalid_datetime_format;
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
     raise exception '% must be a positive number of messages or interval, got: %', what, given
         using errcode = 'MQ002', hint = 'Such as 10000 or 1 day.';
@@ -276,8 +271,10 @@ create or replace function spanmq_call.drop_queue(queue_name text) returns boole
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
+    subscriptions text;
     left_over regclass;
     log_name text;
+    log_id int;
 begin
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
@@ -286,7 +283,10 @@ begin
         return false;
     end if;
     this := spanmq_core.find_queue(queue_name);
-    perform spanmq_core.check_unsubscribed(this);
+    select string_agg(q.name, ', ' order by q.name) into subscriptions
+        from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
+    perform spanmq_core.raise_if(subscriptions is not null,
+        format('queue %s has subscriptions: %s', this.name, subscriptions), 'They would lose their messages: drop them first.', 'MQ060');
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then
         execute format('drop table %s', spanmq_core.archive_of(this));
@@ -297,7 +297,7 @@ begin
         execute format('drop table %s', left_over);
     end if;
     -- In the order in which senders come to them: none of those that wait for this may hold what this is to wait for.
-    perform spanmq_core.drop_room(this.queue_id);
+    perform spanmq_core.drop_sequences(this.queue_id, '{room}');
     if not this.is_subscription then
         execute format('drop sequence %s', this.ids);
         -- First the whole log at once: otherwise another session could create a segment that the list below lacks.
@@ -311,7 +311,11 @@ begin
         execute format('drop table spanmq_core.%I', log_name);
     end loop;
     if this.is_subscription then
-        perform spanmq_core.end_subscription(this);
+        select s.log_id into log_id from spanmq_core.subscription s where s.queue_id = this.queue_id;
+        perform spanmq_core.hold_senders(log_id);
+        delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
+        update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
+            where q.queue_id = log_id;
         execute format('drop view spanmq_core.log_%s', this.queue_id);
         -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
         -- of the log waits for them.
@@ -321,16 +325,27 @@ begin
     end if;
     perform spanmq_core.purge(this.queue_id);
     delete from spanmq_core.bound b where b.queue_id = this.queue_id;
-    perform spanmq_core.forget_all_duplicates(this.queue_id);
+    delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
     perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);
     perform spanmq_core.forget_dead_letters(this.queue_id);
-    perform spanmq_core.drop_notify_clock(this.queue_id);
-    perform spanmq_core.set_bucket(this.queue_id, false);
-    perform spanmq_core.drop_wake_clocks(this);
+    perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
     delete from spanmq_core.lock l where l.queue_id = this.queue_id;
     perform spanmq_core.drop_wrappers(this.queue_id);
     delete from spanmq_core.queue q where q.queue_id = this.queue_id;
     return true;
+end $$;
+
+-- Drops the sequences of these kinds that a queue has, in this order.
+create or replace function spanmq_core.drop_sequences(this_queue int, kinds text[]) returns void
+language plpgsql as $$
+declare
+    each regclass;
+begin
+    foreach each in array array(select to_regclass(format('spanmq_core.%s_%s', k, this_queue)) from unnest(kinds) with ordinality u (k, n) order by n) loop
+        if each is not null then
+            execute format('drop sequence %s', each);
+        end if;
+    end loop;
 end $$;
 
 -- An entry like the others (rights.sql), except that dropping a queue that does not exist is not an error.

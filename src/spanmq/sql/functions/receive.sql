@@ -6,11 +6,11 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
--- Leases runs that the caller has taken. Every row of held is written with a vt that is not before the clock: see bound.sql.
+-- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is written with a vt that is not
+-- before the clock: see bound.sql.
 create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
 language plpgsql as $$
 begin
-    perform spanmq_core.heed_clock(this_queue);
     insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
@@ -68,7 +68,10 @@ begin
     if lane is not null and id between log_lo and log_hi then
         logged := spanmq_core.fetch_by_lane(lane, id);
     else
-        logged := spanmq_core.fetch_one(this_queue, id, case when id between log_lo and log_hi then log_name end);
+        execute 'select enqueued_at, message, headers from spanmq_core.'
+                || quote_ident(case when id between log_lo and log_hi then log_name else (spanmq_core.segment_of(this_queue, id)).log_name end)
+                || ' where msg_id = $1'
+            into logged using id;
     end if;
     return (id, 1, logged.enqueued_at, at_, until, logged.message, logged.headers, lease, 1, 1, key, null::text)::spanmq.leased_message;
 end $$;
@@ -78,12 +81,7 @@ create or replace function spanmq_core.claim_first(queue_name text, quantity int
 language plpgsql as $$
 declare
     this record;
-    wanted_rows bigint := (quantity + 9) / 10;
-    gone record;
-    first_id bigint;
-    taken int := 0;
-    is_unbroken boolean := true;
-    runs spanmq_core.run[];
+    claimed spanmq_core.claimed;
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.ids, b.fresh_from, b.due_from,
            coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
@@ -96,52 +94,26 @@ begin
     if not found then
         return null;
     end if;
-    loop
-        with gone as (
-            delete from spanmq_core.fresh f
-                where f.ctid = any (array(
-                    select k.ctid from spanmq_core.fresh k
-                    where k.queue_id = this.queue_id and k.lo >= this.fresh_from
-                      and not exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= this.due_from and h.vt <= at_)
-                    order by k.queue_id, k.lo limit wanted_rows for update skip locked))
-                returning f.*)
-        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
-               bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
-            into gone from gone g;
-        exit when gone.n is null;
-        first_id := coalesce(first_id, gone.lo);
-        runs := runs || gone.runs;
-        taken := taken + gone.n;
-        is_unbroken := is_unbroken and gone.is_plain and gone.end_id - first_id = taken;
-        exit when taken >= quantity or gone.n_rows < wanted_rows;
-        this.fresh_from := gone.end_id;
-        -- As many rows as would do if they were like those; no more than four times as many.
-        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
-    end loop;
-    if taken = 0 then
-        return null;
-    elsif is_unbroken then
-        if taken > quantity then
-            insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
-            taken := quantity;
-        end if;
+    claimed := spanmq_core.take_fresh(this.queue_id, quantity, this.fresh_from, this.due_from, at_);
+    if claimed.lo is not null then
         -- A row for each block of 256 ids that they touch.
         insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
-            select this.queue_id, greatest(first_id, block * 256),
-                   (least(first_id + taken, block * 256 + 256) - greatest(first_id, block * 256))::int,
+            select this.queue_id, greatest(claimed.lo, block * 256),
+                   (least(claimed.lo + claimed.n, block * 256 + 256) - greatest(claimed.lo, block * 256))::int,
                    lease, 1, greatest(this.until, clock_timestamp()), at_
-            from generate_series(first_id / 256, (first_id + taken - 1) / 256) block;
-        if first_id / 1024 <> (first_id + taken) / 1024 then
+            from generate_series(claimed.lo / 256, (claimed.lo + claimed.n - 1) / 256) block;
+        if claimed.lo / 1024 <> (claimed.lo + claimed.n) / 1024 then
             perform spanmq_core.move_bound(this.queue_id, this.ids);
         end if;
-        return (this.queue_id, first_id, taken, this.until,
-                case when first_id > this.log_lo and first_id + taken - 1 <= this.log_hi then this.log_name
-                     else spanmq_core.log_of(this.queue_id, first_id, first_id + taken - 1) end, null::spanmq_core.run[])::spanmq_core.claimed;
+        claimed.log_name := case when claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then this.log_name
+                                 else spanmq_core.log_of(this.queue_id, claimed.lo, claimed.lo + claimed.n - 1) end;
+    elsif claimed.runs <> '{}' then
+        perform spanmq_core.hold(this.queue_id, claimed.runs, lease, this.until, at_);
+    else
+        return null;
     end if;
-    runs := spanmq_core.keep_first(this.queue_id, runs, quantity);
-    perform spanmq_core.hold(this.queue_id, runs, lease, this.until, at_);
-    return (this.queue_id, null::bigint, null::int, this.until, null::text, runs)::spanmq_core.claimed;
+    claimed.until := this.until;
+    return claimed;
 end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
@@ -169,6 +141,7 @@ begin
         end if;
     elsif conditional = '{}' and until is not null then
         claimed := spanmq_core.claim_first(queue_name, qty, lease, until, at_);
+        runs := claimed.runs;
         if claimed.lo is not null then
             return query execute
                 'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
@@ -180,7 +153,6 @@ begin
             end if;
             runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
-        runs := coalesce(runs, claimed.runs);
     end if;
     this := spanmq_core.find_queue(queue_name);
     if runs is null then
@@ -252,6 +224,7 @@ begin
     elsif slots = 1 and (lease is null or until is not null) then
         claimed := spanmq_core.claim_first(queue, qty, lease_id, until, at_);
         until := coalesce(claimed.until, until);
+        runs := claimed.runs;
         if claimed.lo is not null then
             return query execute
                 'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
@@ -263,7 +236,6 @@ begin
             end if;
             runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
         end if;
-        runs := coalesce(runs, claimed.runs);
     end if;
     this := spanmq_core.find_queue(queue);
     if runs is null then

@@ -14,7 +14,6 @@ declare
     found_one spanmq_core.receiver;
     silent record;
 begin
-    perform spanmq_core.find_queue(queue);
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
             raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
@@ -96,7 +95,6 @@ declare
     probe constant int := 1000;
     size record;
 begin
-    perform spanmq_core.find_queue(queue);
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
     if reader.seen_at < at_ - interval '1 minute' then
@@ -287,11 +285,8 @@ returns table (queue_name text, receiver uuid, label text, state text, batch big
                created_at timestamptz, opened_at timestamptz, seen_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
                coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
@@ -350,7 +345,6 @@ declare
     released bigint := 0;
 begin
     if settled is not null then
-        perform spanmq_core.find_queue(queue);
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in
@@ -362,13 +356,6 @@ begin
     end loop;
     update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
     return released;
-end $$;
-
--- A purge takes what batches hold: their streams shall hear of it.
-create or replace function spanmq_core.lose_batches(this_queue int) returns void
-language plpgsql as $$
-begin
-    update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this_queue and b.state = 'claimed';
 end $$;
 
 -- Takes the messages of a batch out of the queue and returns them as runs.

@@ -8,15 +8,13 @@ create or replace function spanmq_call.reject_from_receiver(
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    reader spanmq_core.receiver;
+    reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, null, null, null);
     batch spanmq_core.receiver_batch;
     runs spanmq_core.run[];
     held record;
     rejected bigint := 0;
 begin
-    perform spanmq_core.find_queue(queue);
-    reader := spanmq_core.find_receiver(this, receiver);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;

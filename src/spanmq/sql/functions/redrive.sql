@@ -10,25 +10,19 @@ language plpgsql volatile as $$
 declare
     visible_from timestamptz := spanmq_core.after(delay, 'delay');
 begin
-    if delay < 0 then
-        raise exception 'delay cannot be negative, got: %', delay
-            using errcode = 'MQ002', hint = '0 is no delay.';
-    end if;
-    if rate <= 0 or rate = 'NaN' then
-        raise exception 'rate must be more than 0 messages a second, got: %', rate
-            using errcode = 'MQ002', hint = 'Omit it to redrive all at once.';
-    end if;
+    perform spanmq_core.raise_if(delay < 0, format('delay cannot be negative, got: %s', delay), '0 is no delay.');
+    perform spanmq_core.raise_if(rate <= 0 or rate = 'NaN',
+        format('rate must be more than 0 messages a second, got: %s', rate), 'Omit it to redrive all at once.');
     return visible_from;
 end $$;
 
--- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be
--- visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once,
--- also by concurrent calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked
--- redriven_at, with the body that it had. An expiry that is past is taken off.
--- A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it waits for dead letters that another transaction
--- acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
--- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
--- Raises 42P01 for an unknown queue, 42501 without the right to delete from it, MQ002, MQ020, MQ060 as redrive_message().
+-- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be visible after
+-- `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent
+-- calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked redriven_at, with the body that it
+-- had. An expiry that is past is taken off. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it
+-- waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them;
+-- MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids
+-- by their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
@@ -56,10 +50,8 @@ begin
     else
         found_letters := array(select spanmq_core.to_revive(d) from spanmq_core.lock_dead_letters(this, given, most, patch is not null) d);
     end if;
-    if cardinality(found_letters) > qty then
-        raise exception 'more than % dead letters fit: none is redriven', qty
-            using errcode = 'MQ002', hint = 'A patch is for all or none of them. Raise qty, or choose fewer.';
-    end if;
+    perform spanmq_core.raise_if(cardinality(found_letters) > qty,
+        format('more than %s dead letters fit: none is redriven', qty), 'A patch is for all or none of them. Raise qty, or choose fewer.');
     letters := found_letters;
     if patch is not null or new_messages is not null then
         letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
@@ -104,10 +96,9 @@ end $$;
 create or replace function spanmq_core.check_own(this spanmq_core.queue, msg_id bigint) returns void
 language plpgsql as $$
 begin
-    if (this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id) then
-        raise exception 'message % cannot be changed for queue % only: other queues have it too', msg_id, this.name
-            using errcode = 'MQ060', hint = 'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.';
-    end if;
+    perform spanmq_core.raise_if((this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id),
+        format('message %s cannot be changed for queue %s only: other queues have it too', msg_id, this.name),
+        'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.', 'MQ060');
 end $$;
 
 create or replace function spanmq_core.to_revive(this spanmq_core.dead_letter) returns spanmq_core.revived
@@ -137,20 +128,16 @@ begin
     perform spanmq_core.write_dead_letters(this, array(select r.dead_letter_id from spanmq_core.dead_runs_of(this.queue_id, redrive_message.msg_id) r));
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
-    if not found then
-        raise exception 'queue % has no pending dead letter %', this.name, coalesce(redrive_message.msg_id::text, 'NULL')
-            using errcode = 'MQ021', hint = 'spanmq.state() returns the state of the message.';
-    end if;
+    perform spanmq_core.raise_if(not found,
+        format('queue %s has no pending dead letter %s', this.name, coalesce(redrive_message.msg_id::text, 'NULL')),
+        'spanmq.state() returns the state of the message.', 'MQ021');
     if headers is not null then
-        if jsonb_typeof(headers) not in ('object', 'null') then
-            raise exception 'headers must be a JSON object, got: %', left(headers::text, 100)
-                using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}.';
-        end if;
+        perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
+            format('headers must be a JSON object, got: %s', left(headers::text, 100)), 'Such as {"x-pgmq-group": "a"}.');
         letter.headers := nullif(headers, 'null');
-        if spanmq_core.group_of(letter.headers) is distinct from letter.group_key then
-            raise exception 'the headers must keep the group of the message: %', coalesce(quote_literal(letter.group_key), 'none')
-                using errcode = 'MQ002', hint = 'It is in the header x-pgmq-group.';
-        end if;
+        perform spanmq_core.raise_if(spanmq_core.group_of(letter.headers) is distinct from letter.group_key,
+            format('the headers must keep the group of the message: %s', coalesce(quote_literal(letter.group_key), 'none')),
+            'It is in the header x-pgmq-group.');
     end if;
     if message is not null then
         perform spanmq_core.check_bodies(this, array[message]);
@@ -180,7 +167,6 @@ create or replace function spanmq_core.revive(this spanmq_core.queue, letters sp
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
-    changed record;
 begin
     if letters = '{}' then
         return;
@@ -201,14 +187,18 @@ begin
             on conflict do nothing;
     end if;
     perform spanmq_core.write_again(this, letters);
-    perform spanmq_core.give_back(this.queue_id, spanmq_core.revived_runs(letters, visible_from, rate));
+    -- As runs that were never delivered, each visible at its own time.
+    perform spanmq_core.give_back(this.queue_id, array(
+        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
+        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
+              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
+                    from unnest(letters) with ordinality l) u) m
+        group by m.group_key, m.priority, m.vt, m.island));
     delete from spanmq_core.blocked_group b using unnest(letters) l
         where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
     update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
         where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
-    for changed in select l.category, count(*) as n from unnest(letters) l group by l.category order by l.category loop
-        perform spanmq_core.count_dead(this.queue_id, changed.category, -changed.n);
-    end loop;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*) from unnest(letters) l group by l.category;
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq_core.notify(this);
@@ -306,14 +296,3 @@ begin
     update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
     return this;
 end $$;
-
--- Dead letters as runs that were never delivered, each visible at its own time.
-create or replace function spanmq_core.revived_runs(letters spanmq_core.revived[], visible_from timestamptz, rate double precision) returns spanmq_core.run[]
-language sql immutable as $$
-    select array(
-        select (min(m.msg_id), count(*), null, 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
-        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
-                    from unnest(letters) with ordinality l) u) m
-        group by m.group_key, m.priority, m.vt, m.island)
-$$;

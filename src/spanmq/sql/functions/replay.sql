@@ -17,17 +17,6 @@ begin
                 lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at) else excluded.lost_at end;
 end $$;
 
--- Notes when the messages of a segment were sent that gets no more of them.
-create or replace function spanmq_core.note_ages(segment spanmq_core.segment) returns spanmq_core.segment
-language plpgsql as $$
-begin
-    execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I', segment.log_name)
-        into segment.oldest_at, segment.newest_at;
-    update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
-        where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;
-    return segment;
-end $$;
-
 -- The ids from first_id to last_id whose rows are not messages, or not yet.
 create or replace function spanmq_core.unsent_of(this_queue int, first_id bigint, last_id bigint) returns int8multirange
 language sql stable as $$
@@ -145,8 +134,8 @@ language sql immutable as $$
 $$;
 
 -- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first message was sent from which
--- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be
--- gone without `keep`. No row for a subscription, whose log is that of its queue. Raises 42P01 for an unknown queue.
+-- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be gone without
+-- `keep`. No row for a subscription, whose log is that of its queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -196,7 +185,9 @@ declare
     first_id bigint;
     segments spanmq_core.segment[];
     segment spanmq_core.segment;
-    part spanmq_core.replayed;
+    ids bigint[];
+    groups text[];
+    has_limits boolean;
 begin
     if not spanmq_core.role_may(by_role, target.queue_id, 'send') then
         if not spanmq_core.role_may(by_role, target.queue_id, 'look') then
@@ -222,85 +213,69 @@ begin
     foreach segment in array segments loop
         first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
         while first_id <= least(segment.hi, end_id) loop
-            part := spanmq_core.choose_messages(
-                this.queue_id, segment.log_name, (first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n)::spanmq_core.choice);
-            if part.ids <> '{}' then
+            -- Planned for what is given: a time or a path that is null costs nothing.
+            execute format(
+                'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
+                ' bool_or(c.headers ? ''x-spanmq-max-attempts'')'
+                ' from (select l.msg_id, l.headers from spanmq_core.%I l'
+                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s'
+                '       order by l.msg_id limit $7) c',
+                segment.log_name,
+                case when since is not null or until is not null then
+                    'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
+                case when path is not null then 'and spanmq_core.meets(l.message, $6)' end)
+                into ids, groups, has_limits
+                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n;
+            if ids is not null then
                 if not dry_run then
-                    perform spanmq_core.send_again(this, segment.log_name, part, target);
+                    perform spanmq_core.send_again(this, segment.log_name, ids, groups, has_limits, target);
                 end if;
-                n := n + cardinality(part.ids);
-                last_id := part.ids[cardinality(part.ids)];
+                n := n + cardinality(ids);
+                last_id := ids[cardinality(ids)];
             end if;
             first_id := first_id + 10000;
             exit when n = qty;
         end loop;
         exit when n = qty;
     end loop;
-    if n > 0 and not dry_run and (target.notify_ms is not null or target.waiting is not null or target.has_subscriptions) then
+    if n > 0 and not dry_run then
         perform spanmq_core.announce(target, null);
     end if;
     return next;
 end $$;
 
--- The ids of a segment's messages that a replay chooses, with their groups (null: none has one), and whether one has attempts of its own.
-create or replace function spanmq_core.choose_messages(this_queue int, log_name text, given spanmq_core.choice) returns spanmq_core.replayed
+-- Sends messages of a log, which is locked, again into the target. groups: null, or the group (or null) of each. has_limits: one may have attempts
+-- of its own.
+create or replace function spanmq_core.send_again(
+    this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue
+) returns void
 language plpgsql as $$
 declare
-    part spanmq_core.replayed;
-begin
-    execute format(
-        'select coalesce(array_agg(c.msg_id), ''{}''), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
-        ' coalesce(bool_or(c.headers ? ''x-spanmq-max-attempts''), false)'
-        ' from (select l.msg_id, l.headers from spanmq_core.%I l where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s'
-        '       order by l.msg_id limit $7) c',
-        log_name,
-        case when given.since is not null or given.until is not null then
-            'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
-        case when given.path is not null then 'and spanmq_core.meets(l.message, $6)' end)
-        into part using this_queue, given.first_id, given.last_id, given.since, given.until, given.path, given.qty;
-    return part;
-end $$;
-
--- Sends messages of a log, which is locked, again into the target.
-create or replace function spanmq_core.send_again(this spanmq_core.queue, log_name text, part spanmq_core.replayed, target spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    n int := cardinality(part.ids);
-    new_ids bigint[];
+    block spanmq_core.bulk_block;
     sent_at timestamptz;
-    segment spanmq_core.segment;
     done int := 0;
     chunk int;
 begin
-    if part.has_limits then
+    if has_limits then
         perform spanmq_core.note_use(target, false, true);
     end if;
-    if target.room is not null then
-        perform spanmq_core.check_room(target, n);
-    end if;
-    new_ids := spanmq_core.draw_ids(target.queue_id, target.ids, n);
-    sent_at := clock_timestamp();
-    while done < n loop
-        segment := spanmq_core.enter_segment(target.queue_id, new_ids[done + 1], target.segment_size);
-        chunk := case when new_ids[n] <= segment.hi then n - done else (select count(*) from unnest(new_ids[done + 1:n]) id where id <= segment.hi) end;
+    for block in select * from spanmq_core.draw_blocks(target, cardinality(ids)) loop
+        sent_at := coalesce(sent_at, clock_timestamp());
+        chunk := block.hi - block.lo + 1;
         -- From table to table: bodies may be large, and are in no variable.
         execute format(
             'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-            ' select u.new_id, $3, l.message,'
+            ' select $2 + u.n - 1, $3, l.message,'
             '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
             '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
-            ' from unnest($1, $2) u (id, new_id)'
-            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', segment.log_name, log_name)
-            using part.ids[done + 1:done + chunk], new_ids[done + 1:done + chunk], sent_at, this.name::text;
-        perform spanmq_core.check_logged(target, segment.log_name, new_ids[done + 1], new_ids[done + chunk]);
+            ' from unnest($1) with ordinality u (id, n)'
+            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name, log_name)
+            using ids[done + 1:done + chunk], block.lo, sent_at, this.name::text;
+        perform spanmq_core.check_logged(target, block.log_name, block.lo, block.hi);
+        perform spanmq_core.publish(target.queue_id, block.lo, block.hi, null, groups[done + 1:done + chunk], null);
         done := done + chunk;
     end loop;
-    perform spanmq_core.remember_segment(target.queue_id, new_ids[n]);
-    if array_remove(part.groups, null) = '{}' then
-        part.groups := null;
-    end if;
-    perform spanmq_core.publish(
-        target.queue_id, new_ids[1], new_ids[n], case when new_ids[n] - new_ids[1] + 1 > n then new_ids end, part.groups, null);
+    perform spanmq_core.remember_segment(target.queue_id, block.hi);
 end $$;
 
 -- Gives a new subscription what was sent into its queue since then, settled there or not. Senders are held.

@@ -244,7 +244,7 @@ begin
         if wrapper is null then
             execute spanmq_core.wrapper_text(each, this);
             wrapper := spanmq_core.wrapper_of(each, this.queue_id);
-            execute format('revoke execute on function %s from public', wrapper);
+            perform spanmq_core.close_functions(array[wrapper]);
         end if;
         wrappers := wrappers || wrapper;
     end loop;
@@ -297,20 +297,16 @@ begin
     for role in
         select g from spanmq_core.grantees_of('look', null) g union select g from spanmq_core.grantees_of('look', this.queue_id) g order by 1
     loop
-        perform spanmq_core.open_to(this, role);
+        perform spanmq_core.open_to(this, role, true);
     end loop;
 end $$;
 
-create or replace function spanmq_core.open_to(this spanmq_core.queue, role text) returns void
+-- Lets a role look at the view and the archive of a queue, or no longer.
+create or replace function spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean) returns void
 language plpgsql as $$
 begin
-    execute format('grant select on %s%s to %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
-end $$;
-
-create or replace function spanmq_core.close_to(this spanmq_core.queue, role text) returns void
-language plpgsql as $$
-begin
-    execute format('revoke select on %s%s from %s', this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
+    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s' end,
+                   this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
 end $$;
 
 -- The role as GRANT wants it. Raises MQ002 for one that isn't there.
@@ -363,7 +359,7 @@ begin
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
-            perform spanmq_core.open_to(this, role);
+            perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
 end $$;
@@ -394,7 +390,7 @@ begin
         if spanmq_core.has_wrappers(this.queue_id, each) then
             execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
-                perform spanmq_core.close_to(this, role);
+                perform spanmq_core.open_to(this, role, false);
             end if;
         end if;
     end loop;
@@ -402,7 +398,7 @@ begin
                 or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
 end $$;
 
--- The verbs that roles have on a queue, or (null) on each and, where queue_name is null, on all: without those that another includes. Owners and
+-- The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another includes. Owners and
 -- superusers can do everything and are not listed.
 create or replace function spanmq_call.list_grants(queue text default null) returns table (queue_name text, role text, verb text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -413,8 +409,9 @@ begin
         with given as (
             select q.name::text as name, g.role, v.verb, v.place
             from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
-                  union all select null, null where list_grants.queue is null) q
-            cross join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
+                  union all select null, null) q
+            join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
+                on list_grants.queue is null or v.verb in ('send', 'receive', 'look', 'manage')
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
         where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb
@@ -435,7 +432,7 @@ begin
     foreach each in array spanmq_core.verbs_of(verb) loop
         execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
-            perform spanmq_core.open_to(q, role) from spanmq_core.queue q;
+            perform spanmq_core.open_to(q, role, true) from spanmq_core.queue q;
         end if;
     end loop;
 end $$;
@@ -451,7 +448,7 @@ begin
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
-            perform spanmq_core.close_to(q, role) from spanmq_core.queue q
+            perform spanmq_core.open_to(q, role, false) from spanmq_core.queue q
                 where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
         end if;
     end loop;

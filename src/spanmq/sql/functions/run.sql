@@ -14,10 +14,6 @@ begin
     return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
 end $$;
 
--- The ids of a run as spanmq_core.failure keeps them: null where they follow each other.
-create or replace function spanmq_core.run_ids(ids int8multirange) returns int8multirange
-language sql immutable as $$ select case when int8multirange(int8range(lower(ids), upper(ids))) <> ids then ids end $$;
-
 -- The first n of ids (null: of a run without gaps, for which null says enough).
 create or replace function spanmq_core.first_ids(ids int8multirange, n int) returns int8multirange
 language sql immutable as $$

@@ -3,9 +3,9 @@
 -- client or pg_cron calls it: the message is sent and the time deleted in one transaction, so each time fires once,
 -- also after a crash.
 
--- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned
--- are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises
--- MQ002 for an invalid name, time zone or header, 42P01 and 42501 as send() does.
+-- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned are kept if
+-- cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises MQ002 for
+-- an invalid name, time zone or header.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
     of_caller uuid default null
@@ -27,7 +27,7 @@ begin
     perform now() at time zone time_zone;
     perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
-    before := spanmq_core.find_schedule(this.queue_id, name, false);
+    before := spanmq_core.find_schedule(queue, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
         raise exception 'schedule % sends into another queue', name
             using errcode = 'MQ002', hint = 'Choose another name, or unschedule it first.';
@@ -55,12 +55,13 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- The schedule of that name that sends to the queue, locked. Raises MQ007 if `needed` and it does not exist.
-create or replace function spanmq_core.find_schedule(this_queue int, schedule_name text, needed boolean) returns spanmq_core.schedule
+create or replace function spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean) returns spanmq_core.schedule
 language plpgsql as $$
 declare
     this spanmq_core.schedule;
 begin
-    select * into this from spanmq_core.schedule s where s.name = schedule_name and s.queue_id = this_queue for no key update;
+    select * into this from spanmq_core.schedule s
+        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)) for no key update;
     perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name), 'spanmq.list_schedules() lists them.', 'MQ007');
     return this;
 end $$;
@@ -69,7 +70,7 @@ end $$;
 create or replace function spanmq_call.unschedule(of_queue text, name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, false);
+    this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, false);
 begin
     delete from spanmq_core.schedule s where s.schedule_id = this.schedule_id;
     return found;
@@ -79,7 +80,7 @@ end $$;
 create or replace function spanmq_call.pause_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
 begin
     update spanmq_core.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
 end $$;
@@ -88,7 +89,7 @@ end $$;
 create or replace function spanmq_call.resume_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
     at_ timestamptz := clock_timestamp();
 begin
     if this.is_paused then
@@ -142,7 +143,7 @@ end $$;
 create or replace function spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.schedule := spanmq_core.find_schedule((select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)), name, true);
+    this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
 begin
     perform spanmq_core.raise_if(times is null or cardinality(times) > 1000 or exists (select from unnest(times) t where isfinite(t) is not true)
                                  or isfinite(new_until) is not true,

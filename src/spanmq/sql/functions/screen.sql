@@ -239,9 +239,10 @@ begin
     if not this.uses_limits then
         return 0;
     end if;
-    select u.expired_at, u.expired_to into first_at, first_id from spanmq_core.upkeep u where u.queue_id = this.queue_id;
-    from_at := coalesce(first_at, '-infinity');
-    from_id := coalesce(first_id, 0);
+    select coalesce(max(u.expired_at), '-infinity'), coalesce(max(u.expired_to), 0) into first_at, first_id
+        from spanmq_core.upkeep u where u.queue_id = this.queue_id;
+    from_at := first_at;
+    from_id := first_id;
     loop
         ids := array(select e.msg_id from spanmq_core.expiry e
                      where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
@@ -265,12 +266,12 @@ begin
             -- Round again, from the left: at once, if this call began further on and has found nothing.
             from_at := '-infinity';
             from_id := 0;
-            exit when runs <> '{}' or is_second_round or coalesce(first_at, '-infinity') = '-infinity';
+            exit when runs <> '{}' or is_second_round or first_at = '-infinity';
             is_second_round := true;
         end if;
         exit when runs <> '{}' or clock_timestamp() > at_ + interval '1 second';
     end loop;
-    if (from_at, from_id) is distinct from (coalesce(first_at, '-infinity'), coalesce(first_id, 0)) then
+    if (from_at, from_id) is distinct from (first_at, first_id) then
         insert into spanmq_core.upkeep (queue_id, expired_at, expired_to) values (this.queue_id, from_at, from_id)
             on conflict (queue_id) do update set expired_at = excluded.expired_at, expired_to = excluded.expired_to;
     end if;
@@ -287,13 +288,17 @@ create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at
 language plpgsql as $$
 declare
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
+    due_from timestamptz := (spanmq_core.bound_of(this.queue_id)).due_from;
     runs spanmq_core.run[];
     dead int8multirange;
 begin
     if least_attempts is null or (spanmq_core.policy_of(this.queue_id)).ordered then
         return 0;
     end if;
-    runs := spanmq_core.late_runs(this.queue_id, at_, least_attempts);
+    runs := array(
+        select spanmq_core.run_of(h) from spanmq_core.held h
+        where h.queue_id + 0 = this.queue_id and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and h.attempts >= least_attempts
+        order by h.queue_id + 0, h.vt limit 100);
     dead := spanmq_core.exhausted(this, runs, this.max_attempts, 0);
     if not isempty(dead) then
         runs := spanmq_core.take_late(this.queue_id, at_, dead);
@@ -309,20 +314,26 @@ end $$;
 create or replace function spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamptz, least_attempts int) returns bigint
 language plpgsql as $$
 declare
-    first_lo bigint := (select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id);
-    tried record := spanmq_core.runs_tried(this.queue_id, at_, least_attempts, coalesce(first_lo, 0));
-    dead int8multirange := spanmq_core.spent(this, tried.runs, least_attempts);
+    first_lo bigint := coalesce((select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id), 0);
+    next_lo bigint;                -- 0 after the last one
+    tried spanmq_core.run[];
+    dead int8multirange;
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
 begin
-    foreach run in array tried.runs loop
+    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0 and (l.h).attempts >= least_attempts and (l.h).vt <= at_), '{}'),
+           case when count(*) = 1000 then max((l.h).lo) + 1 else 0 end
+        into tried, next_lo
+        from (select h from spanmq_core.held h where h.queue_id = this.queue_id and h.lo >= first_lo order by h.queue_id, h.lo limit 1000) l;
+    dead := spanmq_core.spent(this, tried, least_attempts);
+    foreach run in array tried loop
         if dead && int8range(run.lo, run.lo + run.n) then
             runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n, null) * dead, 0, at_);
         end if;
     end loop;
     perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());
-    if tried.next_lo is distinct from coalesce(first_lo, 0) then
-        insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, tried.next_lo)
+    if next_lo <> first_lo then
+        insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, next_lo)
             on conflict (queue_id) do update set spent_to = excluded.spent_to;
     end if;
     return spanmq_core.count_runs(runs);

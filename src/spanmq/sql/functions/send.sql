@@ -50,12 +50,16 @@ begin
         execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
-        perform spanmq_core.append_first(queue_name, id, sent_at, message, headers);
+        -- In another segment than the queue's row names.
+        perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at, array[message], array[headers]),
+                spanmq_core.remember_segment(this_queue, id);
     end if;
     -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
     has_subscriptions := spanmq_core.has_subscriptions(this_queue);
     if has_subscriptions then
-        perform spanmq_core.publish_to_subscriptions(this_queue, id, key, case when visible_at > sent_at then visible_at end);
+        perform spanmq_core.publish_runs(q.queue_id, array[
+                (id, 1, null, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
+            from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
         now_ms := extract(epoch from clock_timestamp()) * 1000;
@@ -70,23 +74,6 @@ begin
         end if;
     end if;
     return id;
-end $$;
-
--- Appends a message to another segment than the queue's row names.
-create or replace function spanmq_core.append_first(queue_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns void
-language plpgsql as $$
-declare
-    this spanmq_core.queue := spanmq_core.find_target(queue_name);
-begin
-    perform spanmq_core.append(this.queue_id, this.segment_size, id, null, sent_at, array[message], array[headers]);
-    perform spanmq_core.remember_segment(this.queue_id, id);
-end $$;
-
-create or replace function spanmq_core.publish_to_subscriptions(this_queue int, id bigint, key text, visible_at timestamptz) returns void
-language plpgsql as $$
-begin
-    perform spanmq_core.publish_runs(q.queue_id, array[(id, 1, null, 0, 0, visible_at, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
-        from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
 end $$;
 
 -- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
@@ -150,9 +137,6 @@ begin
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
-        if array_remove(groups, null) = '{}' then
-            groups := null;
-        end if;
     end if;
     perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
@@ -191,7 +175,7 @@ begin
     return delay;
 end $$;
 
--- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises 42P01 for an unknown queue, MQ062 for a full one.
+-- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises MQ062 for a full one.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin

@@ -13,8 +13,8 @@
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count as others do), MQ063 for a dedup_id
--- with another fingerprint, 42P01 and 42501 as send() does; then nothing has changed.
+-- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count
+-- as others do), MQ063 for a dedup_id with another fingerprint; then nothing has changed.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0, priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
@@ -24,6 +24,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     n int := cardinality(messages);
+    limits jsonb;                  -- one that is null is not among them
     expires_at timestamptz;
     visible_at timestamptz;
     transaction_id xid8;
@@ -32,19 +33,26 @@ declare
     is_first boolean[];
 begin
     perform spanmq_core.check_batch(messages, headers);
-    perform spanmq_core.check_headers(headers);
-    perform spanmq_core.check_sending(delay, priority, expires_in, max_attempts, ordered);
-    perform spanmq_core.check_dedup_ids(dedup_ids, n, dedup_for, fingerprint);
+    if headers is not null then
+        -- PGMQ's own send() takes any JSON, as in PGMQ.
+        perform spanmq_core.raise_headers(h) from unnest(headers) h where jsonb_typeof(h) <> 'object';
+    end if;
+    perform spanmq_core.check_sending(n, delay, priority, expires_in, max_attempts, dedup_ids, dedup_for, ordered, fingerprint);
     visible_at := case when delay > 0 then spanmq_core.after(delay, 'delay') end;
     if expires_in is not null or max_attempts is not null then
         expires_at := case when expires_in is not null then spanmq_core.after(expires_in, 'expires_in') end;
-        headers := spanmq_core.with_limits(headers, n, max_attempts, expires_at);
+        limits := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at', expires_at));
+        headers := array(select coalesce(u.h, '{}') || limits
+                         from unnest(coalesce(headers, array_fill(null::jsonb, array[n]))) with ordinality u (h, position) order by u.position);
     end if;
     if this.room is not null or this.checks_bodies then
         perform spanmq_core.check_sent(this, messages);
     end if;
     if ordered then
-        perform spanmq_core.lock_groups(this.queue_id, headers);
+        -- Serialises the senders of these groups to the end of their transactions. A bounded number of locks, for each is a row.
+        perform spanmq_core.lock(this.queue_id, 'ordered ' || g.slot) from (
+            select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255 as slot
+            from unnest(coalesce(headers, array[null]::jsonb[])) h order by slot) g;
     end if;
     perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     -- Before the ids: see send.sql.
@@ -79,21 +87,6 @@ begin
     return query select unnest(ids);
 end $$;
 
--- Raises MQ002 for headers that are neither null nor a JSON object. PGMQ's own send() takes any JSON, as in PGMQ.
-create or replace function spanmq_core.check_headers(headers jsonb[]) returns void
-language plpgsql immutable as $$
-declare
-    bad jsonb;
-begin
-    if headers is null then
-        return;
-    end if;
-    select h into bad from unnest(headers) h where jsonb_typeof(h) <> 'object' limit 1;
-    if found then
-        perform spanmq_core.raise_headers(bad);
-    end if;
-end $$;
-
 create or replace function spanmq_core.raise_headers(bad jsonb) returns void
 language plpgsql immutable as $$
 begin
@@ -101,58 +94,35 @@ begin
         using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}; SQL''s null for a message without headers.';
 end $$;
 
+-- Raises MQ002 for what no messages can be sent with. One expression: its texts are put together only if something is wrong.
 create or replace function spanmq_core.check_sending(
-    delay double precision, priority int, expires_in double precision, max_attempts int, ordered boolean
+    n int, delay double precision, priority int, expires_in double precision, max_attempts int, dedup_ids text[], dedup_for double precision,
+    ordered boolean, fingerprint text
 ) returns void
 language plpgsql immutable as $$
-begin
-    if delay is null or delay < 0 then
-        raise exception 'delay cannot be negative or NULL, got: %', delay
-            using errcode = 'MQ002', hint = '0 is no delay.';
-    end if;
-    if priority is null or priority not between 0 and 9 then
-        raise exception 'priority must be 0 to 9, got: %', priority using errcode = 'MQ002', hint = '9 is the highest.';
-    end if;
-    if expires_in <= 0 then
-        raise exception 'expires_in must be more than 0 seconds, got: %', expires_in
-            using errcode = 'MQ002', hint = 'Omit it for messages that never expire.';
-    end if;
-    if max_attempts not between 1 and 1000 then
-        raise exception 'max_attempts must be 1 to 1000, got: %', max_attempts
-            using errcode = 'MQ002', hint = 'Omit it for what the policy says.';
-    end if;
-    if ordered is null then
-        raise exception 'ordered cannot be NULL'
-            using errcode = 'MQ002', hint = 'Pass true or false.';
-    end if;
-end $$;
-
--- The headers with the limits of these messages; a limit that is null is not among them.
-create or replace function spanmq_core.with_limits(headers jsonb[], n int, max_attempts int, expires_at timestamptz) returns jsonb[]
-language plpgsql stable as $$
 declare
-    limits jsonb := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at', expires_at));
+    wrong text[] := case
+        when delay is null or delay < 0 then array[format('delay cannot be negative or NULL, got: %L', delay), '0 is no delay.']
+        when priority is null or priority not between 0 and 9 then array[format('priority must be 0 to 9, got: %L', priority), '9 is the highest.']
+        when expires_in <= 0 then
+            array[format('expires_in must be more than 0 seconds, got: %s', expires_in), 'Omit it for messages that never expire.']
+        when max_attempts not between 1 and 1000 then
+            array[format('max_attempts must be 1 to 1000, got: %s', max_attempts), 'Omit it for what the policy says.']
+        when ordered is null then array['ordered cannot be NULL', 'Pass true or false.']
+        when fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
+            array['a fingerprint needs dedup_ids, and has at most 512 bytes', 'Use a hash of what is longer.']
+        when cardinality(dedup_ids) <> n then
+            array[format('dedup_ids array length (%s) must match messages array length (%s)', cardinality(dedup_ids), n),
+                  'Pass one for each message; null for none.']
+        when dedup_ids is not null and (dedup_for > 0 and dedup_for <= 1209600) is not true then
+            array[format('dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %L', dedup_for), 'Omit it for 5 minutes.'] end;
 begin
-    if headers is null then
-        return array_fill(limits, array[n]);
+    if wrong is null and dedup_ids is not null and exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
+        wrong := array['a dedup_id must have 1 to 512 bytes', 'Use a hash of what is longer.'];
     end if;
-    return array(select coalesce(u.h, '{}') || limits
-                 from unnest(headers) with ordinality u (h, position) order by u.position);
-end $$;
-
--- Serialises the senders of these groups to the end of their transactions.
-create or replace function spanmq_core.lock_groups(this_queue int, headers jsonb[]) returns void
-language plpgsql as $$
-declare
-    slot bigint;
-begin
-    -- A bounded number of locks, for each is a row.
-    for slot in
-        select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255
-        from unnest(coalesce(headers, array[null]::jsonb[])) h order by 1
-    loop
-        perform spanmq_core.lock(this_queue, 'ordered ' || slot);
-    end loop;
+    if wrong is not null then
+        raise exception '%', wrong[1] using errcode = 'MQ002', hint = wrong[2];
+    end if;
 end $$;
 
 -- Notes in the queue's row, and those of its subscriptions, that messages have priorities or limits, so that receivers look for them. Once in a queue's life: this
@@ -160,37 +130,12 @@ end $$;
 create or replace function spanmq_core.note_use(this spanmq_core.queue, of_priority boolean, of_limits boolean) returns void
 language plpgsql as $$
 begin
-    if of_priority and not this.uses_priority then
-        update spanmq_core.queue q set uses_priority = true where q.queue_id = this.queue_id and not q.uses_priority;
+    if of_priority and not this.uses_priority or of_limits and not this.uses_limits then
+        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits or of_limits
+            where q.queue_id = this.queue_id and (of_priority and not q.uses_priority or of_limits and not q.uses_limits);
         -- A statement of its own, under the lock of that row: a subscription made before it is seen, a later one copies the row.
-        update spanmq_core.queue q set uses_priority = true
-            where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id) and not q.uses_priority;
-    end if;
-    if of_limits and not this.uses_limits then
-        update spanmq_core.queue q set uses_limits = true where q.queue_id = this.queue_id and not q.uses_limits;
-        update spanmq_core.queue q set uses_limits = true
-            where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id) and not q.uses_limits;
-    end if;
-end $$;
-
-create or replace function spanmq_core.check_dedup_ids(dedup_ids text[], n int, dedup_for double precision, fingerprint text) returns void
-language plpgsql immutable as $$
-begin
-    if fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
-        raise exception 'a fingerprint needs dedup_ids, and has at most 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';
-    end if;
-    if dedup_ids is null then
-        return;
-    end if;
-    if cardinality(dedup_ids) <> n then
-        raise exception 'dedup_ids array length (%) must match messages array length (%)', cardinality(dedup_ids), n
-            using errcode = 'MQ002', hint = 'Pass one for each message; null for none.';
-    end if;
-    if dedup_for is null or not (dedup_for > 0 and dedup_for <= 1209600) then
-        raise exception 'dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %', dedup_for
-            using errcode = 'MQ002', hint = 'Omit it for 5 minutes.';
-    end if;
-    if exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
-        raise exception 'a dedup_id must have 1 to 512 bytes' using errcode = 'MQ002', hint = 'Use a hash of what is longer.';
+        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits or of_limits
+            where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id)
+              and (of_priority and not q.uses_priority or of_limits and not q.uses_limits);
     end if;
 end $$;

@@ -11,10 +11,8 @@ declare
 begin
     perform spanmq_core.check_secret_hash(secret_hash);
     perform spanmq_core.check_secret_hash(key_hash);
-    if seconds <= 0 then
-        raise exception 'seconds must be a positive number, got: %', seconds
-            using errcode = 'MQ002', hint = 'Pass a number of seconds above 0.';
-    end if;
+    perform spanmq_core.raise_if(seconds <= 0,
+        format('seconds must be a positive number, got: %s', seconds), 'Pass a number of seconds above 0.');
     delete from spanmq_core.session s where s.key_hash in (
         select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);
     select t.* into token from spanmq_core.token t
@@ -43,9 +41,5 @@ create or replace function spanmq.close_session(key_hash text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from spanmq_core.session s where s.key_hash = close_session.key_hash;
-    if found then
-        perform spanmq_core.tell_access();
-        return true;
-    end if;
-    return false;
+    return spanmq_core.tell_access(found);
 end $$;

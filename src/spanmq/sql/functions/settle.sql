@@ -228,11 +228,7 @@ begin
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
-    -- The last one sweeps the run. Counting at each step would cost n^2 for a run, so a large one is swept when its
-    -- last message is taken, otherwise by a claim after the lease has expired, or by maintain().
-    if this.n <= 16 or upper(took) = this.lo + this.n then
-        perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
-    end if;
+    perform spanmq_core.sweep_last(this_queue, this.lo, this.n, upper(took) - 1);
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
@@ -257,11 +253,18 @@ begin
     if not found then
         return false;
     end if;
-    -- As in note_done().
-    if n <= 16 or id = this_lo + n - 1 then
+    perform spanmq_core.sweep_last(this_queue, this_lo, n, id);
+    return true;
+end $$;
+
+-- The transaction that takes the last message of a leased run sweeps it. Counting at each step would cost n^2 for a run, so a large one is swept when the
+-- message with its last id is taken, otherwise by a claim after the lease has expired, or by maintain().
+create or replace function spanmq_core.sweep_last(this_queue int, this_lo bigint, n int, taken_to bigint) returns void
+language plpgsql as $$
+begin
+    if n <= 16 or taken_to = this_lo + n - 1 then
         perform spanmq_core.sweep_run(this_queue, this_lo, n);
     end if;
-    return true;
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: its holder may be waiting for a note of this
@@ -346,7 +349,10 @@ begin
                 select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
                        (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
                        exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
-                       pg_current_snapshot(), spanmq_core.unpublished(this_queue)
+                       pg_current_snapshot(),
+                       -- Ids of bulk writes that are reserved and not published: of these and the runs one statement sees one.
+                       (select coalesce(range_agg(int8range(b.lo, b.hi, '[]')), '{}') from spanmq_core.bulk_block b
+                        where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue))
                     into n, n_fresh, runs, sees_any, seen_in, unpublished;
                 exit when not sees_any;
                 -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
@@ -362,7 +368,11 @@ begin
         end;
     end loop;
     if purged > 0 then
-        perform spanmq_core.note_purge(this_queue, seen_in, unpublished);
+        insert into spanmq_core.upkeep (queue_id, purged_in, purged_by, purged_on, spared)
+            values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c), unpublished)
+            -- Messages that an earlier purge spared are seen or spared by this one.
+            on conflict (queue_id) do update
+                set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on, spared = excluded.spared;
     end if;
     return purged;
 end $$;

@@ -1,18 +1,16 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen to. Each
--- settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways (an expiry, a
--- pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range, 42P01, 42501.
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen
+-- to. Each settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways
+-- (an expiry, a pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     now_at timestamptz := clock_timestamp();
 begin
-    if seconds is null or not (seconds > 0 and seconds <= 60) then
-        raise exception 'seconds must be more than 0 and at most 60, got: %', seconds
-            using errcode = 'MQ002', hint = 'Call it again before they have passed.';
-    end if;
+    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
+        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Call it again before they have passed.');
     begin
         insert into spanmq_core.settle_wait as w (queue_id, until) values (this.queue_id, now_at + make_interval(secs => seconds))
             on conflict (queue_id) do update set until = excluded.until where w.until < excluded.until;
@@ -24,26 +22,19 @@ begin
     return spanmq_core.settled_channel(this);
 end $$;
 
--- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null, 42P01, 42501.
+-- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null.
 create or replace function spanmq_call.unsettled(queue text, msg_ids bigint[]) returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if msg_ids is null then
-        raise exception 'msg_ids cannot be NULL' using errcode = 'MQ002', hint = 'Pass the ids of messages.';
-    end if;
+    perform spanmq_core.raise_if(msg_ids is null, 'msg_ids cannot be NULL', 'Pass the ids of messages.');
     -- In one statement: a message that moves from run to run is in one of them.
-    return query
-        select id from unnest(msg_ids) id
-        where exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo <= id and f.lo >= id / 256 * 256 and f.lo + f.n > id)
-           or exists (select from spanmq_core.held h where h.queue_id = this.queue_id and h.lo <= id and h.lo >= id / 256 * 256 and h.lo + h.n > id
-                        and (h.n = 1 or h.lease_id = 0
-                             or not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id)));
+    return query select id from unnest(msg_ids) id where exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;
 
 -- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the ack. A result that is
--- stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another keep_for, 42P01, 42501.
+-- stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another keep_for.
 create or replace function spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision default 3600) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -51,15 +42,11 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     bytes int := octet_length(store_result.result::text);
 begin
-    if msg_id is null then
-        raise exception 'msg_id cannot be NULL' using errcode = 'MQ002', hint = 'Pass the id of a message.';
-    elsif bytes > 65536 then
-        raise exception 'the result of a message has at most 65536 bytes as JSON, got: %', bytes
-            using errcode = 'MQ002', hint = 'Store it elsewhere, and return its key.';
-    elsif keep_for is null or not (keep_for > 0 and keep_for <= 2592000) then
-        raise exception 'keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %', keep_for
-            using errcode = 'MQ002', hint = 'Omit it for an hour.';
-    end if;
+    perform spanmq_core.raise_if(msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    perform spanmq_core.raise_if(bytes > 65536,
+        format('the result of a message has at most 65536 bytes as JSON, got: %s', bytes), 'Store it elsewhere, and return its key.');
+    perform spanmq_core.raise_if(keep_for is null or not (keep_for > 0 and keep_for <= 2592000),
+        format('keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %L', keep_for), 'Omit it for an hour.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))
@@ -76,12 +63,4 @@ begin
     return query
         select r.msg_id, r.result, r.stored_at from spanmq_core.result r
         where r.queue_id = this.queue_id and r.msg_id = any (msg_ids) and r.expires_at > clock_timestamp() order by r.msg_id;
-end $$;
-
--- The part of maintain() for results: deletes a thousand that are no longer kept.
-create or replace function spanmq_core.forget_results() returns void
-language plpgsql as $$
-begin
-    delete from spanmq_core.result r where (r.queue_id, r.msg_id) in (
-        select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp() order by o.expires_at limit 1000 for update skip locked);
 end $$;

@@ -1,16 +1,13 @@
 -- The data of the SQS protocol about queues, beside their policies. Only roles with the verb `serve` may call it: the
 -- service, which identifies its callers.
 
--- Attributes and tags of a queue, or of all. Raises 42P01.
+-- Attributes and tags of a queue, or of all.
 create or replace function spanmq.list_sqs_queues(queue text default null)
 returns table (queue_name text, attributes jsonb, tags jsonb, created_at timestamptz, changed_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    this spanmq_core.queue;
+    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        this := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, coalesce(s.attributes, '{}'), coalesce(s.tags, '{}'), q.created_at, coalesce(s.changed_at, q.created_at)
         from spanmq_core.queue q left join spanmq_core.sqs_queue s using (queue_id)
@@ -37,22 +34,19 @@ exception when invalid_text_representation then
     return null;
 end $$;
 
--- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 for a queue,
--- also the dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
+-- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 also for the
+-- dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
 create or replace function spanmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object' then
-        raise exception 'attributes and tags must be JSON objects'
-            using errcode = 'MQ002', hint = 'Pass {} for none.';
-    end if;
+    perform spanmq_core.raise_if(coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object',
+        'attributes and tags must be JSON objects', 'Pass {} for none.');
     if attributes ->> 'RedrivePolicy' is not null then
-        if spanmq_core.sqs_redrive_to(attributes) is null then
-            raise exception 'the RedrivePolicy of queue % names no queue of this service', this.name
-                using errcode = 'MQ002', hint = 'Such as {"deadLetterTargetArn": "arn:aws:sqs:x:000000000000:dead", "maxReceiveCount": 5}, as a string.';
-        end if;
+        perform spanmq_core.raise_if(spanmq_core.sqs_redrive_to(attributes) is null,
+            format('the RedrivePolicy of queue %s names no queue of this service', this.name),
+            'Such as {"deadLetterTargetArn": "arn:aws:sqs:x:000000000000:dead", "maxReceiveCount": 5}, as a string.');
         perform spanmq_core.find_target(spanmq_core.sqs_redrive_to(attributes));
     end if;
     perform spanmq_core.hold_queue(this);

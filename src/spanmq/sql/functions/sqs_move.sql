@@ -23,8 +23,8 @@ begin
 end $$;
 
 -- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if a task of that
--- source runs. Deletes tasks that ended a month ago. Raises 42P01, MQ004 for a destination that does not name the
--- source so, MQ002 for a rate out of range.
+-- source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name the source so, MQ002 for a rate
+-- out of range.
 create or replace function spanmq.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null, access_key_id text default null
 ) returns text
@@ -128,9 +128,9 @@ begin
     end if;
 end $$;
 
--- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's
--- RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be sealed;
--- headers are copied. Raises 42P01, 42501 and MQ062 as send_messages() does, MQ004 for queues of which none names the other.
+-- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's RedrivePolicy
+-- into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be
+-- sealed; headers are copied. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], expires_in double precision, task text default null
 ) returns setof bigint
@@ -176,7 +176,7 @@ begin
     return query select unnest(acked);
 end $$;
 
--- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there. Raises 42P01.
+-- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there.
 create or replace function spanmq.list_sqs_moved(queue text, msg_ids bigint[])
 returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

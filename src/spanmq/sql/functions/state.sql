@@ -1,5 +1,27 @@
 -- One message as a person asks for it, and pausing a queue.
 
+-- A message whose id was drawn before a purge may be committed after the purge has looked for the last time: it stays, and is a message like any
+-- other.
+
+-- Whether a message that has a row in the log, written by this transaction, and is in no run was purged, or settled before a purge. Of what
+-- was written under a savepoint the transaction is not known: it counts as purged if its savepoint was older than the purge's look.
+create or replace function spanmq_core.was_purged(this_queue int, id bigint, written_by xid) returns boolean
+language plpgsql stable as $$
+declare
+    this spanmq_core.upkeep;
+    writer xid8;
+begin
+    select * into this from spanmq_core.upkeep u where u.queue_id = this_queue;
+    if id > coalesce(this.purged_to, 0) then
+        return false;
+    elsif this.purged_on is distinct from (select c.system_identifier from pg_control_system() c) then
+        -- Never purged (a subscription begins so), or in a database from which this one was restored.
+        return true;
+    end if;
+    writer := spanmq_core.full_id(written_by, pg_snapshot_xmax(this.purged_in)::text::bigint)::text::xid8;
+    return not this.spared @> id and (writer = this.purged_by or pg_visible_in_snapshot(writer, this.purged_in));
+end $$;
+
 -- The state of a message:
 --   pending      a receive may get it (also after its lease has expired)
 --   processing   leased
@@ -50,14 +72,11 @@ begin
     return 'unknown';
 end $$;
 
--- The state of a message (see state_of). Raises 42P01 for an unknown queue, 42501 without the right to look into it.
+-- The state of a message (see state_of).
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    if msg_id is null then
-        raise exception 'msg_id cannot be NULL'
-            using errcode = 'MQ002', hint = 'Pass the id of a message.';
-    end if;
+    perform spanmq_core.raise_if(msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     return spanmq_core.state_of(spanmq_core.find_queue(queue), msg_id);
 end $$;
 

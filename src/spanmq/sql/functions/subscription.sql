@@ -147,11 +147,8 @@ create or replace function spanmq_call.list_subscriptions(queue text default nul
 returns table (subscription text, queue_name text, created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    parent spanmq_core.queue;
+    parent spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
-    if queue is not null then
-        parent := spanmq_core.find_queue(queue);
-    end if;
     return query
         select q.name::text, p.name::text, q.created_at
         from spanmq_core.subscription s
@@ -159,28 +156,6 @@ begin
         join spanmq_core.queue p on p.queue_id = s.log_id
         where queue is null or s.log_id = parent.queue_id
         order by p.name, q.name;
-end $$;
-
--- Takes a subscription, whose name the caller has locked, away from senders. What it holds the caller purges.
-create or replace function spanmq_core.end_subscription(this spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    log_id int := (select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id);
-begin
-    perform spanmq_core.hold_senders(log_id);
-    delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
-    update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
-        where q.queue_id = log_id;
-end $$;
-
--- Raises MQ060 for a queue that has subscriptions: they would lose their messages.
-create or replace function spanmq_core.check_unsubscribed(this spanmq_core.queue) returns void
-language plpgsql as $$
-declare
-    names text := (select string_agg(q.name, ', ' order by q.name)
-                   from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id);
-begin
-    perform spanmq_core.raise_if(names is not null, format('queue %s has subscriptions: %s', this.name, names), 'Drop them first.', 'MQ060');
 end $$;
 
 -- Whether another queue of the same log may still deliver this message, or redrive it.
@@ -192,7 +167,7 @@ declare
 begin
     for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, with others at first, and a batch keeps it for a replay.
-        if spanmq_core.has_message(other, id)
+        if exists (select from spanmq_core.find_run(other.queue_id, id))
            or exists (select from spanmq_core.dead_runs_of(other.queue_id, id))
            or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then
@@ -200,10 +175,4 @@ begin
         end if;
     end loop;
     return false;
-end $$;
-
-create or replace function spanmq_core.has_message(this spanmq_core.queue, id bigint) returns boolean
-language plpgsql as $$
-begin
-    return exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;

@@ -1,16 +1,17 @@
 -- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold() then leases
 -- them. A claim never waits: it skips rows that other transactions have locked.
 
--- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending.
+-- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending; or, in the usual
+-- case, lo and n: they follow each other, and have neither a group nor a priority.
 create or replace function spanmq_core.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
-returns spanmq_core.run[]
+returns spanmq_core.claimed
 language plpgsql as $$
 declare
+    gone record;
     runs spanmq_core.run[];
-    more spanmq_core.run[];
-    n bigint;
-    taken bigint := 0;
-    end_id bigint;
+    first_id bigint;
+    taken int := 0;
+    is_usual boolean := true;
     wanted_rows bigint := greatest((quantity + 9) / 10, 1);
 begin
     loop
@@ -22,23 +23,31 @@ begin
                       and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
                 returning f.*)
-        select array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo), sum(g.n),
-               max(g.lo + g.n)
-            into more, n, end_id from gone g;
-        exit when more is null;
-        taken := taken + n;
-        runs := runs || more;
-        exit when taken >= quantity;
-        fresh_from := end_id;
+        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
+               bool_and(g.group_key is null and g.priority is null) as is_plain,
+               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
+            into gone from gone g;
+        exit when gone.n is null;
+        first_id := coalesce(first_id, gone.lo);
+        runs := runs || gone.runs;
+        taken := taken + gone.n;
+        is_usual := is_usual and gone.is_plain and gone.end_id - first_id = taken;
+        exit when taken >= quantity or gone.n_rows < wanted_rows;
+        fresh_from := gone.end_id;
         -- As many rows as would do if they were like those; no more than four times as many.
-        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * cardinality(more) / n, 4 * cardinality(more)));
+        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
     end loop;
-    if runs is not null then
-        return spanmq_core.keep_first(this_queue, runs, quantity);
-    elsif exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then
-        return null;
+    if taken = 0 then
+        runs := case when not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end;
+    elsif is_usual then
+        if taken > quantity then
+            insert into spanmq_core.fresh (queue_id, lo, n) select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
+        end if;
+        return (first_id, least(taken, quantity), null, null, null)::spanmq_core.claimed;
+    else
+        runs := spanmq_core.keep_first(this_queue, runs, quantity);
     end if;
-    return '{}';
+    return (null, null, null, null, runs)::spanmq_core.claimed;
 end $$;
 
 -- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.

@@ -27,11 +27,14 @@ begin
     perform spanmq_core.raise_if(found, format('there is no verb %L', unfit), 'send, receive, look, manage.');
 end $$;
 
--- Tells services that they should ask again: a token or a key is not any more what it was. They hear it at commit.
-create or replace function spanmq_core.tell_access() returns void
+-- Tells services that they should ask again if a token, a key or a session is not any more what it was, and returns whether. They hear it at commit.
+create or replace function spanmq_core.tell_access(has_changed boolean) returns boolean
 language plpgsql as $$
 begin
-    perform pg_notify('spanmq.access', '');
+    if has_changed then
+        perform pg_notify('spanmq.access', '');
+    end if;
+    return has_changed;
 end $$;
 
 create or replace function spanmq_core.token_row(this spanmq_core.token) returns spanmq.token
@@ -81,11 +84,7 @@ create or replace function spanmq.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from spanmq_core.token t where t.name = revoke_token.name;
-    if not found then
-        return false;
-    end if;
-    perform spanmq_core.tell_access();
-    return true;
+    return spanmq_core.tell_access(found);
 end $$;
 
 -- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if none of that name exists.
@@ -101,11 +100,7 @@ begin
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
             secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()
         where t.name = rotate_token.name;
-    if not found then
-        return false;
-    end if;
-    perform spanmq_core.tell_access();
-    return true;
+    return spanmq_core.tell_access(found);
 end $$;
 
 -- The token with that hash, if it is valid now, otherwise no row.

@@ -96,7 +96,7 @@ language sql stable as $$
         order by b.bound_at desc, b.pattern
 $$;
 
--- The bindings of a queue. Raises 42P01 for an unknown queue.
+-- The bindings of a queue.
 create or replace function spanmq_call.list_bindings(queue text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -1,19 +1,13 @@
--- Waking receivers. A receiver that found nothing announces that it waits (await_messages) and listens; a send notifies
--- its channel only while a receiver waits, and at most once in 10 ms: a commit that notifies takes a cluster-wide lock.
+-- Waking receivers: docs/internals/wake-up.md says when, why, and what is left to polls. A receiver that found nothing announces that it waits
+-- (await_messages) and listens; a send notifies its channel only while a receiver waits, and at most once in 10 ms.
 --
--- The time until which a receiver waits, and the time when the queue was last woken, are stored in two sequences,
--- spanmq_core.waiting_<queue_id> and spanmq_core.woken_<queue_id>, in milliseconds since 1970. They are read and set
--- without a lasting lock, with effect at once and whether or not the transaction commits. queue.waiting and queue.woken
--- name them; they are null until a receiver has waited, and then a send has no cost.
---
--- This does not cover two cases: a sender that checked before the receiver announced itself, and commits after the
--- receiver has polled again; and a sender that relies on a notification, less than 10 ms before it, of a transaction
--- that commits late or not at all. So a waiting receiver also polls at growing intervals: see
--- docs/internals/wake-up.md.
+-- The time until which a receiver waits, and the time when the queue was last woken, are in two sequences, spanmq_core.waiting_<queue_id> and
+-- spanmq_core.woken_<queue_id>, in milliseconds since 1970: read and set without a lasting lock, with effect at once and whether or not the
+-- transaction commits. queue.waiting and queue.woken name them; they are null until a receiver has waited, and then a send has no cost.
 
--- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Call it
--- again before they have passed; listen before the call, and poll for messages after it. Takes effect at once, not at the commit. Raises MQ002 for seconds that are null or out of
--- range, 42P01 and 42501 as receive() does.
+-- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Call it again
+-- before they have passed; listen before the call, and poll for messages after it. Takes effect at once, not at the commit. Raises MQ002 for seconds
+-- that are null or out of range.
 create or replace function spanmq_call.await_messages(queue text, seconds double precision default 3) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -30,22 +24,21 @@ begin
     if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
         perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
     end if;
-    return spanmq_core.wake_channel(this);
+    return spanmq_core.channel_of(this.folded_name);
 end $$;
 
 -- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
 -- ends, or until a rate limit lets the next one through; null: nothing of that kind is known. A receiver asks this
 -- before it polls, not after: messages that become due between the two are found by the poll. Messages that become due
--- sooner, and are not known yet, are announced (is_foreseen). Raises 42P01 and 42501 as receive() does.
+-- sooner, and are not known yet, are announced (is_foreseen).
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    due_at timestamptz;
+    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
     policy spanmq_core.policy;
 begin
-    due_at := spanmq_core.next_due(this.queue_id, at_);
     if not this.has_plain_policy then
         policy := spanmq_core.policy_of(this.queue_id);
     end if;
@@ -80,9 +73,6 @@ language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + int
 create or replace function spanmq_core.channel_of(queue_name text) returns text
 language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
 
-create or replace function spanmq_core.wake_channel(this spanmq_core.queue) returns text
-language sql immutable as $$ select spanmq_core.channel_of(this.folded_name) $$;
-
 -- The sequences of a queue without earlier waits.
 create or replace function spanmq_core.make_wake_clocks(this spanmq_core.queue) returns regclass
 language plpgsql as $$
@@ -106,14 +96,6 @@ begin
     return made;
 end $$;
 
-create or replace function spanmq_core.drop_wake_clocks(this spanmq_core.queue) returns void
-language plpgsql as $$
-begin
-    if this.waiting is not null then
-        execute format('drop sequence spanmq_core.waiting_%1$s, spanmq_core.woken_%1$s', this.queue_id);
-    end if;
-end $$;
-
 -- Notifies at the commit, if a receiver waits and no session has notified a moment ago. Times in the future (the clock
 -- was set back) neither silence a queue nor make it notify indefinitely.
 create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
@@ -123,7 +105,7 @@ declare
 begin
     if spanmq_core.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
         perform setval(this.woken, now_ms);
-        perform pg_notify(spanmq_core.wake_channel(this), '');
+        perform pg_notify(spanmq_core.channel_of(this.folded_name), '');
     end if;
 end $$;
 
@@ -138,18 +120,42 @@ end $$;
 create or replace function spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
-    frees_all boolean;
-    found_any boolean;
+    at_ timestamptz := clock_timestamp();
+    policy spanmq_core.policy;
+    bound spanmq_core.bound;
+    candidate record;
 begin
-    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this, (extract(epoch from clock_timestamp()) * 1000)::bigint) then
+    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this, (extract(epoch from at_) * 1000)::bigint) then
         return;
     end if;
+    policy := spanmq_core.policy_of(this.queue_id);
+    bound := spanmq_core.bound_of(this.queue_id);
     -- Room for one more in flight is room for any; else only for the rest of a group.
-    frees_all := (spanmq_core.policy_of(this.queue_id)).max_in_flight is not null;
-    found_any := spanmq_core.has_behind(this.queue_id, runs, frees_all);
-    if found_any then
-        perform spanmq_core.wake(this);
+    if policy.max_in_flight is not null or exists (select from unnest(runs) r where r.group_hash is null) then
+        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
+           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_) then
+            perform spanmq_core.wake(this);
+        end if;
+        return;
     end if;
+    for candidate in
+        select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
+    loop
+        -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
+        -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
+        continue when policy.ordered and exists (
+            select from spanmq_core.held h
+            where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
+              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
+        if exists (select from spanmq_core.fresh f
+                   where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
+           or exists (select from spanmq_core.held h
+                      where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
+                        and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
+            perform spanmq_core.wake(this);
+            return;
+        end if;
+    end loop;
 end $$;
 
 -- Announces sent messages, to subscribers too: PGMQ's notification, if enabled, and spanmq's own for waiting receivers,

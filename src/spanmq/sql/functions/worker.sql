@@ -1,8 +1,8 @@
 -- Reports of workers: which run, what they hold, and how long each kind of task took. For people and programs that monitor queues; it decides nothing.
 
--- Reports that a worker runs for this queue since `running_for` seconds (null: it has stopped), with this number of slots and of messages that it holds. It is
--- listed for 60 seconds after its last report. `times` says what its handlers did since then: an array of objects with kind, failed (true or false),
--- bucket and n, where n handlers took up to 2^(bucket/2) ms. Raises MQ002 for arguments out of range, 42P01, 42501.
+-- Reports that a worker runs for this queue since `running_for` seconds (null: it has stopped), with this number of slots and of messages that it
+-- holds. It is listed for 60 seconds after its last report. `times` says what its handlers did since then: an array of objects with kind, failed
+-- (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queue text, worker text, running_for double precision default null, slots integer default 0, held integer default 0, times jsonb default null
 ) returns void
@@ -84,13 +84,3 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     from sums s join spanmq_core.queue q on q.queue_id = s.queue_id
     group by q.name, s.kind order by q.name, s.kind
 $$;
-
--- The part of maintain() for these: deletes reports that are a day old.
-create or replace function spanmq_core.forget_task_times() returns void
-language plpgsql as $$
-begin
-    delete from spanmq_core.task_time t where t.ctid = any (array(
-        select o.ctid from spanmq_core.queue q cross join lateral (
-            select s.ctid from spanmq_core.task_time s
-            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000) o limit 5000));
-end $$;

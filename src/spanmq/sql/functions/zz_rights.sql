@@ -77,28 +77,68 @@ language sql stable as $$
         where d.verb = functions_of.verb) f
 $$;
 
--- A role that may execute may_<verb>() has the verb. These functions do nothing.
-create or replace function spanmq_call.may_send() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_look() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_receive() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_manage() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_create() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_maintain() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_serve() returns void language sql immutable as 'select null::void';
-create or replace function spanmq_call.may_admin() returns void language sql immutable as 'select null::void';
+-- Revokes every right on functions from all roles but their owners: what PostgreSQL grants to PUBLIC, and what the owner's default privileges grant.
+create or replace function spanmq_core.close_functions(functions regprocedure[]) returns void
+language plpgsql as $$
+declare
+    this record;
+begin
+    for this in
+        select case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role,
+               string_agg(distinct p.oid::regprocedure::text, ', ') as functions
+        from pg_proc p cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+        where p.oid = any (functions) and a.grantee <> p.proowner group by 1
+    loop
+        execute format('revoke all on function %s from %s cascade', this.functions, this.role);
+    end loop;
+end $$;
+
+-- Leaves other roles SELECT, if anything, of what the owner's default privileges grant on a new table, view or sequence.
+create or replace function spanmq_core.close_relation(relation regclass) returns void
+language plpgsql as $$
+declare
+    this record;
+begin
+    for this in
+        select case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role,
+               bool_or(a.privilege_type = 'SELECT') as may_select
+        from pg_class c cross join lateral aclexplode(c.relacl) a
+        where c.oid = relation and a.grantee <> c.relowner group by 1 having bool_or(a.privilege_type <> 'SELECT')
+    loop
+        execute format('revoke all on %s from %s cascade', relation, this.role);
+        if this.may_select then
+            execute format('grant select on %s to %s', relation, this.role);
+        end if;
+    end loop;
+end $$;
+
+-- A role that may execute may_<verb>() has the verb. These functions do nothing. On a new one no role has a right.
+do $$
+declare
+    each text;
+begin
+    foreach each in array spanmq_core.all_verbs() loop
+        each := format('spanmq_call.may_%s()', each);
+        if to_regprocedure(each) is null then
+            execute format('create function %s returns void language sql immutable as ''select null::void''', each);
+            perform spanmq_core.close_functions(array[each::regprocedure]);
+        end if;
+    end loop;
+end $$;
 
 do $$
 declare
     this record;
     each text;
     grants text[] := '{}';
+    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text)}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
         execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);
     end loop;
     -- First no role, then those that had the verb before: an upgrade may have brought functions, and what was restored without privileges is open to all.
     revoke all on schema spanmq_core, spanmq_call from public;
-    revoke all on all functions in schema spanmq_core from public;
+    perform spanmq_core.close_functions(array(select p.oid from pg_proc p where p.pronamespace = 'spanmq_core'::regnamespace));
     foreach each in array spanmq_core.all_verbs() loop
         for this in
             select spanmq_core.functions_of(each) as functions, array(select spanmq_core.role_name(g) from spanmq_core.grantees_of(each, null) g) as roles
@@ -107,17 +147,31 @@ begin
                    array(select spanmq_core.role_name(g) from spanmq_core.grantees_of(each, q.queue_id) g)
             from spanmq_core.queue q where spanmq_core.has_wrappers(q.queue_id, each)
         loop
-            execute format('revoke execute on function %s from public', this.functions);
+            closed := closed || string_to_array(this.functions, ', ')::regprocedure[];
             if this.roles <> '{}' then
                 -- After all that is revoked: a function may belong to two verbs.
                 grants := grants || format('grant execute on function %s to %s', this.functions, array_to_string(this.roles, ', '));
             end if;
         end loop;
     end loop;
+    perform spanmq_core.close_functions(closed);
     foreach each in array grants loop
         execute each;
     end loop;
-    revoke execute on function spanmq.grant_all(text, text), spanmq.revoke_all(text, text), spanmq.grant_create(text) from public;
+    -- A new function that checks its caller is every role's, also where the owner's default privileges leave PUBLIC no new functions.
+    for this in
+        select p.oid::regprocedure as function
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        cross join lateral format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) named
+        where n.nspname in ('pgmq', 'spanmq', 'spanmq_call') and p.oid <> all (closed) and not has_function_privilege('public', p.oid, 'execute')
+            and 'function ' || named <> all (string_to_array(current_setting('spanmq.foreign_objects'), E'\n'))
+            and not exists (select from spanmq_core.object_checksum known where known.kind = 'function' and known.name = named)
+    loop
+        execute format('grant execute on function %s to public', this.function);
+    end loop;
+    perform spanmq_core.close_relation(r.relation)
+        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle,spanmq_call.caller}'::regclass[]) r (relation)
+        where not exists (select from spanmq_core.object_checksum known where known.name = r.relation::text);
     -- Functions in a view are executed with the rights of the role that reads the view.
     grant execute on function spanmq_core.last_notified_at(int) to public;
     -- Entries record the caller there; a caller cannot write another role's name.

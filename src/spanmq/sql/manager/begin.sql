@@ -9,12 +9,8 @@ begin
             using errcode = 'MQ003', hint = 'Use READ COMMITTED: a snapshot taken before the lock does not show what another installer did.';
     end if;
     perform pg_catalog.pg_advisory_xact_lock(:lock_key);
-    perform pg_catalog.set_config('spanmq.outer_search_path', pg_catalog.current_setting('search_path'), true),
-            pg_catalog.set_config('spanmq.outer_messages', pg_catalog.current_setting('client_min_messages'), true),
-            pg_catalog.set_config('spanmq.outer_bodies', pg_catalog.current_setting('check_function_bodies'), true),
-            pg_catalog.set_config('spanmq.outer_quotes', pg_catalog.current_setting('quote_all_identifiers'), true),
-            pg_catalog.set_config('spanmq.outer_intervals', pg_catalog.current_setting('intervalstyle'), true),
-            pg_catalog.set_config('spanmq.outer_role', pg_catalog.current_setting('role'), true);
+    perform pg_catalog.set_config('spanmq.outer_' operator(pg_catalog.||) name, pg_catalog.current_setting(name), true)
+        from pg_catalog.unnest(array['search_path', 'client_min_messages', 'check_function_bodies', 'quote_all_identifiers', 'intervalstyle', 'role']) name;
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
             pg_catalog.set_config('client_min_messages', 'warning', true),
             -- As settings.sql says.

@@ -37,11 +37,13 @@ begin
             where object.kind <> 'view text'
                 and object.name !~ '^spanmq\.(migration|release|object_checksum)'
                 and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
-                -- The functions that a grant makes for one queue: ack_7(...) beside ack(...).
+                -- The functions that a grant makes for one queue: ack_7(...) only calls ack(...).
                 and not exists (
-                    select from spanmq_core.object_checksum known
-                    where known.kind = object.kind and object.name ~ '^spanmq_call\.[a-z_]+_[0-9]+\('
-                        and starts_with(known.name, regexp_replace(object.name, '_[0-9]+\(.*', '(')))
+                    select from pg_proc p
+                    where p.pronamespace = 'spanmq_call'::regnamespace
+                        and object.name = format('spanmq_call.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+                        and p.proname ~ '_[0-9]+$'
+                        and p.prosrc ~ format('^begin (return|perform|return query select \* from) spanmq_call\.%s\([^;]*; end$', regexp_replace(p.proname, '_[0-9]+$', '')))
             order by 1);
         losses := losses || array(
             select distinct pg_describe_object(d.classid, d.objid, 0)

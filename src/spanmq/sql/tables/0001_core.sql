@@ -238,14 +238,12 @@ create type spanmq_core.run as (
     priority smallint
 );
 
--- The messages that spanmq_core.claim_first() leased: n consecutive ones from lo on, which were fresh; or, where lo is
--- null, these runs.
+-- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.
 create type spanmq_core.claimed as (
-    queue_id int,
     lo bigint,
     n int,
-    until timestamptz,
-    log_name text,                         -- the table in which they are
+    until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
+    log_name text,
     runs spanmq_core.run[]
 );
 

@@ -160,20 +160,3 @@ create table spanmq_core.shard_map (
     shards jsonb not null check (jsonb_typeof(shards) = 'object' and shards <> '{}'),
     former jsonb check (jsonb_typeof(former) = 'object' and former <> '{}')
 );
-
--- Which messages a replay chooses: of these ids and times, whose body meets the path, at most qty.
-create type spanmq_core.choice as (
-    first_id bigint,
-    last_id bigint,
-    since timestamptz,
-    until timestamptz,
-    path jsonpath,
-    qty bigint
-);
-
--- The messages that were chosen.
-create type spanmq_core.replayed as (
-    ids bigint[],
-    groups text[],
-    has_limits boolean
-);

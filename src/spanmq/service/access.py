@@ -1,10 +1,8 @@
 """The scope that each route requires, and the check that the caller has it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastapi.dependencies.utils import get_dependant
 from fastapi.openapi.models import HTTPBearer
@@ -13,12 +11,10 @@ from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 from starlette.responses import Response
 
+from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
 from spanmq.service.failure import Refusal, described, forbidden, unauthorized
 from spanmq.service.request_origin import is_from_elsewhere, is_named_here
-
-if TYPE_CHECKING:
-    from spanmq.service.backend import Backend
 
 
 def check_is_ours(request: Request) -> None:

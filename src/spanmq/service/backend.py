@@ -1,11 +1,8 @@
 """What all requests share: one client with its pool, the long polls, the tokens and the limits."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from contextvars import Context
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -19,10 +16,8 @@ from spanmq.service.credentials import Credentials
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
+from spanmq.service.settings import Settings
 from spanmq.service.waiting import Waiting
-
-if TYPE_CHECKING:
-    from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")
 

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from starlette.types import Scope
 
+from spanmq.client import AsyncClient
 from spanmq.client import call as argument
 from spanmq.client.call import Argument, Call, Rows, first, flag, made
 from spanmq.client.secret import PREFIX, hash_of, new_secret
@@ -19,11 +20,8 @@ from spanmq.model import AccessKey, Token
 from spanmq.service.admission import address_of
 from spanmq.service.caller import EVERYBODY, Caller
 from spanmq.service.failure import Refusal
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.service.gate import Gate
-    from spanmq.service.settings import Settings
+from spanmq.service.gate import Gate
+from spanmq.service.settings import Settings
 
 # Wrong secrets that an address may send at once, and how many of them are forgiven in a second.
 WRONG_MAX: Final = 20

@@ -13,17 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spanmq.service.admission import Admission, Arrivals, overloaded, too_large
+from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, answer, body_of
 from spanmq.service.request_origin import is_named_here
-
-if TYPE_CHECKING:
-    from spanmq.service.caller import Caller
-    from spanmq.service.settings import Settings
+from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"
 # A form without a session is a sign-in.

@@ -4,20 +4,16 @@ The cost of a scrape does not depend on the number of messages: maintain() takes
 apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from spanmq.model import LatestStatistics, Receiver
-
-if TYPE_CHECKING:
-    from spanmq.service.gate import Gate
+from spanmq.service.gate import Gate
 
 SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 Value = Callable[[LatestStatistics], float | None]

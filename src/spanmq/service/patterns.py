@@ -1,20 +1,16 @@
 """Regular expressions and JSON paths of requests: each may run for a second, and all together use half of the pool."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from spanmq.client import AsyncClient
 from spanmq.client.connection import limit_statements
 from spanmq.errors import InvalidArgumentError, StatementCancelledError
 from spanmq.model import Redriven
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.service.caller import Caller
+from spanmq.service.caller import Caller
 
 SECONDS: Final = 1.0
 Result = TypeVar("Result")

@@ -7,8 +7,6 @@ request in line, and continues as long as there are messages. So the cost of pol
 waiting request and for a thousand.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque
@@ -16,16 +14,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from spanmq import tracing
+from spanmq.client import AsyncClient
 from spanmq.client._async.listener import AsyncAnnouncement
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
 from spanmq.errors import SpanmqError
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.model import Message
+from spanmq.model import Message
 
 logger = logging.getLogger("spanmq.service")
 

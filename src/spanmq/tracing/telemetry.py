@@ -1,23 +1,19 @@
 """OpenTelemetry's trace spans, by its conventions for messaging; imported only where a tracer is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from spanmq import __version__
-
-if TYPE_CHECKING:
-    from spanmq.codec.batch import EachHeaders
-    from spanmq.codec.body import Headers
-    from spanmq.model import Message, Settled
+from spanmq.codec.batch import EachHeaders
+from spanmq.codec.body import Headers
+from spanmq.model import Message, Settled
 
 SYSTEM: Final = "spanmq"
 MESSAGE_ID: Final = "messaging.message.id"

@@ -1,22 +1,18 @@
 """One request, as the actions see it: the caller, its address, and the queues that it may access."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from starlette.requests import Request
+
 from spanmq.errors import QueueNotFoundError
+from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller, Verb, caller_of_key
 from spanmq.service.failure import Refusal
 from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, no_queue
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from spanmq.service.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)

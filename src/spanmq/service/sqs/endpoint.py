@@ -1,12 +1,10 @@
 """The endpoint: POST to the service's root or to a queue's URL, in either protocol."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
@@ -18,15 +16,13 @@ from starlette.types import Scope
 from spanmq import errors
 from spanmq.model import AccessKey
 from spanmq.service.access import check_is_ours
+from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, Refusal, kind_of
 from spanmq.service.sqs import message_actions, moves, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue
 from spanmq.service.sqs.signature import Signature
-
-if TYPE_CHECKING:
-    from spanmq.service.backend import Backend
 
 logger = logging.getLogger("spanmq.service")
 

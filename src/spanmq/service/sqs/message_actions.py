@@ -1,14 +1,14 @@
 """The actions on messages: send, receive, delete, change visibility; single and in batches."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from spanmq.client import AsyncClient
+from spanmq.codec.encryption import Encryption
 from spanmq.errors import (
     InvalidArgumentError,
     InvalidBodyError,
@@ -42,10 +42,6 @@ from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value
 from spanmq.service.sqs.store import SqsOrigin
 from spanmq.service.waiting import in_own_trace
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.codec.encryption import Encryption
 
 logger = logging.getLogger("spanmq.service")
 

@@ -3,25 +3,21 @@
 Each service runs the tasks step by step, and any of them can continue any task.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from spanmq import errors
+from spanmq.client import AsyncClient
 from spanmq.errors import MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
+from spanmq.model import Message
+from spanmq.service.backend import Backend
 from spanmq.service.caller import caller_of_key
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import QueueView, name_of_arn, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
 from spanmq.service.sqs.store import SqsMove
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.model import Message
-    from spanmq.service.backend import Backend
 
 logger = logging.getLogger("spanmq.service")
 

@@ -1,22 +1,18 @@
 """The database functions of the SQS protocol: attributes and tags of queues, and moves of messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spanmq.client import AsyncClient
 from spanmq.client import call as argument
 from spanmq.client.call import Call, Rows, Seconds, about, about_any, first, given, listed, nothing, numbers
 from spanmq.client.calls import by_lease
 from spanmq.codec.body import Codec
-
-if TYPE_CHECKING:
-    from spanmq.client import AsyncClient
-    from spanmq.codec.encryption import Encryption
-    from spanmq.model import Message
+from spanmq.codec.encryption import Encryption
+from spanmq.model import Message
 
 
 @dataclass(frozen=True, slots=True)

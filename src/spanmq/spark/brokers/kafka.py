@@ -1,16 +1,12 @@
 """Kafka, through `confluent-kafka`: an idempotent producer, and all replicas in step confirm."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq.spark.brokers.outgoing import Outgoing
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 # How long the producer retries by itself; then a message counts as refused.
 PATIENCE_SECONDS: Final = 120.0

@@ -1,20 +1,16 @@
 """What goes to another broker, and what a broker is to the job that sends there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spanmq.codec.exact_json import dumps, loads
 from spanmq.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 # The name of the header with the queue, which every broker carries.
 QUEUE_HEADER: Final = "x-spanmq-queue"

@@ -1,17 +1,16 @@
 """Archived messages as frames: out of a lake that exports wrote, or out of the database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow
 from pyarrow import compute
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.codec.exact_json import dumps, loads
 from spanmq.errors import InvalidArgumentError, PipelineError
@@ -19,9 +18,6 @@ from spanmq.spark.jobs import delta, iceberg, parquet
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
 from spanmq.spark.jobs.manifest import files_of, format_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TASKS_MAX: Final = 1000
 # Where a message comes from that was sent again, as SQL's replay() writes it; and what is not its own any more.

@@ -1,12 +1,12 @@
 """backfill: any table or files that Spark reads, or archived messages, sent into a queue as a whole, once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
@@ -15,9 +15,6 @@ from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 from spanmq.spark.session import adopt
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # A message: body and headers as JSON text, and its group.
 Row = tuple[str, str | None, str | None]

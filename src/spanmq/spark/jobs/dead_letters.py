@@ -1,12 +1,12 @@
 """dead-letters: dead letters by cause, what kind of failure each seems to be, and acting on a selection."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
+
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY
@@ -16,9 +16,6 @@ from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.options import hint_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 Act = Literal["redrive", "discard"]
 Progress = Callable[[int], None]

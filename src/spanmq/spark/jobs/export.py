@@ -5,16 +5,15 @@ archived long after. The lake's manifest has the ids that are exported; what the
 next.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow
+from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
@@ -38,9 +37,6 @@ from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # The seconds between two exports with `follow`. Each writes a file for each day and task: few large files are
 # better than many.

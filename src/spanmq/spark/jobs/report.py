@@ -1,23 +1,19 @@
 """report: what the queues did, from a lake or from archives: numbers for tables, and an HTML page."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.archived import files, lake_frame
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.page import PipelineReport, write_page
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 WINDOWS: Final = 60
 GROUPS: Final = 10

@@ -354,7 +354,7 @@ language plpgsql as $$
 declare
     result boolean;
 begin
-    -- An entry like the others (rights.sql), except that it is no error where there is no queue.
+    -- An entry like the others (rights.sql), but without an error where the queue does not exist.
     if not spanmq_call.sees(queue_name) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise notice 'pgmq queue `%` does not exist', queue_name;

@@ -105,7 +105,8 @@ begin
                    coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
                    reason.worker, coalesce(h.history, '[]')
             from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
-            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id;
+            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
+            order by m.msg_id;
     else
         insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
                                         dead_at, category, error, error_class, traceback, worker)

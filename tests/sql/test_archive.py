@@ -55,3 +55,17 @@ def test_storage_counts_what_is_there(archived: Connection) -> None:
     archived.execute("select pgmq.send('fast', '1'::jsonb)")
     assert stored("fast")["runs"] == 1
     assert stored("orders")["runs"] == after["runs"]
+
+
+def test_maintenance_of_a_queue_that_keeps_everything_for_longer_than_history_goes_on(
+    archived: Connection,
+) -> None:
+    for setting in ("archive_retention", "dead_letter_retention", "keep"):
+        archived.execute(
+            "select spanmq.set_policy('orders', jsonb_build_object(%s::text, '10000 years'))", [setting]
+        )
+    said: list[str | None] = []
+    archived.add_notice_handler(lambda diagnostic: said.append(diagnostic.message_primary))
+    archived.execute("select spanmq.maintain()")
+    assert said == []
+    assert ids(archived, "orders") == [2, 4]

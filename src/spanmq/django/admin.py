@@ -60,14 +60,8 @@ class QueueAdmin(RowAdmin):
     """Queues with their counts."""
 
     list_display = (
-        "name",
-        "visible",
-        "in_flight",
-        "delayed",
-        "failed",
-        "dead",
-        "oldest_ready_seconds",
-        "is_paused",
+        *("name", "visible", "in_flight", "delayed", "failed", "dead"),
+        *("oldest_ready_seconds", "is_paused"),
     )
     search_fields = ("name",)
 

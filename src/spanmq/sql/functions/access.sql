@@ -155,6 +155,10 @@ begin
     end if;
 end $$;
 
+-- The time at_ less an interval; no time lies more than 5,000 years before it.
+create or replace function spanmq_core.before(at_ timestamptz, length interval) returns timestamptz
+language sql stable strict as $$ select at_ - least(length, interval '5000 years') $$;
+
 -- When a message that is sent, read or hidden now comes back after `seconds`. Raises MQ002 for null and what no timestamp holds.
 create or replace function spanmq_core.after(seconds double precision, what text, at_ timestamptz default clock_timestamp()) returns timestamptz
 language plpgsql volatile as $$

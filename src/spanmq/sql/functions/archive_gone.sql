@@ -24,7 +24,7 @@ begin
                    || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
                    spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
-        into gone using drawn - this.retention_count, now() - this.retention_interval;
+        into gone using drawn - this.retention_count, spanmq_core.before(now(), this.retention_interval);
     if gone.n = 0 then
         return 0;
     end if;

@@ -187,7 +187,7 @@ end $$;
 create or replace function spanmq_core.retire_dead_letters(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
-    before timestamptz := now() - (spanmq_core.policy_of(this.queue_id)).dead_letter_retention;
+    before timestamptz := spanmq_core.before(now(), (spanmq_core.policy_of(this.queue_id)).dead_letter_retention);
 begin
     if before is null then
         return 0;

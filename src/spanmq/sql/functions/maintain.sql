@@ -310,7 +310,7 @@ declare
     horizon xid8;
     is_used boolean;
     is_young boolean;
-    kept_from timestamptz := clock_timestamp() - (spanmq_core.policy_of(this.queue_id)).keep;
+    kept_from timestamptz := spanmq_core.before(clock_timestamp(), (spanmq_core.policy_of(this.queue_id)).keep);
 begin
     for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
         -- As long as the queue's row names this segment, receivers take the table's name from there.

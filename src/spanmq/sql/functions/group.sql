@@ -42,7 +42,6 @@ declare
     n_groups int := 0;                 -- whose locks it has: at most 500
     there_is_more boolean;
     has_wrapped boolean := false;
-    has_ungrouped boolean;
     is_ungrouped boolean;
 begin
     if not spanmq_core.sees_now() then
@@ -91,15 +90,14 @@ begin
             -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a group come at its end,
             -- unless they are among the oldest.
             turn := begun_at;
-            has_ungrouped := false;
-            if missing > 0 and there_is_more and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null then
-                ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
-                has_ungrouped := ungrouped.fresh_from is not null;
-            end if;
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
-                is_ungrouped := hash is null and not has_wrapped and 0 <> all (tried) and has_ungrouped;
+                is_ungrouped := false;
+                if hash is null and not has_wrapped and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null then
+                    ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                    is_ungrouped := ungrouped.fresh_from is not null;
+                end if;
                 if hash is null and not has_wrapped and not is_ungrouped then
                     has_wrapped := true;
                     hash := spanmq_core.next_group(this_queue, null);

@@ -1,5 +1,7 @@
 """Run it: `python -m bench.replay [--messages N] [--rounds N] [--dsn DSN]`: a replay beside sending in batches.
 
+Batches of 1,000 are sent by `pgmq.send_batch`, those of 10,000 by COPY.
+
 By processor time, of the client and of its session in the server together: the machine's other work does not count.
 """
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     batch = [json.loads(body) for body in generate(BATCH)]
     sent: list[float] = []
+    copied: list[float] = []
     replayed: list[float] = []
     with serving(options.dsn) as server, fresh(server) as dsn, psycopg.connect(dsn, autocommit=True) as own:
         schema.install(own)
@@ -41,20 +44,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for _ in range(options.messages // len(batch)):
                 client.send_batch("orders", batch)
 
+        def copy() -> None:
+            for _ in range(options.messages // (10 * len(batch))):
+                client.send_batch("copied", batch * 10)
+
         def replay() -> None:
             client.subscriptions.replay("orders", "again")
 
         for number in range(options.rounds):
-            for name in ("orders", "again"):
+            for name in ("orders", "copied", "again"):
                 client.queues.drop(name)
                 client.queues.create(name)
             while client.admin.maintain(10):
                 pass
             sent.append(options.messages / used(own, send))
+            copied.append(options.messages / used(own, copy))
             replayed.append(options.messages / used(own, replay))
             assert client.queues.metrics("again").length == options.messages
             print(
-                f"round {number + 1}: sent {sent[-1]:,.0f}, replayed {replayed[-1]:,.0f} a second of processor"
+                f"round {number + 1}: sent {sent[-1]:,.0f}, copied {copied[-1]:,.0f},"
+                f" replayed {replayed[-1]:,.0f} a second of processor"
             )
     share = median(replayed) / median(sent)
     print(

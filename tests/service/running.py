@@ -94,7 +94,7 @@ def service(
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """Run one in a thread; `options` are those of the command, each with its value."""
-    # A machine without a free moment is no slow client.
+    # On a busy machine an honest client may seem slow.
     chosen: dict[str, Any] = {"read_timeout": WAIT_SECONDS} | {
         str(name).removeprefix("--").replace("-", "_"): Path(str(value)) if "tls" in str(name) else value
         for name, value in zip(options[::2], options[1::2], strict=True)

@@ -24,7 +24,7 @@ def stuck(dsn: str, client: httpx.Client, count: int = 1) -> Iterator[None]:
     """Let so many requests wait for a lock while the block runs; afterwards they are answered."""
     with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(count) as threads:
         blocker.execute(LOCK)
-        # Who keeps house may have the pool's only connection for a moment: then it is asked again.
+        # maintain() may use the pool's only connection for a moment: then it is asked again.
         answered = answers(client, "/v1/category-rules", 200)
         asked = [threads.submit(wait_until, answered) for _ in range(count)]
         wait_until(lambda: ask(dsn, STUCK.format(count)))

@@ -19,7 +19,7 @@ def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
 ) -> None:
     curious, innocent = (token(orders, name) for name in ("curious", "innocent"))
     with (
-        # One connection for searches, one for who keeps house, and one for others.
+        # One connection for searches, one for maintain(), and one for others.
         service(patient(orders), tmp_path, "--pool-size", 3, "--pool-timeout", 0.5, tokens=True) as running,
         running.client(curious) as searching,
         running.client(innocent) as client,

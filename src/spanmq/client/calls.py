@@ -25,6 +25,7 @@ from spanmq.client.call import (
     given,
     listed,
     made,
+    nothing,
     number,
     numbers,
 )
@@ -157,7 +158,7 @@ def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]
         argument.bigints("last_ids", (last for _, _, last, _ in runs)),
         *given(argument.moment, "delay", delay),
     )
-    return about(queue, "copy_publish", lambda _: None, *arguments)
+    return about(queue, "copy_publish", nothing, *arguments)
 
 
 def _batch(name: str, batch: list[Encoded]) -> list[Argument]:

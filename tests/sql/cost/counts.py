@@ -20,7 +20,7 @@ where schemaname in ('pgmq', 'spanmq_core')
 
 
 def begin_alike(connection: Connection) -> None:
-    """Let the first claim of groups in this session begin at the same place of their ring each time, not at any."""
+    """Make the server's random numbers repeatable: the first claim of groups in a session begins at a random group."""
     connection.execute("select setseed(0.5)")
 
 

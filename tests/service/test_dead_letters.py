@@ -102,7 +102,7 @@ def test_path_that_takes_long_ends_after_a_second(orders: str, tmp_path: Path, a
         ThreadPoolExecutor(1) as threads,
     ):
         # A search that takes as long as this is held.
-        blocker.execute("lock table spanmq_core.dead_letter, spanmq_core.dead_run in access exclusive mode")
+        blocker.execute("lock table spanmq_core.dead_letter in access exclusive mode")
         asked = threads.submit(http.post, f"/v1/queues/orders/dead-letters/{act}", json={"where": "$"})
         done = asked.result(WAIT_SECONDS).json()
         assert done["error"]["code"] == "invalid_pattern"

@@ -28,7 +28,7 @@ def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
     ):
         assert client.get("/v1/queues").status_code == 200
         # A search that takes as long as this is held.
-        blocker.execute("lock table spanmq_core.dead_letter, spanmq_core.dead_run in access exclusive mode")
+        blocker.execute("lock table spanmq_core.dead_letter in access exclusive mode")
         asked = [threads.submit(searching.post, SEARCH, json={"error": "x"}) for _ in range(4)]
         wait_until(lambda: ask(orders, STUCK.format(1)))
         assert client.get("/v1/queues").status_code == 200

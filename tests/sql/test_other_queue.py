@@ -26,7 +26,6 @@ ACTIONS = {
     "forgot deduplication ids",
     "expired messages",
     "dead-lettered messages without attempts",
-    "wrote dead letters",
     "deleted old failures",
     "deleted dead letters",
     "folded counts of dead letters",

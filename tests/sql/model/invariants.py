@@ -136,20 +136,10 @@ from spanmq_core.dead_letter d
 where d.queue_id = {queue_id} and d.redriven_at is null
     and (d.msg_id in (select m.msg_id from members m) or d.msg_id in (select a.msg_id from {archive} a))
 union all
-select 'what died together is nowhere else, and has its row', e.id::text
-from spanmq_core.dead_run r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
-where r.queue_id = {queue_id}
-    and (e.id in (select m.msg_id from members m) or e.id in (select a.msg_id from {archive} a)
-        or exists (
-            select from spanmq_core.dead_letter d
-            where d.queue_id = {queue_id} and d.msg_id = e.id and d.redriven_at is null)
-        or not exists (select from {log} l where l.msg_id = e.id))
-union all
 select 'dead letters are counted', format('%s, %s', c.category, c.n)
 from (select k.category, sum(k.n) as n from (
         select d.category, 1 as n from spanmq_core.dead_letter d
         where d.queue_id = {queue_id} and d.redriven_at is null
-        union all select r.category, r.n from spanmq_core.dead_run r where r.queue_id = {queue_id}
         union all
         select c.category, -c.n from spanmq_core.dead_letter_count c where c.queue_id = {queue_id}) k
     group by k.category) c

@@ -132,9 +132,7 @@ begin
     this.dead := (
         select coalesce(sum(
             (select count(*) from spanmq_core.dead_letter d
-             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)
-            + (select coalesce(sum(spanmq_core.count_ids(spanmq_core.ids_of(r.lo, r.n, r.ids) * int8multirange(p.ids))), 0) from spanmq_core.dead_run r
-               where r.queue_id = p.queue_id and r.lo >= lower(p.ids) / 256 * 256 and r.lo < upper(p.ids))), 0)
+             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)), 0)
         from spanmq_core.batch_part p where p.batch_id = this_batch);
     this.done := this.total - this.dead;
     this.sent_msg_id := (spanmq_core.send_many(of_queue, array[this.message], array[coalesce(this.headers, '{}') || jsonb_build_object(

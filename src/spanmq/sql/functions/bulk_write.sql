@@ -205,8 +205,8 @@ begin
     return n;
 end $$;
 
--- Whether a write, a receiver or dead letters still need ids of this range in the log. Volatile, a statement each: what leaves a block
--- is in a run first, and what leaves a run is in a batch or dead first, so a look in this order misses nothing.
+-- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a block
+-- is in a run first, and what leaves a run is in a batch first, so a look in this order misses nothing.
 create or replace function spanmq_core.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
@@ -217,8 +217,5 @@ create or replace function spanmq_core.is_kept(this_queue int, first_id bigint, 
 language plpgsql as $$
 begin
     return exists (select from spanmq_core.receiver_batch b
-                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'))
-        or exists (select from spanmq_core.dead_run d
-                   where d.queue_id = this_queue and d.lo between first_id / 256 * 256 and last_id
-                     and spanmq_core.ids_of(d.lo, d.n, d.ids) && int8range(first_id, last_id, '[]'));
+                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'));
 end $$;

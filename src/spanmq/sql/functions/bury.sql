@@ -7,117 +7,28 @@ create or replace function spanmq_core.bury(this spanmq_core.queue, runs spanmq_
 language plpgsql as $$
 declare
     n bigint;
-    together bigint := 0;
-    has_story boolean;
 begin
     if runs = '{}' then
         return 0;
     end if;
     reason := spanmq_core.bounded(reason);
-    has_story := exists (
-        -- A run lies within a block.
-        select from unnest(runs) r
-        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256);
     perform spanmq_core.block_groups(this.queue_id, runs);
-    if not this.is_unlogged then
-        together := spanmq_core.count_runs(runs);
-        -- Dead letters of one block of ids that are alike share a row, whatever lies between them.
-        runs := spanmq_core.bury_together(this.queue_id, runs, at_, reason, has_story);
-        together := together - spanmq_core.count_runs(runs);
+    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at, first_failed_at,
+                                    last_failed_at, dead_at, category, error, error_class, traceback, worker, history)
+        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct, m.enqueued_at,
+               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
+               reason.worker, coalesce(h.history, '[]')
+        from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
+        left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
+        left join (select e.id, r.priority from unnest(runs) r cross join lateral spanmq_core.expand(r.lo, r.n, r.ids) e (id)
+                   where r.priority is not null) p on p.id = m.msg_id
+        order by m.msg_id;
+    get diagnostics n = row_count;
+    if n < spanmq_core.count_runs(runs) then
+        perform spanmq_core.settle_missing(this, runs);
     end if;
-    if runs <> '{}' then
-        n := spanmq_core.bury_each(this, runs, at_, reason, has_story);
-        if n < spanmq_core.count_runs(runs) then
-            perform spanmq_core.settle_missing(this, runs);
-        end if;
-    end if;
-    n := together + coalesce(n, 0);
     if n > 0 then
         insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this.queue_id, reason.category, n);
-    end if;
-    return n;
-end $$;
-
--- Buries what died together as one row a block (spanmq_core.dead_run), and returns the runs that are to be buried each by itself: where
--- fewer than 16 of a block have the same number of attempts and the same story. A row with the message and its entries in six indexes
--- costs ten times what it costs to take a message out of its queue.
-create or replace function spanmq_core.bury_together(
-    this_queue int, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason, has_story boolean
-) returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    buried int8multirange;
-begin
-    if spanmq_core.count_runs(runs) < 16 then
-        return runs;
-    end if;
-    with blocks as (
-        select r.lo / 256 as block, r.attempts, r.priority, range_agg(piece) as ids
-        from unnest(runs) r cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
-        group by r.lo / 256, r.attempts, r.priority),
-    -- Messages that failed before, and those that did not.
-    told as (
-        select b.attempts, b.priority, f.failed_ids as ids
-        from blocks b
-        cross join lateral (
-            select range_agg(piece) * b.ids as failed_ids
-            from spanmq_core.failure f cross join lateral unnest(spanmq_core.ids_of(f.lo, f.n, f.ids)) piece
-            where has_story and f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled') f
-        where not isempty(f.failed_ids)),
-    alike as (
-        select t.ids, t.attempts, t.priority, s.first_failed_at, s.history
-        from told t cross join lateral spanmq_core.story_of(this_queue, t.ids) s
-        where s.is_shared
-        union all
-        select b.ids - coalesce(t.ids, '{}'), b.attempts, b.priority, at_, '[]'
-        from blocks b left join told t on lower(t.ids) / 256 = b.block and t.attempts = b.attempts and t.priority is not distinct from b.priority),
-    made as (
-        insert into spanmq_core.dead_run (dead_letter_id, queue_id, lo, n, ids, priority, attempts, first_failed_at, dead_at, category, error,
-                                     error_class, traceback, worker, history)
-            select nextval('spanmq_core.dead_letter_dead_letter_id_seq'), this_queue, lower(a.ids), a.n,
-                   case when upper(a.ids) - lower(a.ids) > a.n then a.ids end, a.priority, a.attempts, a.first_failed_at, at_, reason.category, reason.error, reason.error_class,
-                   reason.traceback, reason.worker, a.history
-            from (select k.*, spanmq_core.count_ids(k.ids) as n from alike k order by lower(k.ids) offset 0) a
-            where a.n >= 16
-            returning spanmq_core.ids_of(lo, n, ids) as ids)
-    select range_agg(piece) into buried from made, unnest(made.ids) piece;
-    if buried is null then
-        return runs;
-    end if;
-    buried := spanmq_core.ids_of_runs(runs) - buried;
-    if isempty(buried) then
-        return '{}';
-    end if;
-    return spanmq_core.runs_among(runs, buried);
-end $$;
-
-create or replace function spanmq_core.bury_each(
-    this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason, has_story boolean
-) returns bigint
-language plpgsql as $$
-declare
-    n bigint;
-begin
-    if has_story then
-        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
-                                        dead_at, category, error, error_class, traceback, worker, history)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at,
-                   coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
-                   reason.worker, coalesce(h.history, '[]')
-            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
-            left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
-            order by m.msg_id;
-    else
-        insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,
-                                        dead_at, category, error, error_class, traceback, worker)
-            select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), m.read_ct, m.enqueued_at, at_, at_, at_,
-                   reason.category, reason.error, reason.error_class, reason.traceback, reason.worker
-            from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m;
-    end if;
-    get diagnostics n = row_count;
-    if this.uses_priority then
-        update spanmq_core.dead_letter d set priority = r.priority from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
-            where r.priority is not null and d.queue_id = this.queue_id and d.msg_id = e.id and d.redriven_at is null;
     end if;
     return n;
 end $$;

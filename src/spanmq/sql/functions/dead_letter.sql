@@ -12,72 +12,38 @@ begin
     return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
 end $$;
 
--- Conditions for EXECUTE with the id of a queue and a filter: on a dead letter d, and on a row r of those that died together. Planned
--- for what is given: a filter that is null costs nothing.
-create or replace function spanmq_core.letter_fits() returns text
-language sql immutable as $$
-    select '(($2).payload is null or d.message @> ($2).payload) and (($2).path is null or spanmq_core.meets(d.message, ($2).path))'
-           ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
-$$;
-
-create or replace function spanmq_core.run_fits() returns text
-language sql immutable as $$
-    select 'r.queue_id = $1 and (($2).category is null or r.category = ($2).category) and (($2).error_class is null or r.error_class = ($2).error_class)'
-           ' and r.dead_at >= coalesce(($2).since, ''-infinity'') and r.dead_at < coalesce(($2).until, ''infinity'')'
-           ' and (($2).error is null or left(r.error, 2000) ~* ($2).error)'
-           -- Such a row has the first of their consecutive ids.
-           ' and (($2).dead_letter_ids is null or r.dead_letter_id = any (array(select id - id % 256 from unnest(($2).dead_letter_ids) id)))'
-$$;
-
 -- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or, to act on them, by
--- msg_id: those beyond the limit are then also later in their group. `locking` is put behind the statement; then dead_run rows are left
--- out. Each filter but those on the text of the error and on the body has an index.
+-- msg_id: those beyond the limit are then also later in their group. `locking` is put behind the statement. Planned for what is given: a
+-- filter that is null costs nothing. Each but those on the text of the error and on the body has an index.
 create or replace function spanmq_core.find_dead_letters(
     this_queue int, given spanmq_core.letter_filter, after bigint, qty int, by text, locking text default ''
 ) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
-declare
-    -- Those of their own rows.
-    found_rows text := format(
+begin
+    return query execute format(
         'select d.* from spanmq_core.dead_letter d where d.queue_id = $1 and (%s)'
         ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class = ($2).error_class)'
-        ' and (%s) and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
+        ' and (($2).payload is null or d.message @> ($2).payload) and (($2).path is null or spanmq_core.meets(d.message, ($2).path))'
+        ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
+        ' and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
         ' and ($3 is null or d.dead_letter_id > $3) order by d.%I %s limit $4 %s',
         case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
         case when given.since is null and given.until is null then 'true' else
             'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
             ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until, ''infinity'')))' end,
-        spanmq_core.letter_fits(), by,
         -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
-        case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking);
-begin
-    if locking = '' and given.redriven is not true and exists (select from spanmq_core.dead_run r where r.queue_id = this_queue) then
-        -- With those that died together, of which the first qty rows have enough (and one that `after` may empty).
-        found_rows := format(
-            'select d.* from ((%s) union all (select d.* from ('
-            ' select r as run from spanmq_core.dead_run r where %s and ($3 is null or r.dead_letter_id > $3 - 256)'
-            '  order by r.%I limit case when num_nonnulls(($2).payload, ($2).path, ($2).dead_letter_ids) = 0 then $4::bigint + 1 end) r'
-            ' cross join lateral spanmq_core.letters_of(r.run) d where %s and ($3 is null or d.dead_letter_id > $3)'
-            ' order by d.%I limit $4)) d order by d.%I limit $4',
-            found_rows, spanmq_core.run_fits(), case by when 'msg_id' then 'lo' else by end, spanmq_core.letter_fits(), by, by);
-    end if;
-    return query execute found_rows using this_queue, given, after, qty;
+        by, case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
+        using this_queue, given, after, qty;
 end $$;
 
--- The same, locked to the end of the transaction, each with a row of its own. Dead letters that another transaction has
--- locked are skipped, or (waits) waited for.
-create or replace function spanmq_core.lock_dead_letters(
-    this spanmq_core.queue, given spanmq_core.letter_filter, qty int, waits boolean default false
-) returns setof spanmq_core.dead_letter
-language plpgsql volatile as $$
-begin
-    if given.redriven is not true then
-        perform spanmq_core.write_dead_letters(this, spanmq_core.lock_dead_runs(this.queue_id, given, qty, waits));
-    end if;
-    return query select * from spanmq_core.find_dead_letters(
-        this.queue_id, given, null, qty, 'msg_id', case when waits then 'for update' else 'for update skip locked' end);
-end $$;
+-- All dead letters that the messages first_id to last_id have become. Redriven and waiting ones have an index each, and no index has both.
+create or replace function spanmq_core.letters_of_messages(this_queue int, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
+language sql stable as $$
+    select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id and w.redriven_at is null
+    union all
+    select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id and r.redriven_at is not null
+$$;
 
 create or replace function spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer) returns spanmq.dead_letter
 language sql stable as $$
@@ -179,7 +145,8 @@ begin
     if dry_run then
         return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id'));
     end if;
-    return spanmq_core.discard(this, array(select d.dead_letter_id from spanmq_core.lock_dead_letters(this, given, qty) d));
+    return spanmq_core.discard(this, array(
+        select d.dead_letter_id from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id', 'for update skip locked') d));
 end $$;
 
 -- Deletes dead letters that are past the retention of the queue's policy, at most 1,000, redriven ones included. Those

@@ -1,7 +1,6 @@
 -- Dead letters in bulk, for the pipeline: those of a range of dead_letter_ids, where dead_letters() gives pages.
 
--- The dead letters first_id to last_id of a queue, in no order, also those that were redriven and those that are still one row with others
--- that died with them: the reader gets each once, whether maintain() writes them meanwhile or not, for their ids stay.
+-- The dead letters first_id to last_id of a queue, in no order, also those that were redriven.
 create or replace function spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -9,12 +8,7 @@ declare
 begin
     return query
         select d.* from spanmq_core.dead_letter d
-        where d.queue_id = this.queue_id and d.dead_letter_id between first_id and last_id
-        union all
-        select l.* from spanmq_core.dead_run r cross join lateral spanmq_core.letters_of(r) l
-        -- Its first id is its own; the others follow within 256.
-        where r.queue_id = this.queue_id and r.dead_letter_id between greatest(first_id, 256) - 255 and last_id
-          and l.dead_letter_id between first_id and last_id;
+        where d.queue_id = this.queue_id and d.dead_letter_id between first_id and last_id;
 end $$;
 
 -- The lowest and the highest dead_letter_id of a queue; nulls if it has none.
@@ -24,9 +18,5 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select min(x.lo), max(x.hi) from (
-            select min(d.dead_letter_id) as lo, max(d.dead_letter_id) as hi from spanmq_core.dead_letter d where d.queue_id = this.queue_id
-            union all
-            select min(r.dead_letter_id), max(r.dead_letter_id + coalesce(upper(r.ids), r.lo + r.n) - 1 - r.lo)
-            from spanmq_core.dead_run r where r.queue_id = this.queue_id) x;
+        select min(d.dead_letter_id), max(d.dead_letter_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id;
 end $$;

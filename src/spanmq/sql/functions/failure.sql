@@ -1,7 +1,7 @@
 -- Failures: why messages failed, a row for each call and block of 256 ids.
 
 -- Records a failure of runs, which have been returned to the queue: their vt is the time until which they are hidden.
--- One row for those of a block that are alike, whatever their groups: then their dead letters have a common history.
+-- One row for those of a block that are alike, whatever their groups.
 create or replace function spanmq_core.note_failure(this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason) returns void
 language plpgsql as $$
 begin
@@ -38,30 +38,13 @@ end $$;
 create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
-    with wanted as (select e.id, e.id / 256 as block from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)),
-    found_failures as (
-        select e.id, f as failure
-        from (select distinct w.block from wanted w) b
-        join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
-        cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id))
-    select f.id, min((f.failure).failed_at), jsonb_agg(spanmq_core.told(f.failure) order by (f.failure).failed_at, (f.failure).attempt)
-    from found_failures f where f.id in (select w.id from wanted w)
-    group by f.id
+    select e.id, min(f.failed_at), jsonb_agg(spanmq_core.told(f) order by f.failed_at, f.attempt)
+    from (select distinct r.lo / 256 as block from unnest(runs) r) b
+    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+    cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id)
+    where e.id <@ (select spanmq_core.ids_of_runs(runs))
+    group by e.id
 $$;
-
--- The earlier failures of messages of one block, if each of these failures is of all of them (is_shared).
-create or replace function spanmq_core.story_of(this_queue int, messages int8multirange)
-returns table (first_failed_at timestamptz, history jsonb, is_shared boolean)
-language plpgsql stable rows 1 as $$
-declare
-    first_id bigint := lower(messages) / 256 * 256;
-begin
-    return query
-        select min(f.failed_at), jsonb_agg(spanmq_core.told(f) order by f.failed_at, f.attempt), bool_and(spanmq_core.ids_of(f.lo, f.n, f.ids) @> messages)
-        from spanmq_core.failure f
-        where f.queue_id = this_queue and f.lo >= first_id and f.lo < first_id + 256 and f.outcome <> 'cancelled'
-          and spanmq_core.ids_of(f.lo, f.n, f.ids) && messages;
-end $$;
 
 -- A failure as the history of a dead letter has it.
 create or replace function spanmq_core.told(this spanmq_core.failure) returns jsonb
@@ -141,7 +124,6 @@ end $$;
 create or replace function spanmq_core.forget_dead_letters(this_queue int) returns void
 language plpgsql as $$
 begin
-    delete from spanmq_core.dead_run d where d.queue_id = this_queue;
     delete from spanmq_core.dead_letter d where d.queue_id = this_queue;
     delete from spanmq_core.dead_letter_count c where c.queue_id = this_queue;
 end $$;

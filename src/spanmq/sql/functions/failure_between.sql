@@ -51,7 +51,5 @@ begin
             union all
             select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is null
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null
-            union all
-            select min(t.lo), max(coalesce(upper(t.ids), t.lo + t.n) - 1) from spanmq_core.dead_run t where t.queue_id = this.queue_id) x;
+            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null) x;
 end $$;

@@ -80,7 +80,7 @@ begin
             return query
                 select this.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
                        (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = this.queue_id),
-                       spanmq_core.count_died(this.queue_id, at_ - interval '1 minute'),
+                       (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at > at_ - interval '1 minute'),
                        extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision,
                        c.leases + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int,
                        coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
@@ -138,7 +138,7 @@ begin
         made.seconds := extract(epoch from at_ - before.sampled_at);
         -- The sequence may be set back by hand.
         made.sent := greatest(drawn - before.drawn, 0);
-        made.dead := spanmq_core.count_died(this.queue_id, before.sampled_at);
+        made.dead := (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at > before.sampled_at);
         made.failed := spanmq_core.count_failed(this.queue_id, before.sampled_at) + made.dead;
         -- Messages drawn before the last sample and committed after it, or the other way round, must not make it
         -- negative.

@@ -224,17 +224,6 @@ begin
     end if;
 end $$;
 
--- Waits until no session runs maintenance, for three seconds at most: for callers that skipped a row that it holds.
-create or replace function spanmq_core.await_maintain() returns void
-language plpgsql set lock_timeout = '3s' as $$
-begin
-    -- Not held to the end of the transaction, which would prevent maintenance.
-    perform spanmq_core.lock_shared(0, 'maintain');
-    raise exception using errcode = 'MQ000';
-exception when lock_not_available or sqlstate 'MQ000' then
-    return;
-end $$;
-
 -- Maintenance of one queue, a bounded part of each kind. is_last: it holds a lock on a segment.
 create or replace function spanmq_core.tend(
     this spanmq_core.queue, drawn bigint, may_retire boolean, at_ timestamptz, senders_now text[], holders_now text[]
@@ -254,7 +243,6 @@ begin
         ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)),
         ('expired messages', spanmq_core.expire(this, clock_timestamp(), 1000)),
         ('dead-lettered messages without attempts', spanmq_core.bury_exhausted(this, clock_timestamp())),
-        ('wrote dead letters', spanmq_core.write_dead_letters(this, null)),
         ('deleted old failures', spanmq_core.tidy_failures(this)),
         ('deleted dead letters', spanmq_core.retire_dead_letters(this)),
         ('folded counts of dead letters', spanmq_core.fold_dead_letter_counts(this.queue_id))) t (act, n) where t.n > 0;

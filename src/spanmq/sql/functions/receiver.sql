@@ -256,13 +256,11 @@ begin
                       ' select h.lo, h.n from spanmq_core.held h where h.queue_id = $4';
         elsif of_table = 'dead_letters' then
             select e.first_id, e.last_id into lowest, highest from spanmq_call.dead_letter_extent(queue) e;
-            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where d.queue_id = $4 union all'
-                      ' select r.dead_letter_id, coalesce(upper(r.ids) - r.lo, r.n) from spanmq_core.dead_run r where r.queue_id = $4';
+            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where d.queue_id = $4';
         elsif of_table = 'failures' then
             select e.first_id, e.last_id into lowest, highest from spanmq_call.failure_extent(queue) e;
             counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.failure f where f.queue_id = $4 union all'
-                      ' select d.msg_id, 1 from spanmq_core.dead_letter d where d.queue_id = $4 union all'
-                      ' select r.lo, r.n from spanmq_core.dead_run r where r.queue_id = $4';
+                      ' select d.msg_id, 1 from spanmq_core.dead_letter d where d.queue_id = $4';
         else
             raise exception 'table % of a queue does not exist', coalesce(quote_literal(of_table), 'NULL')
                 using errcode = 'MQ002', hint = 'The tables are queue, archive, dead_letters and failures.';

@@ -45,11 +45,10 @@ begin
     perform spanmq_core.raise_if(
         new_messages is not null and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
         'new_messages must have one element for each of dead_letter_ids, and needs no patch', 'Pass one or the other.');
-    if dry_run then
-        found_letters := array(select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(this.queue_id, given, null, most, 'msg_id') d);
-    else
-        found_letters := array(select spanmq_core.to_revive(d) from spanmq_core.lock_dead_letters(this, given, most, patch is not null) d);
-    end if;
+    found_letters := array(
+        select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(
+            this.queue_id, given, null, most, 'msg_id',
+            case when dry_run then '' when patch is not null then 'for update' else 'for update skip locked' end) d);
     perform spanmq_core.raise_if(cardinality(found_letters) > qty,
         format('more than %s dead letters fit: none is redriven', qty), 'A patch is for all or none of them. Raise qty, or choose fewer.');
     letters := found_letters;
@@ -125,7 +124,6 @@ declare
     visible_from timestamptz := spanmq_core.redrive_from(delay, null);
     letter spanmq_core.revived;
 begin
-    perform spanmq_core.write_dead_letters(this, array(select r.dead_letter_id from spanmq_core.dead_runs_of(this.queue_id, redrive_message.msg_id) r));
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     perform spanmq_core.raise_if(not found,

@@ -51,8 +51,7 @@ begin
     elsif this_run.lo is not null then
         return 'pending';
     end if;
-    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null)
-       or exists (select from spanmq_core.dead_runs_of(this.queue_id, id)) then
+    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null) then
         return 'dead';
     end if;
     if spanmq_core.archive_of(this) is not null then

@@ -166,9 +166,8 @@ declare
     log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
 begin
     for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
-        -- In the order in which a message goes: from a run it becomes a dead letter, with others at first, and a batch keeps it for a replay.
+        -- In the order in which a message goes: from a run it becomes a dead letter, and a batch keeps it for a replay.
         if exists (select from spanmq_core.find_run(other.queue_id, id))
-           or exists (select from spanmq_core.dead_runs_of(other.queue_id, id))
            or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then
             return true;

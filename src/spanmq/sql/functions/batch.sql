@@ -171,7 +171,7 @@ begin
     if runs = '{}' then
         return;
     end if;
-    settled := (select int8range(min(r.lo), max(coalesce(upper(r.ids), r.lo + r.n))) from unnest(runs) r);
+    settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
     if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
         perform pg_notify(spanmq_core.settled_channel(this), settled::text);
     end if;

@@ -127,7 +127,7 @@ begin
             'A crash of the server empties unlogged queues. Run the write again.');
         if block.has_groups then
             perform spanmq_core.publish_runs(q.queue_id, array(
-                    select (b.lo, b.n, null, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
+                    select (b.lo, b.n, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
                     from spanmq_core.bulk_run b where b.block_id = block.block_id))
                 from spanmq_core.queues_of(this.queue_id) q;
         else

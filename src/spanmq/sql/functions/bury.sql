@@ -20,7 +20,7 @@ begin
                reason.worker, coalesce(h.history, '[]')
         from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
         left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
-        left join (select e.id, r.priority from unnest(runs) r cross join lateral spanmq_core.expand(r.lo, r.n, r.ids) e (id)
+        left join (select e.id, r.priority from unnest(runs) r cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
                    where r.priority is not null) p on p.id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
@@ -50,7 +50,7 @@ begin
           and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and fence > 0 and s.priority is null
           and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo = id)
           and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
-                            and f.lo <= id and case when f.ids is null then id < f.lo + f.n else f.ids @> id end)
+                            and f.lo <= id and spanmq_core.ids_of(f) @> id)
           and (s.group_hash is null
                or not exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group))
         returning q.queue_id, q.log_name, s.attempts into this_queue, log_name, attempts;
@@ -78,7 +78,7 @@ language plpgsql as $$
 begin
     if exists (select from unnest(runs) r where r.group_key is not null) then
         insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)
+            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
             where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
             on conflict do nothing;
     end if;

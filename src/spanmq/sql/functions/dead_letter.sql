@@ -119,9 +119,7 @@ begin
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
-        array(select (min(g.msg_id), count(*), case when max(g.msg_id) - min(g.msg_id) + 1 > count(*) then range_agg(int8range(g.msg_id, g.msg_id, '[]')) end,
-                      0, 0, null, null, null, null, null)::spanmq_core.run
-              from unnest(gone) g group by g.msg_id / 256),
+        array(select (g.msg_id, 1, 0, 0, null, null, null, null, null)::spanmq_core.run from unnest(gone) g),
         clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     return n;
 end $$;

@@ -7,11 +7,20 @@ language plpgsql as $$
 begin
     reason := spanmq_core.bounded(reason);
     insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
-        select this_queue, r.lo, r.n, r.ids, r.attempts, at_, outcome, reason.category, reason.error, reason.error_class,
-               reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(r.vt, at_) end
-        from unnest(spanmq_core.gather_runs(array(
-            select (u.lo, u.n, u.ids, u.attempts, 0, u.vt, null, null, null, null)::spanmq_core.run from unnest(runs) u))) r;
+        select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, at_, outcome, reason.category,
+               reason.error, reason.error_class, reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(g.vt, at_) end
+        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt from unnest(runs) r
+              group by r.lo / 256, r.attempts, r.vt) g;
 end $$;
+
+-- The messages that failed.
+create or replace function spanmq_core.ids_of(this spanmq_core.failure) returns int8multirange
+language sql immutable as $$ select coalesce(this.ids, spanmq_core.ids_of(this.lo, this.n)) $$;
+
+create or replace function spanmq_core.expand(this spanmq_core.failure) returns setof bigint
+language sql immutable rows 100 as $$
+    select generate_series(lower(r), upper(r) - 1) from unnest(spanmq_core.ids_of(this)) r
+$$;
 
 -- The failures of one message that is in the queue, in order.
 create or replace function spanmq_core.failures_of(this_queue int, id bigint) returns setof spanmq_core.failure
@@ -21,7 +30,7 @@ language sql stable rows 10 as $$
         union all
         select f.* from spanmq_core.failure f
         where f.queue_id = this_queue and f.lo / 256 = id / 256 and f.n > 1 and f.lo <= id
-          and case when f.ids is null then id < f.lo + f.n else f.ids @> id end) f
+          and spanmq_core.ids_of(f) @> id) f
     order by f.failed_at, f.attempt
 $$;
 
@@ -41,7 +50,7 @@ language sql stable rows 100 as $$
     select e.id, min(f.failed_at), jsonb_agg(spanmq_core.told(f) order by f.failed_at, f.attempt)
     from (select distinct r.lo / 256 as block from unnest(runs) r) b
     join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
-    cross join lateral spanmq_core.expand(f.lo, f.n, f.ids) e (id)
+    cross join lateral spanmq_core.expand(f) e (id)
     where e.id <@ (select spanmq_core.ids_of_runs(runs))
     group by e.id
 $$;

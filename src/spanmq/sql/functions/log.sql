@@ -240,12 +240,9 @@ declare
     range spanmq_core.run := runs[1];
     next spanmq_core.run;
 begin
-    if range.ids is not null then
-        return null;
-    end if;
     for i in 2 .. cardinality(runs) loop
         next := runs[i];
-        if next.lo <> range.lo + range.n or next.ids is not null or next.attempts <> range.attempts
+        if next.lo <> range.lo + range.n or next.attempts <> range.attempts
            or own_vt and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
             return null;
         end if;
@@ -265,20 +262,9 @@ begin
         from (select n.* from (
                   select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
                   from unnest(runs) with ordinality r
-                  cross join lateral (
-                      select r.lo as id where r.n = 1
-                      union all
-                      select x.id from spanmq_core.expand(r.lo, r.n, r.ids) x (id) where r.n > 1) e) n
+                  cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)) n
               order by case when sorted then n.id else n.position end) m);
 end $$;
-
--- The ids of a run, ascending.
-create or replace function spanmq_core.expand(lo bigint, n int, ids int8multirange) returns setof bigint
-language sql immutable rows 100 as $$
-    select id from (select lo as a, lo + n as b where ids is null
-                    union all
-                    select lower(r), upper(r) from unnest(ids) r) piece, generate_series(a, b - 1) id
-$$;
 
 -- Copies the messages of runs into the archive. Their ids are kept.
 create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[]) returns void
@@ -338,7 +324,7 @@ language plpgsql as $$
 declare
     missing_ids bigint[];
 begin
-    execute format('select array_agg(e.id) from unnest($1) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)'
+    execute format('select array_agg(e.id) from unnest($1) r, generate_series(r.lo, r.lo + r.n - 1) e (id)'
                    ' where not exists (select from spanmq_core.log_%s l where l.msg_id = e.id)', this.queue_id)
         into missing_ids using runs;
     insert into spanmq_core.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;

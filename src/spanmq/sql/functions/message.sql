@@ -10,7 +10,7 @@ begin
         return query select generate_series(range.lo, range.lo + range.n - 1);
     else
         -- Runs of different groups lie between each other.
-        return query select e.id from unnest(runs) r, spanmq_core.expand(r.lo, r.n, r.ids) e (id) order by e.id;
+        return query select e.id from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id) order by e.id;
     end if;
 end $$;
 
@@ -121,7 +121,7 @@ begin
         return;
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, null, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
+        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
     if this.waiting is not null and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;

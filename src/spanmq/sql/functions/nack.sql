@@ -33,8 +33,7 @@ begin
         foreach run in array runs loop
             if run.attempts >= max_attempts - spare then
                 -- At once: adding ranges to each other in a loop takes seconds for thousands.
-                return (select range_agg(piece) from unnest(runs) r, unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
-                        where r.attempts >= max_attempts - spare);
+                return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r where r.attempts >= max_attempts - spare);
             end if;
         end loop;
     end if;
@@ -141,7 +140,7 @@ begin
                 using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
         end if;
     end if;
-    runs := spanmq_core.gather_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
+    runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     if runs <> '{}' then
         if coalesce(rule.retries, true) or retry_in is not null and category is null then
             dead := spanmq_core.exhausted(this, runs, coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0);
@@ -207,7 +206,7 @@ begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    runs := spanmq_core.gather_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
+    runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     if runs <> '{}' then
         perform spanmq_core.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then

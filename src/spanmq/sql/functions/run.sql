@@ -1,28 +1,11 @@
 -- Runs: arithmetic without tables.
 
-create or replace function spanmq_core.ids_of(lo bigint, n int, ids int8multirange) returns int8multirange
-language sql immutable as $$ select coalesce(ids, int8multirange(int8range(lo, lo + n))) $$;
+create or replace function spanmq_core.ids_of(lo bigint, n int) returns int8multirange
+language sql immutable as $$ select int8multirange(int8range(lo, lo + n)) $$;
 
 -- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls _default_fifo_group.
 create or replace function spanmq_core.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
-
--- In PL/pgSQL, as is ids_of_runs: before PostgreSQL 18 an aggregate in an SQL function is planned anew at every call.
-create or replace function spanmq_core.count_ids(ids int8multirange) returns int
-language plpgsql immutable as $$
-begin
-    return (select coalesce(sum(upper(r) - lower(r)), 0)::int from unnest(ids) r);
-end $$;
-
--- The first n of ids (null: of a run without gaps, for which null says enough).
-create or replace function spanmq_core.first_ids(ids int8multirange, n int) returns int8multirange
-language sql immutable as $$
-    select range_agg(int8range(p.a, least(p.b, p.a + n - p.before)))
-    from (select lower(r) as a, upper(r) as b,
-                 coalesce(sum(upper(r) - lower(r)) over (order by lower(r) rows between unbounded preceding and 1 preceding), 0)::bigint as before
-          from unnest(ids) r) p
-    where p.before < n
-$$;
 
 -- Cuts runs so that no run crosses a multiple of `size` in the count of their messages: a slot is `size` messages.
 create or replace function spanmq_core.cut(runs spanmq_core.run[], size int) returns spanmq_core.run[]
@@ -37,10 +20,8 @@ begin
         while this.n > room loop
             piece := this;
             piece.n := room;
-            piece.ids := spanmq_core.first_ids(this.ids, room);
             cut := cut || piece;
-            this.ids := this.ids - piece.ids;
-            this.lo := coalesce(lower(this.ids), this.lo + room);
+            this.lo := this.lo + room;
             this.n := this.n - room;
             room := size;
         end loop;
@@ -53,10 +34,11 @@ begin
     return cut;
 end $$;
 
+-- In PL/pgSQL: before PostgreSQL 18 an aggregate in an SQL function is planned anew at every call.
 create or replace function spanmq_core.ids_of_runs(runs spanmq_core.run[]) returns int8multirange
 language plpgsql immutable as $$
 begin
-    return (select range_agg(piece) from unnest(runs) r, unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
+    return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r);
 end $$;
 
 -- A run without some ids, as runs without gaps (the run itself if none is removed).
@@ -66,7 +48,7 @@ begin
     if isempty(gone) then
         return array[this];
     end if;
-    return spanmq_core.pieces(this, spanmq_core.ids_of(this.lo, this.n, this.ids) - gone);
+    return spanmq_core.pieces(this, spanmq_core.ids_of(this.lo, this.n) - gone);
 end $$;
 
 create or replace function spanmq_core.count_runs(runs spanmq_core.run[]) returns int
@@ -86,11 +68,11 @@ end $$;
 -- Runs of one message each, one of every group in turn; groups in their given order.
 create or replace function spanmq_core.layer(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$
-    select coalesce(array_agg((m.id, 1, null, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq_core.run
+    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq_core.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
                  min(r.ordinality) over (partition by r.group_key) as group_place
-          from unnest(runs) with ordinality r, spanmq_core.expand(r.lo, r.n, r.ids) e (id)) m
+          from unnest(runs) with ordinality r, generate_series(r.lo, r.lo + r.n - 1) e (id)) m
 $$;
 
 -- A run that gives its delivery back: it does not count as an attempt. For give_back(), which makes it visible.
@@ -117,7 +99,7 @@ begin
         return runs;
     end if;
     foreach this in array runs loop
-        if this.lo = joined.lo + joined.n and this.lo & 255 <> 0 and this.ids is null and joined.ids is null
+        if this.lo = joined.lo + joined.n and this.lo & 255 <> 0
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
            and this.priority is not distinct from joined.priority and this.lease_id = joined.lease_id
            and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
@@ -135,23 +117,6 @@ begin
     return all_joined;
 end $$;
 
--- Runs of one block that are alike, as one each, whatever lies between them.
-create or replace function spanmq_core.gather_runs(runs spanmq_core.run[]) returns spanmq_core.run[]
-language plpgsql immutable as $$
-begin
-    if cardinality(runs) < 2 then
-        return runs;
-    end if;
-    return array(
-        select (lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, g.lease_id, g.vt, g.last_read_at,
-                g.group_hash, g.group_key, g.priority)::spanmq_core.run
-        from (select range_agg(piece) as ids, sum(upper(piece) - lower(piece))::int as n, r.attempts, r.lease_id, r.vt, r.last_read_at,
-                     r.group_hash, r.group_key, r.priority
-              from unnest(runs) r cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
-              group by r.lo / 256, r.attempts, r.lease_id, r.vt, r.last_read_at, r.group_hash, r.group_key, r.priority) g
-        order by lower(g.ids));
-end $$;
-
 -- The part of each run that is among the ids.
 create or replace function spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange) returns spanmq_core.run[]
 language plpgsql immutable as $$
@@ -163,7 +128,7 @@ declare
 begin
     foreach this in array runs loop
         -- Id by id: to subtract all that is wanted from each run costs the square of their number.
-        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]')) from spanmq_core.expand(this.lo, this.n, this.ids) e (id)
+        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]')) from generate_series(this.lo, this.lo + this.n - 1) e (id)
                           where not e.id <@ wanted), '{}');
         foreach piece in array spanmq_core.run_without(this, gone) loop
             part := part || piece;

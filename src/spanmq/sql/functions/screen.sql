@@ -32,6 +32,7 @@ declare
     alone int8multirange := '{}';
     run spanmq_core.run;
     piece spanmq_core.run;
+    rest spanmq_core.run;
     kept spanmq_core.run[] := '{}';
     back spanmq_core.run[] := '{}';
     is_late boolean;               -- delivered messages: the rest of one expired lease, or those of none
@@ -44,8 +45,7 @@ begin
     if this.uses_limits then
         select coalesce(range_agg(int8range(e.msg_id, e.msg_id, '[]')), '{}') into expired
             from unnest(runs) r
-            join spanmq_core.expiry e on e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < coalesce(upper(r.ids), r.lo + r.n)
-                                    and (r.ids is null or r.ids @> e.msg_id)
+            join spanmq_core.expiry e on e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n
             where e.expires_at <= at_;
     end if;
     foreach run in array runs loop
@@ -90,7 +90,7 @@ begin
         back := spanmq_core.runs_among(runs, waiting);
     end if;
     foreach run in array runs loop
-        foreach piece in array spanmq_core.run_without(run, spanmq_core.ids_of(run.lo, run.n, run.ids) * (expired + dead + waiting)) loop
+        foreach piece in array spanmq_core.run_without(run, spanmq_core.ids_of(run.lo, run.n) * (expired + dead + waiting)) loop
             if is_late is null then
                 is_late := piece.lease_id <> 0 and leases and (this.max_attempts is not null or piece.lo <@ alone);
                 late_lease := piece.lease_id;
@@ -107,11 +107,12 @@ begin
                 kept := kept || piece;
             elsif is_late and piece.lease_id = late_lease and room > 0 then
                 if piece.n > room then
-                    run := piece;
-                    run.ids := spanmq_core.first_ids(spanmq_core.ids_of(piece.lo, piece.n, piece.ids), room);
-                    back := back || spanmq_core.run_without(piece, run.ids);
+                    rest := piece;
+                    rest.lo := piece.lo + room;
+                    rest.n := piece.n - room;
+                    back := back || rest;
                     held := held || key;
-                    piece := (spanmq_core.run_without(piece, spanmq_core.ids_of(piece.lo, piece.n, piece.ids) - run.ids))[1];
+                    piece.n := room;
                 end if;
                 room := room - piece.n;
                 kept := kept || piece;
@@ -157,7 +158,7 @@ begin
         from unnest(runs) r
         join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
                                  and f.outcome = 'retrying' and f.attempt >= r.attempts
-        cross join unnest(spanmq_core.ids_of(f.lo, f.n, f.ids) * spanmq_core.ids_of(r.lo, r.n, r.ids)) piece);
+        cross join unnest(spanmq_core.ids_of(f) * spanmq_core.ids_of(r.lo, r.n)) piece);
 end $$;
 
 -- The messages of runs that are behind one of these dead letters in their group.
@@ -165,10 +166,10 @@ create or replace function spanmq_core.behind(runs spanmq_core.run[], buried spa
 language plpgsql immutable as $$
 begin
     return (
-        select coalesce(range_agg(piece), '{}')
+        select coalesce(range_agg(int8range(greatest(r.lo, first.lo + 1), r.lo + r.n)), '{}')
         from unnest(runs) r
         join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first on first.group_key = r.group_key
-        cross join unnest(spanmq_core.ids_of(r.lo, r.n, r.ids) - int8multirange(int8range(null, first.lo, '[]'))) piece);
+        where r.lo + r.n > first.lo + 1);
 end $$;
 
 -- Runs, with those messages as suspects that are behind the first one of their group in an expired lease.
@@ -191,9 +192,11 @@ begin
                 result := result || run;
                 continue;
             end if;
-            head := (spanmq_core.run_without(run, spanmq_core.ids_of(run.lo, run.n, run.ids) - int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+            head := run;
+            head.n := 1;
             result := result || head;
-            run := (spanmq_core.run_without(run, int8multirange(int8range(run.lo, run.lo, '[]'))))[1];
+            run.lo := run.lo + 1;
+            run.n := run.n - 1;
         end if;
         run.lease_id := spanmq_core.suspects();
         run.attempts := greatest(run.attempts - 1, 0);
@@ -328,7 +331,7 @@ begin
     dead := spanmq_core.spent(this, tried, least_attempts);
     foreach run in array tried loop
         if dead && int8range(run.lo, run.lo + run.n) then
-            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n, null) * dead, 0, at_);
+            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n) * dead, 0, at_);
         end if;
     end loop;
     perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());

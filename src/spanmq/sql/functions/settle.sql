@@ -24,7 +24,7 @@ begin
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, null, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -173,7 +173,7 @@ begin
     if not found then
         return null;
     end if;
-    ids := spanmq_core.ids_of(this.lo, this.n, null);
+    ids := spanmq_core.ids_of(this.lo, this.n);
     wanted := coalesce(wanted, ids);
     if this.n > 1 and this.lease_id > 0 then
         ids := ids - spanmq_core.forget_done(this_queue, this.lo, this.n);
@@ -201,7 +201,7 @@ begin
     if not found then
         return null;
     end if;
-    ids := spanmq_core.ids_of(this.lo, this.n, null);
+    ids := spanmq_core.ids_of(this.lo, this.n);
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key from unnest(ids - wanted) r;
     return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
@@ -224,7 +224,7 @@ begin
     with notes as (
         insert into spanmq_core.done (queue_id, msg_id)
             select this_queue, id
-            from unnest(wanted * spanmq_core.ids_of(this.lo, this.n, null)) r, generate_series(lower(r), upper(r) - 1) id order by id
+            from unnest(wanted * spanmq_core.ids_of(this.lo, this.n)) r, generate_series(lower(r), upper(r) - 1) id order by id
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
@@ -299,9 +299,7 @@ begin
     perform spanmq_core.heed_clock(this_queue);
     insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r
-        cross join lateral unnest(spanmq_core.ids_of(r.lo, r.n, r.ids)) piece
-        cross join lateral spanmq_core.tens(lower(piece), upper(piece) - 1) t;
+        from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 
 -- Takes all messages of a queue out of it. Returns their number. Messages sent meanwhile are removed and counted, too;

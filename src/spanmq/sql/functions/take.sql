@@ -25,7 +25,7 @@ begin
                 returning f.*)
         select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
                bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, null, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
+               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
             into gone from gone g;
         exit when gone.n is null;
         first_id := coalesce(first_id, gone.lo);
@@ -59,7 +59,7 @@ declare
 begin
     while first_id <= last_id loop
         end_id := least(first_id | 255, last_id) + 1;
-        runs := runs || (first_id, end_id - first_id, null, 0, 0, null, null, null, null, null)::spanmq_core.run;
+        runs := runs || (first_id, end_id - first_id, 0, 0, null, null, null, null, null)::spanmq_core.run;
         first_id := end_id;
     end loop;
     return runs;
@@ -137,12 +137,12 @@ end $$;
 
 create or replace function spanmq_core.run_of(this spanmq_core.held) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq_core.run
+    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq_core.run
 $$;
 
 create or replace function spanmq_core.run_of(this spanmq_core.fresh) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, null, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq_core.run
+    select (this.lo, this.n, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq_core.run
 $$;
 
 -- These runs, which the caller has taken, without the messages that were deleted from them one by one; their notes go.
@@ -194,7 +194,7 @@ end $$;
 create or replace function spanmq_core.pieces(this spanmq_core.run, ids int8multirange) returns spanmq_core.run[]
 language sql immutable as $$
     select array(
-        select (lower(r), upper(r) - lower(r), null, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+        select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
                 this.priority)::spanmq_core.run
         from unnest(ids) r order by lower(r))
 $$;

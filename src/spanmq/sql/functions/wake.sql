@@ -139,7 +139,7 @@ begin
         return;
     end if;
     for candidate in
-        select r.group_hash as hash, max(coalesce(upper(r.ids) - 1, r.lo + r.n - 1)) as last_id from unnest(runs) r group by r.group_hash
+        select r.group_hash as hash, max(r.lo + r.n - 1) as last_id from unnest(runs) r group by r.group_hash
     loop
         -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
         -- count: of two settlements of one run, neither of which sees the other, that of its end decides.

@@ -223,12 +223,10 @@ create table spanmq_call.caller (
     role name not null default current_user
 );
 
--- Messages that a claim or a settlement took, as they were before. vt null: they were fresh. ids null: lo, lo + 1, ...; else exactly these n,
--- of one block of 256.
+-- Messages that a claim or a settlement took, lo, lo + 1, ..., as they were before. vt null: they were fresh.
 create type spanmq_core.run as (
     lo bigint,
     n int,
-    ids int8multirange,
     attempts int,
     lease_id bigint,
     vt timestamptz,

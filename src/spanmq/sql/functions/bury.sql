@@ -33,45 +33,6 @@ begin
     return n;
 end $$;
 
--- The usual case of reject() in few steps: one message that is a run of its own, under this lease, and never failed. False, and nothing
--- has changed, in every other case; errors are left to reject(), too.
-create or replace function spanmq_core.bury_one(queue_name text, fence bigint, id bigint, reason spanmq_core.reason) returns boolean
-language plpgsql as $$
-declare
-    this_queue int;
-    log_name text;
-    attempts int;
-    at_ timestamptz := clock_timestamp();
-    n int;
-begin
-    delete from spanmq_core.held s using spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and q.has_plain_policy and not q.is_watched and id between q.log_lo and q.log_hi
-          and has_table_privilege(q.queue_view, 'select')
-          and s.queue_id = q.queue_id and s.lo = id and s.n = 1 and s.lease_id = fence and fence > 0 and s.priority is null
-          and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo = id)
-          and not exists (select from spanmq_core.failure f where f.queue_id = q.queue_id and f.lo / 256 = id / 256 and f.n > 1
-                            and f.lo <= id and spanmq_core.ids_of(f) @> id)
-          and (s.group_hash is null
-               or not exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group))
-        returning q.queue_id, q.log_name, s.attempts into this_queue, log_name, attempts;
-    if not found then
-        return false;
-    end if;
-    reason := spanmq_core.bounded(reason);
-    execute 'insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, attempts, enqueued_at, first_failed_at, last_failed_at,'
-            ' dead_at, category, error, error_class, traceback, worker)'
-            ' select $1, msg_id, message, headers, spanmq_core.group_of(headers), $2, enqueued_at, $3, $3, $3, $4, $5, $6, $7, $8 from spanmq_core.'
-            || quote_ident(log_name) || ' where msg_id = $9'
-        using this_queue, attempts, at_, reason.category, reason.error, reason.error_class, reason.traceback, reason.worker, id;
-    get diagnostics n = row_count;
-    if n = 1 then
-        insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this_queue, reason.category, 1);
-    else
-        insert into spanmq_core.missing (queue_id, msg_id) values (this_queue, id);
-    end if;
-    return true;
-end $$;
-
 -- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
 create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$

@@ -262,7 +262,8 @@ begin
         from (select n.* from (
                   select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
                   from unnest(runs) with ordinality r
-                  cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)) n
+                  -- In the select list: in the from list the ids of each run would be stored first.
+                  cross join lateral (select generate_series(r.lo, r.lo + r.n - 1) as id) e) n
               order by case when sorted then n.id else n.position end) m);
 end $$;
 

@@ -187,21 +187,10 @@ create or replace function spanmq_call.reject(
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
-    this spanmq_core.queue;
-    reason spanmq_core.reason;
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     runs spanmq_core.run[];
 begin
-    if cardinality(msg_ids) = 1 and category in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN') then
-        reason := (category, error, error_class, traceback, worker);
-        if spanmq_core.bury_one(queue, lease_id, msg_ids[1], reason) then
-            msg_id := msg_ids[1];
-            outcome := 'dead';
-            return next;
-            return;
-        end if;
-    end if;
-    this := spanmq_core.find_queue(queue);
-    reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     perform spanmq_core.check_lease(lease_id, msg_ids);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';

@@ -44,7 +44,8 @@ def test_body_too_deep_that_comes_alone_is_a_typed_error(client: Client) -> None
     with pytest.raises(InvalidBodyError, match="the body cannot be decoded") as raised:
         client.receive("odd")
     assert isinstance(raised.value.__cause__, RecursionError)
-    assert client.receive("odd") == []
+    [failure] = client.inspect.failures("odd", 1)
+    assert (failure.outcome, failure.error_class) == ("retrying", "InvalidBodyError")
 
 
 def test_headers_too_deep_for_python_go_back(client: Client) -> None:

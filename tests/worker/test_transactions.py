@@ -1,7 +1,6 @@
 """Handlers that take the connection: their writes and the ack are one transaction."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from spanmq import AsyncClient, Client, Message
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.handler import look_at
 from spanmq.worker.job import Holding, Job, Release, Verdict
-from spanmq.worker.performing import Performer
+from spanmq.worker.performing import Performer, UndoneError
 
 INSERT = "insert into shipped (number, attempt) values (%s, %s)"
 
@@ -102,23 +101,21 @@ def test_lease_that_was_lost_undoes_the_writes(
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_connection_that_breaks_under_the_handler_costs_no_attempt(
-    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool
+@pytest.mark.parametrize("is_first", [True, False])
+def test_handler_that_breaks_its_connection_fails_by_the_policy(
+    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool, is_first: bool
 ) -> None:
+    client.queues.set_policy("orders", max_attempts=2, backoff_base=0.01)
     client.send("orders", 1)
-    once = threading.Event()
 
     def terminate(_: Message, connection: Any) -> None:
-        if not once.is_set():
-            once.set()
-            with psycopg.connect(database, autocommit=True) as other:
-                other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
-    with working(database, handler_of(terminate, is_async=is_async, is_first=True)) as record:
-        settled = record.wait(MessageSettled, 2)
-    # Neither waits for the other to be told.
-    assert sorted((event.attempt, event.outcome) for event in settled) == [(1, "acked"), (1, "released")]
-    assert shipped() == [(1, 1)]
+    with working(database, handler_of(terminate, is_async=is_async, is_first=is_first)) as record:
+        assert record.outcomes(2) == ["retrying", "dead"]
+    [dead] = client.dead_letters.list("orders")
+    assert (dead.attempts, dead.category, shipped()) == (2, "DEPENDENCY", [])
 
 
 class GivenSession:
@@ -152,7 +149,9 @@ def test_message_whose_handler_was_not_called_loses_no_attempt(client: Client, d
                     handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
                     performer = Performer(handler, lambda _: session, {})
                     job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
-                    verdicts.append(await performer.perform(job) if is_async else performer.call(job))
+                    with pytest.raises(UndoneError) as undone:
+                        await performer.perform(job) if is_async else performer.call(job)
+                    verdicts.append(performer.judge(undone.value, job))
                 return verdicts
 
     assert asyncio.run(verdicts()) == [Release(), Release()]

@@ -88,8 +88,8 @@ class SettlingStarted:
 class MessageSettled:
     """The outcome of a message in the database: acked, retrying, dead, released or stale.
 
-    "unknown" is a stale one whose settlement had been tried before on a connection that broke: that one may
-    have taken effect. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`
+    "unknown" is a stale one that an earlier settlement, on a connection that broke, or the transaction of its
+    handler may have acked. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`
     describe its failure.
     """
 

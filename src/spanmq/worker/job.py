@@ -35,26 +35,24 @@ class Holding:
 
 
 class Job:
-    """One call of the handler. It is decided once: by its end, by its overrun, or by being dropped."""
+    """One call of the handler. It is decided once: by its end, by its overrun, or by being dropped.
 
-    __slots__ = ("group", "holding", "is_decided", "messages", "seconds")
+    `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed.
+    """
+
+    __slots__ = ("group", "holding", "is_decided", "is_doubtful", "messages", "seconds")
 
     def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
         self.messages = messages
         self.holding = holding
         self.group = group
-        self.is_decided = False
+        self.is_decided = self.is_doubtful = False
         self.seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job was not handled, or its transaction was rolled back; the attempt does not count.
-
-    `is_doubtful` says that the transaction may have been committed after all.
-    """
-
-    is_doubtful: bool = False
+    """The job was not handled, or its lease was lost; the attempt does not count."""
 
 
 @dataclass(frozen=True, slots=True)

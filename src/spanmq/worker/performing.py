@@ -21,15 +21,7 @@ Categories = Mapping[type[BaseException], str]
 
 
 class UndoneError(Exception):
-    """A transaction was rolled back, or may have been, for a reason other than its message."""
-
-    def __init__(self, release: Release) -> None:
-        super().__init__("the connection or the lease was lost")
-        self.release = release
-
-
-class _NotOursError(Exception):
-    """The lease no longer holds all messages of the job: rolls the handler's writes back."""
+    """The handler was not called, or its writes were rolled back, because the connection or the lease was lost."""
 
 
 class Delivery:
@@ -46,62 +38,58 @@ class Delivery:
     async def transaction(self) -> AsyncIterator[AsyncClient]:
         """Begin a transaction; ack and commit at the end. Raises UndoneError if that is not possible."""
         client = await self._session_of(self._job).client()
-        connection: Any = None
-        handled = False
+        is_begun = False
         try:
             async with client.transaction() as transaction:
-                connection = transaction.connection
+                is_begun = True
                 yield transaction
-                handled = True
-                check(await transaction.ack(Leased(*self._settling())))
+                self._check(await transaction.ack(self._leased()))
         except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
+            if is_begun:
                 raise
-            raise UndoneError(release) from error
+            raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 
     @contextmanager
     def thread_transaction(self) -> Iterator[Client]:
         """Begin a transaction from a thread; the twin of `transaction`."""
-        connection: Any = None
-        handled = False
+        is_begun = False
         try:
             with self._session_of(self._job).thread_client().transaction() as transaction:
-                connection = transaction.connection
+                is_begun = True
                 yield transaction
-                handled = True
-                check(transaction.ack(Leased(*self._settling())))
+                self._check(transaction.ack(self._leased()))
         except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
+            if is_begun:
                 raise
-            raise UndoneError(release) from error
+            raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
         """Enter a transaction of another library, and ack in it before it commits."""
-        try:
-            async with begin() as session:
-                yield session
-                check(await AsyncClient(connection=session).ack(Leased(*self._settling())))
-        except _NotOursError as error:
-            raise UndoneError(Release()) from error
+        async with begin() as session:
+            yield session
+            self._check(await AsyncClient(connection=session).ack(self._leased()))
         self.is_acked = True
 
     @contextmanager
     def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
         """Enter a transaction of another library from a thread; the twin of `within`."""
-        try:
-            with begin() as session:
-                yield session
-                check(Client(connection=session).ack(Leased(*self._settling())))
-        except _NotOursError as error:
-            raise UndoneError(Release()) from error
+        with begin() as session:
+            yield session
+            self._check(Client(connection=session).ack(self._leased()))
         self.is_acked = True
 
-    def _settling(self) -> tuple[str, int, list[int]]:
+    def _leased(self) -> Leased:
         holding = self._job.holding
-        return holding.queue, holding.lease_id, [message.message_id for message in self._job.messages]
+        return Leased(holding.queue, holding.lease_id, [message.message_id for message in self._job.messages])
+
+    def _check(self, settled: list[Settled]) -> None:
+        if any(each.outcome != "acked" for each in settled):
+            raise UndoneError("the lease was lost")
+        # From here on the transaction may be committed although an error says otherwise.
+        self._job.is_doubtful = True
 
 
 class Performer:
@@ -124,7 +112,7 @@ class Performer:
     def judge(self, error: BaseException, job: Job) -> Verdict:
         """Return the verdict for an exception."""
         if isinstance(error, UndoneError):
-            return error.release
+            return Release()
         if self._handler.judge is not None:
             return self._handler.judge(error, job.messages[0])
         return judge(error, self._categories)
@@ -140,11 +128,8 @@ class Performer:
         if not handler.takes_connection:
             await handler.function(given)
             return None
-        try:
-            async with Delivery(job, self._session_of).transaction() as transaction:
-                await handler.function(given, transaction.connection)
-        except UndoneError as undone:
-            return undone.release
+        async with Delivery(job, self._session_of).transaction() as transaction:
+            await handler.function(given, transaction.connection)
         return Gone("acked")
 
     def _delivered(self, job: Job) -> Verdict:
@@ -159,30 +144,9 @@ class Performer:
 
     def _in_transaction(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]
-        try:
-            with Delivery(job, self._session_of).thread_transaction() as transaction:
-                refuse_coroutine(self._handler.function(given, transaction.connection))
-        except UndoneError as undone:
-            return undone.release
+        with Delivery(job, self._session_of).thread_transaction() as transaction:
+            refuse_coroutine(self._handler.function(given, transaction.connection))
         return Gone("acked")
-
-
-def release_for(error: Exception, connection: Any, *, handled: bool) -> Release | None:
-    """Return the release for an error of the handler's transaction; None if the handler failed.
-
-    Without a connection the handler was not called; a broken connection is not the message's fault.
-    """
-    if isinstance(error, _NotOursError):
-        return Release()
-    if connection is None or connection.closed:
-        return Release(is_doubtful=handled)
-    return None
-
-
-def check(settled: list[Settled]) -> None:
-    """Raise unless all messages were acked."""
-    if any(each.outcome != "acked" for each in settled):
-        raise _NotOursError
 
 
 def refuse_coroutine(result: object) -> None:

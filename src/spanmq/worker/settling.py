@@ -117,7 +117,7 @@ class Settler:
         ids = [message.message_id for job in jobs for message in job.messages]
         self.seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
-        is_doubtful = isinstance(verdict, Release) and verdict.is_doubtful
+        is_doubtful = False
         call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self.worker)
         attempt = 0
         while True:
@@ -145,7 +145,8 @@ class Settler:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
             for each in settled:
                 message, job = messages[each.message_id]
-                outcome = "unknown" if is_doubtful and each.outcome == "stale" else each.outcome
+                is_unknown = each.outcome == "stale" and (is_doubtful or job.is_doubtful)
+                outcome = "unknown" if is_unknown else each.outcome
                 self._tell(message, outcome, job.seconds, failure)
         self.on_settled(holding)
 

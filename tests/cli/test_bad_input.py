@@ -121,6 +121,7 @@ def test_password_of_a_dsn_that_is_none_is_not_said(dsn: str) -> None:
     ):
         assert done.code == 1
         assert "the DSN can't be read" in done.err
+        assert "hint: Write postgresql://user@host/database, or host=… dbname=…" in done.err
         assert "hunter" not in done.out + done.err
     with pytest.raises(errors.InvalidArgumentError) as raised, Client(dsn):
         pass

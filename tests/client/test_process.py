@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from tests.cli.program import Program
 from tests.client.concurrency import until
 from tests.patience import WAIT_SECONDS
@@ -128,6 +131,25 @@ def test_upstream_needs_no_maintenance(upstream_database: str, caplog: pytest.Lo
             thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
     assert [record for record in caplog.records if record.name == "spanmq"] == []
+
+
+def test_role_without_the_right_leaves_maintenance_to_others(
+    database: str, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = keepers()
+    role = f"spanmq_test_{uuid.uuid4().hex[:12]}"
+    observer.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+    caplog.set_level("INFO", "spanmq")
+    try:
+        with Client(make_conninfo(database, options=f"-c role={role}"), maintain_interval=0.001) as client:
+            client.queues.list()
+            for thread in keepers() - before:
+                thread.join(WAIT_SECONDS)
+                assert not thread.is_alive()
+    finally:
+        observer.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+    [told] = [record.getMessage() for record in caplog.records if record.name == "spanmq"]
+    assert told.startswith("maintenance_left_to_others error='permission denied")
 
 
 # A thread of the forgotten pool may be the one that frees it, which psycopg reports: it can't join itself.

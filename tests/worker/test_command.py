@@ -15,6 +15,7 @@ from spanmq import Client
         (("no_such:ship", "-q", "orders"), "invalid handler: module 'no_such' does not exist"),
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
         (("jobs:ship",), "invalid argument: a function needs a --queue"),
+        (("jobs:task", "-q", "orders"), "invalid handler: <task 'task' of queue 'a'> is not a handler"),
         (("jobs:tasks", "--shards", "all"), "invalid argument: --shards and --in-batches are for a function"),
         (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
         (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: orders has no shards"),
@@ -39,7 +40,10 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     arguments: tuple[str, ...],
     text: str,
 ) -> None:
-    program = "from spanmq.tasks import Tasks\ntasks = Tasks('a')\ndef ship(message): ...\n"
+    program = (
+        "from spanmq.tasks import Tasks\ntasks = Tasks('a')\ndef ship(message): ...\n"
+        "@tasks.task\ndef task(): ...\n"
+    )
     (tmp_path / "jobs.py").write_text(program)
     (tmp_path / "broken.py").write_text("raise RuntimeError('no configuration')\n")
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.worker.handler import load, look_at
+from spanmq.worker.handler import find, look_at
 
 
 def plain(message: Any) -> None: ...
@@ -72,7 +72,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_handler_is_imported_by_its_name(modules: Path) -> None:
     (modules / "good_jobs.py").write_text("class Jobs:\n    @staticmethod\n    def ship(message): ...\n")
-    assert load("good_jobs:Jobs.ship").__name__ == "ship"
+    assert find("good_jobs:Jobs.ship").__name__ == "ship"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_handler_is_imported_by_its_name(modules: Path) -> None:
         ("broken_jobs:ship", "raised ZeroDivisionError when it was imported"),
         ("leaving_jobs:ship", "raised SystemExit"),
         ("plain_jobs:no_such", "has no 'no_such'"),
-        ("plain_jobs:NUMBER", "is not callable, it is int"),
+        ("plain_jobs:NUMBER", "is not callable, it is 5"),
     ],
 )
 def test_handler_that_can_not_be_had_is_reported_with_the_reason(modules: Path, path: str, text: str) -> None:
@@ -95,4 +95,4 @@ def test_handler_that_can_not_be_had_is_reported_with_the_reason(modules: Path, 
     (modules / "leaving_jobs.py").write_text("raise SystemExit(3)\n")
     (modules / "plain_jobs.py").write_text("NUMBER = 5\n")
     with pytest.raises(InvalidArgumentError, match=text):
-        load(path)
+        look_at(find(path), takes_batches=False)

@@ -400,23 +400,6 @@ def test_ack_that_meets_a_conflict_is_repeated(client: Client, database: str) ->
     assert client.queues.metrics("orders").length == 0
 
 
-def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:
-    client.queues.set_policy("orders", ordered=True, backoff_base=0.01, jitter=False)
-    client.send_batch("orders", [[group, n] for n in range(8) for group in "abc"], group=list("abc") * 8)
-    handled: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-
-    async def handle(message: Message) -> None:
-        group, number = message.body
-        await asyncio.sleep(0.001)
-        if number == 3 and message.attempt < 3:
-            raise RetryIn(0.01)
-        handled[group].append(number)
-
-    with working(database, handle, concurrency=8) as record:
-        record.wait(MessageSettled, 24, where=lambda event: event.outcome == "acked")
-    assert handled == {group: list(range(8)) for group in "abc"}
-
-
 def test_worker_refuses_to_start_without_a_queue_or_a_server(client: Client, database: str) -> None:
     for dsn, queue, error in (
         (database, "no_such_queue", QueueNotFoundError),

@@ -27,7 +27,9 @@ HINTS: Final = {
     ),
     "schedule_not_found": "spanmq schedule list shows the existing ones.",
     "token_not_found": "spanmq token list shows the existing ones.",
-    "queue_not_found": "spanmq queue list shows the existing ones, spanmq queue create creates one.",
+    "queue_not_found": (
+        "spanmq queue list shows those on which you have a right, spanmq queue create creates one."
+    ),
     "connection_failed": "Check --dsn or SPANMQ_DSN, and whether the server runs.",
     "transaction_conflict": "Run it again.",
     "not_supported_by_upstream": "spanmq schema adopt takes PGMQ's queues over.",

@@ -138,8 +138,10 @@ if TYPE_CHECKING:
     MessageIds = list[int]
     SomeMessageIds = list[int] | None
 else:  # Typer reads texts, and the callback makes numbers of them.
-    MessageIds = Annotated[list[str], typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP)]
-    SomeMessageIds = Annotated[list[str] | None, typer.Argument(metavar="ID", callback=_ids, help=IDS_HELP)]
+    MessageIds = Annotated[list[str], typer.Argument(metavar="MESSAGE_ID", callback=_ids, help=IDS_HELP)]
+    SomeMessageIds = Annotated[
+        list[str] | None, typer.Argument(metavar="MESSAGE_ID", callback=_ids, help=IDS_HELP)
+    ]
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=_complete_queue)]
 SomeQueue = Annotated[
@@ -150,7 +152,7 @@ SomeQueues = Annotated[
     list[str] | None,
     typer.Argument(metavar="QUEUE", help="These queues; default: all.", autocompletion=_complete_queue),
 ]
-MessageId = Annotated[int, typer.Argument(metavar="ID", help="The message.")]
+MessageId = Annotated[int, typer.Argument(metavar="MESSAGE_ID", help="The message.")]
 Dsn = Annotated[
     str | None,
     typer.Option(

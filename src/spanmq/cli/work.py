@@ -111,8 +111,8 @@ def worker(
     if reload:
         _run_again_on_changes()
         return
-    from spanmq.worker import Worker, load, log
-    from spanmq.worker.handler import find
+    from spanmq.worker import Worker, log
+    from spanmq.worker.handler import find, look_at
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
@@ -122,12 +122,13 @@ def worker(
         sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
-    tasks = _tasks_of(find(handler))
-    if tasks is None and not queue:
+    found = find(handler)
+    tasks = _tasks_of(found)
+    function = look_at(found, takes_batches=in_batches) if tasks is None else None
+    if function is not None and not queue:
         raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
     if tasks is not None and (shards is not None or in_batches):
         raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
-    function = load(handler) if tasks is None else None
     with ExitStack() as stack:
         stack.enter_context(logging_lines(level))
         own = queue or ([] if tasks is None else [*tasks.queues])

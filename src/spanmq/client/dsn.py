@@ -91,8 +91,9 @@ def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connect
 def unreadable(error: Exception) -> InvalidArgumentError:
     """Return the error to raise `from None`: a traceback would show the other error's text."""
     said = _QUOTED.sub("…", str(error)).strip()
-    scheme = _SQLALCHEMY.search(str(error))
-    hint = scheme and f"Write postgresql:// in place of {scheme[0]}, which is SQLAlchemy's."
+    hint = "Write postgresql://user@host/database, or host=… dbname=…."
+    if scheme := _SQLALCHEMY.search(str(error)):
+        hint = f"Write postgresql:// in place of {scheme[0]}, which is SQLAlchemy's."
     return InvalidArgumentError(f"the DSN can't be read: {said}", hint=hint)
 
 

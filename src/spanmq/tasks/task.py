@@ -29,6 +29,9 @@ Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 class Task(Generic[P, R]):
     """A function that can be called, and sent to be called by a worker."""
 
+    # The hint of a worker that is given one task as its handler: the messages are calls, which its Tasks handle.
+    is_no_handler = "Run its Tasks: spanmq worker module:tasks, or tasks.run()."
+
     def __init__(
         self,
         catalog: Catalog,
@@ -186,7 +189,7 @@ class Catalog:
         if not name:
             raise TaskArgumentsError(
                 "the message is not for a task",
-                hint='Its body is {"task": "name", "args": {…}}.',
+                hint='The body of one is a JSON object, {"task": "name", "args": {…}}; a text, as SQS sends, is none.',
                 queue=message.queue,
             )
         raise UnknownTaskError(

@@ -2,7 +2,6 @@
 
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.failure import Reject, RetryIn
-from spanmq.worker.handler import load
 from spanmq.worker.runtime import Worker
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
 
@@ -14,5 +13,4 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "WorkerSettings",
-    "load",
 ]

@@ -280,6 +280,7 @@ class Engine:
         if self._limited is not None:
             self._limited.done(job)
         for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
+            other.is_behind = True
             self._settle(other, Release())
             intake.held -= len(other.messages)
         intake.wake()

@@ -35,17 +35,6 @@ class Handler:
     kind_of: Callable[[Message], str | None] | None = None
 
 
-def load(path: str) -> Callable[..., Any]:
-    """Import a handler by `module:name`; raises InvalidArgumentError that says what is wrong."""
-    found = find(path)
-    if not callable(found):
-        raise InvalidArgumentError(
-            f"{path!r} is not callable, it is {type(found).__qualname__}", hint=HINT, code="invalid_handler"
-        )
-    function: Callable[..., Any] = found
-    return function
-
-
 def find(path: str) -> Any:
     """Import what `module:name` names; raises InvalidArgumentError."""
     module_name, _, name = path.partition(":")
@@ -80,6 +69,8 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
     """Return the handler with its parameters and where it runs; raises InvalidArgumentError."""
     if isinstance(function, Handler):
         return function
+    if hint := getattr(function, "is_no_handler", None):
+        raise InvalidArgumentError(f"{function!r} is not a handler", hint=hint, code="invalid_handler")
     if inspect.isclass(function) or not callable(function):
         raise InvalidArgumentError(
             f"the handler is not callable, it is {function!r}", hint=HINT, code="invalid_handler"

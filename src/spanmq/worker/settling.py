@@ -145,8 +145,9 @@ class Settler:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
             for each in settled:
                 message, job = messages[each.message_id]
-                is_unknown = each.outcome == "stale" and (is_doubtful or job.is_doubtful)
-                outcome = "unknown" if is_unknown else each.outcome
+                outcome = each.outcome
+                if outcome == "stale" and (job.is_behind or is_doubtful or job.is_doubtful):
+                    outcome = "released" if job.is_behind else "unknown"
                 self._tell(message, outcome, job.seconds, failure)
         self.on_settled(holding)
 

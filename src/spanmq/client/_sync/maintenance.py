@@ -65,8 +65,10 @@ class Maintenance:
                 failures, last = 0, None
             except NotSupportedByUpstreamError:
                 return  # upstream PGMQ keeps no house
-            except MissingPrivilegeError:
-                return  # maintenance is a right, which this role has not
+            except MissingPrivilegeError as error:
+                # Not asked again: each refusal is an error in the server's log.
+                logger.info("maintenance_left_to_others error=%r", error.message)
+                return
             except SchemaMissingError:
                 pass  # not yet: the program may be about to install it
             except (SpanmqError, psycopg.Error) as error:

@@ -185,7 +185,7 @@ class ServerReadOnlyError(SpanmqError):
 
 
 class ServerExhaustedError(SpanmqError):
-    """The server is out of disk, memory, connections or locks."""
+    """The server is out of disk, memory or locks."""
 
 
 # Failures during a call.
@@ -225,7 +225,7 @@ class StatementCancelledError(SpanmqError):
 
 
 class ConnectionFailedError(SpanmqError):
-    """No connection was possible; no call was in flight."""
+    """No connection was possible, or none was free; no call was in flight."""
 
 
 class ConnectionLostError(SpanmqError):

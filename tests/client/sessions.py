@@ -58,17 +58,20 @@ def subclassed_session(dsn: str) -> Iterator[Any]:
         yield session
 
 
-@contextmanager
-def django_connection(dsn: str) -> Iterator[Any]:
+def new_django_connection(dsn: str) -> Any:
+    """Return a connection that connects when it is used."""
     if not settings.configured:
         settings.configure(USE_TZ=True)
         django.setup()
     parts = conninfo_to_dict(dsn)
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     database = {ours: parts.get(theirs, "") for ours, theirs in names.items()}
-    connection = ConnectionHandler({"default": {"ENGINE": "django.db.backends.postgresql", **database}})[
-        "default"
-    ]
+    return ConnectionHandler({"default": {"ENGINE": "django.db.backends.postgresql", **database}})["default"]
+
+
+@contextmanager
+def django_connection(dsn: str) -> Iterator[Any]:
+    connection = new_django_connection(dsn)
     try:
         connection.set_autocommit(False)
         yield connection

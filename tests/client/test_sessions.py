@@ -10,7 +10,13 @@ import pytest
 from django.db import transaction as django_transaction
 from sqlalchemy import text
 from sqlalchemy.orm import sessionmaker
-from tests.client.sessions import django_connection, django_in_autocommit, engine_of, sqlalchemy_session
+from tests.client.sessions import (
+    django_connection,
+    django_in_autocommit,
+    engine_of,
+    new_django_connection,
+    sqlalchemy_session,
+)
 from tests.client.sessions_async import asyncpg_connection, connect_asyncpg, sqlalchemy_asyncpg_session
 
 from spanmq import errors
@@ -165,3 +171,29 @@ async def test_schema_of_a_queue_is_read_through_every_driver(database: str, cli
         assert Client(connection=session).queues.schema("orders") == found
     async with asyncpg_connection(database) as opened:
         assert await AsyncClient(connection=opened).queues.schema("orders") == found
+
+
+NOWHERE = "host=127.0.0.1 port=1 dbname=none"
+
+
+def test_server_that_does_not_answer_is_not_a_lost_connection() -> None:
+    with pytest.raises(errors.ConnectionFailedError, match="refused"), sqlalchemy_session(NOWHERE) as session:
+        Client(connection=session).send("orders", 1)
+    with pytest.raises(errors.ConnectionFailedError, match="refused"):
+        Client(connection=new_django_connection(NOWHERE)).send("orders", 1)
+
+
+async def test_server_that_does_not_answer_asyncpg_is_not_a_lost_connection() -> None:
+    with pytest.raises(errors.ConnectionFailedError, match=r"refused|Connect call failed"):
+        async with sqlalchemy_asyncpg_session(NOWHERE) as session:
+            await AsyncClient(connection=session).send("orders", 1)
+
+
+def test_pool_of_sqlalchemy_without_a_free_connection_is_a_typed_error(database: str) -> None:
+    with (
+        engine_of(database, pool_size=1, max_overflow=0, pool_timeout=0.01) as engine,
+        engine.connect(),
+        sessionmaker(engine)() as session,
+        pytest.raises(errors.ConnectionFailedError, match="QueuePool limit"),
+    ):
+        Client(connection=session).send("orders", 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from socket import gaierror
 from typing import Any, Final, NoReturn
 
 from spanmq.client.call import Call, Rows, Shape, Style, is_missing_function, missing
@@ -213,6 +214,8 @@ def _bytes(text: str | None) -> bytes | None:
 def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     """Raise the typed error for one of a driver, or that error if none fits."""
     function, queue = (call.function, call.queue) if call else (None, None)
+    if _is_unconnected(error):
+        raise ConnectionFailedError(str(error).strip(), function=function, queue=queue) from error
     typed: SpanmqError | None = from_driver(error, function=function, queue=queue)
     # An error of operation without a number is the connection's; SQLAlchemy and Django keep DB-API's name.
     is_operational = typed is None and type(error).__name__ == "OperationalError"
@@ -227,6 +230,18 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
     if call is not None and is_missing_function(typed, call):
         typed = missing(None, call)
     raise typed from error
+
+
+def _is_unconnected(error: Exception) -> bool:
+    """Return whether a session could not connect, so that the call did not begin."""
+    # Asyncpg raises these only while it connects.
+    if isinstance(error, ConnectionRefusedError | FileNotFoundError | gaierror):
+        return True
+    if type(error).__module__.startswith("sqlalchemy."):
+        # Without a statement it failed before the call; and the pool may have no free connection.
+        return type(error).__name__ == "TimeoutError" or getattr(error, "statement", "") is None
+    # Psycopg's, below Django's: only an attempt to connect sets it.
+    return getattr(error.__cause__ or error, "pgconn", None) is not None
 
 
 def _origins(session: object) -> set[str]:

@@ -137,8 +137,13 @@ class Engine:
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
+    def begin_no_more(self) -> None:
+        """Call no further handler; also from a signal that comes while one blocks the event loop."""
+        self._slots.is_ending = True
+
     async def stop(self, reason: str) -> None:
         """Receive no more; finish or release messages; settle; close."""
+        self.begin_no_more()
         self._is_stopping = True
         if self._is_started:
             self._seam.emit(WorkerStopping(self._name, reason))

@@ -161,6 +161,8 @@ class Worker:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._is_signalled = True
+        if self._running is not None:
+            self._running.begin_no_more()
 
 
 def run_in_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,6 @@
 """The slots in which handlers run: a fixed number of tasks of the event loop, or of threads.
 
-Both kinds have the same interface: open, add, take_back, slots, abandon, stop. A slot whose handler
+Both kinds have the same interface: open, add, take_back, slots, is_ending, abandon, stop. A slot whose handler
 overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
 event loop.
 """
@@ -51,6 +51,8 @@ class TaskSlots:
         self._on_end = on_end
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
         self.slots: set[Slot] = set()
+        # Whether no further job begins: those that wait are released.
+        self.is_ending = False
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -95,7 +97,7 @@ class TaskSlots:
                 slot.started_at = started_at
                 slot.job = job
                 verdict: Verdict = Release()
-                if may_begin(job, started_at):
+                if not self.is_ending and may_begin(job, started_at):
                     try:
                         verdict = await perform(job)
                     except asyncio.CancelledError as error:
@@ -128,6 +130,7 @@ class ThreadSlots:
         self._on_end = on_end
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.slots: set[Slot] = set()
+        self.is_ending = False
         self._ended: Returned[tuple[Job, Verdict]] = Returned(self._end)
 
     def add(self, job: Job) -> None:
@@ -169,7 +172,7 @@ class ThreadSlots:
             slot.started_at = started_at
             slot.job = job
             verdict: Verdict = Release()
-            if may_begin(job, started_at):
+            if not self.is_ending and may_begin(job, started_at):
                 try:
                     verdict = call(job)
                 except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's

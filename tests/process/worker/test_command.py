@@ -18,6 +18,8 @@ from spanmq import Client
 
 JOBS = """
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -32,6 +34,11 @@ def slow(message):
 
 async def block(message):
     slow(message)
+
+async def end(message):
+    Path("more" if Path("begun").exists() else "begun").touch()
+    if not Path("more").exists():
+        os.kill(os.getpid(), signal.SIGTERM)
 
 async def ignore(message):
     while True:
@@ -120,6 +127,16 @@ def test_second_signal_ends_it_though_a_handler_blocks_the_event_loop(
         # Two that come together may be one.
         wait_until(has_ended)
         assert process.returncode == -signal.SIGTERM
+
+
+def test_signal_that_comes_while_a_handler_blocks_the_event_loop_begins_no_other(
+    client: Client, database: str, folder: Path
+) -> None:
+    client.send_batch("orders", range(20))
+    with worker(folder, database, "jobs:end", "-q", "orders") as process:
+        assert process.wait(WAIT_SECONDS) == 0
+    assert not (folder / "more").exists()
+    assert [message.attempt for message in client.receive("orders", 20)] == [1] * 19
 
 
 def test_handler_that_ignores_its_cancellation_does_not_keep_the_worker(

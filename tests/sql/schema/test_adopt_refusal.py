@@ -66,6 +66,7 @@ OBSTACLES = [
         "default value for column ok of table public.t",
         "on function pgmq.validate_routing_key",
     ),
+    ("create schema spanmq_core; create table spanmq_core.t ()", "schema spanmq_core", "rename it"),
     ("select pgmq.create('')", "queue ''", "empty"),
     (f"select pgmq.create('{LONG_IN_BYTES}')", f"queue '{LONG_IN_BYTES}'", "longer than 47 bytes"),
     (

@@ -267,6 +267,27 @@ def test_schemas_made_by_an_administrator_are_enough(
         assert schema.verify(owner, release=older) == []
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        "function spanmq.version() returns text language sql as $$ select 'mine' $$",
+        "table spanmq_call.queue (id int)",
+        "table spanmq_core.queue (id int)",
+    ],
+)
+def test_schema_with_objects_of_its_own_is_refused_by_its_name(session: Connection, own: str) -> None:
+    name = own.split()[1].split(".")[0]
+    session.execute(f"create schema {name}; create {own}".encode())
+    for act in (schema.install, lambda session: session.execute(schema.sql().encode())):
+        with pytest.raises((NotPossibleError, psycopg.Error), match=f"the schema {name} has objects"):
+            act(session)
+        session.execute("rollback")
+    assert schema.state(session).holding is schema.Holding.NOTHING
+    session.execute(f"alter schema {name} rename to mine")
+    schema.install(session)
+    assert schema.verify(session) == []
+
+
 def test_role_that_is_not_the_owner_can_not_upgrade(
     session: Connection, empty_database: str, older: Release, role: str
 ) -> None:

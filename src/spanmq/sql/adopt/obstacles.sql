@@ -8,6 +8,11 @@ from spanmq_adopt.queue q
 join spanmq_adopt.queue o on o.folded_name = any (array[q.folded_name || '_msg_id_seq', q.folded_name || '_archived_at_idx', q.folded_name || '_pkey'])
 where q.source is not null and o.source is not null
 union all
+select format('schema %s', n.nspname), 'it has objects, and spanmq needs this name: rename it'
+from pg_namespace n
+where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
+    and exists (select from pg_depend d where d.refclassid = 'pg_namespace'::regclass and d.refobjid = n.oid and d.deptype = 'n')
+union all
 select format('table %s', q.source), 'its row-level security has no equal: rights on a queue are grants on its view'
 from spanmq_adopt.queue q join pg_class c on c.oid = q.source
 where c.relrowsecurity or exists (select from pg_policy p where p.polrelid = c.oid)

@@ -18,6 +18,18 @@ begin
     if found then
         perform pg_catalog.set_config('role', owner, true);
     end if;
+    -- Before the first installation, a schema of ours is empty, as an administrator makes it. A dependency of another type is a default privilege.
+    select n.nspname into schema_name
+    from pg_catalog.pg_namespace n
+    where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
+        and pg_catalog.to_regclass('spanmq_core.migration') is null
+        and exists (select from pg_catalog.pg_depend d
+                    where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.refobjid = n.oid and d.deptype = 'n')
+    limit 1;
+    if found then
+        raise exception 'the schema % has objects, and spanmq needs this name', schema_name
+            using errcode = 'MQ004', hint = 'Rename the schema, or drop what is in it.';
+    end if;
     -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made them for us.
     for schema_name in
         select each from pg_catalog.unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) each

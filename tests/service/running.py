@@ -94,8 +94,8 @@ def service(
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """Run one in a thread; `options` are those of the command, each with its value."""
-    # On a busy machine an honest client may seem slow.
-    chosen: dict[str, Any] = {"read_timeout": WAIT_SECONDS} | {
+    # On a busy machine an honest client may seem slow, and so may the server.
+    chosen: dict[str, Any] = {"read_timeout": WAIT_SECONDS, "pool_timeout": 30.0} | {
         str(name).removeprefix("--").replace("-", "_"): Path(str(value)) if "tls" in str(name) else value
         for name, value in zip(options[::2], options[1::2], strict=True)
     }

@@ -1,6 +1,8 @@
 """One call of the handler: alone, or in one transaction with the ack."""
 
+import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -8,7 +10,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any
+from typing import Any, Final
 
 from spanmq.client import AsyncClient, Client
 from spanmq.model import Leased, Settled
@@ -18,6 +20,9 @@ from spanmq.worker.job import Gone, Job, Release, Verdict
 from spanmq.worker.session import Session
 
 Categories = Mapping[type[BaseException], str]
+
+# The pause before a message is released whose transaction could not begin: it will be received again at once.
+UNBEGUN_SECONDS: Final = 1.0
 
 
 class UndoneError(Exception):
@@ -47,6 +52,7 @@ class Delivery:
         except Exception as error:
             if is_begun:
                 raise
+            await asyncio.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 
@@ -62,6 +68,7 @@ class Delivery:
         except Exception as error:
             if is_begun:
                 raise
+            time.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 

@@ -13,6 +13,7 @@ from contextlib import (
 from typing import Any, Final
 
 from spanmq.client import AsyncClient, Client
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
@@ -75,7 +76,9 @@ class Delivery:
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
         """Enter a transaction of another library, and ack in it before it commits."""
-        async with begin() as session:
+        context = begin()
+        async with context as session:
+            check_commits(context, session)
             yield session
             self._check(await AsyncClient(connection=session).ack(self._leased()))
         self.is_acked = True
@@ -83,7 +86,9 @@ class Delivery:
     @contextmanager
     def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
         """Enter a transaction of another library from a thread; the twin of `within`."""
-        with begin() as session:
+        context = begin()
+        with context as session:
+            check_commits(context, session)
             yield session
             self._check(Client(connection=session).ack(self._leased()))
         self.is_acked = True
@@ -154,6 +159,16 @@ class Performer:
         with Delivery(job, self._session_of).thread_transaction() as transaction:
             refuse_coroutine(self._handler.function(given, transaction.connection))
         return Gone("acked")
+
+
+def check_commits(context: object, session: object) -> None:
+    """Raise InvalidArgumentError for a session of SQLAlchemy that is its own context: it ends with a rollback."""
+    if session is context and hasattr(session, "begin_nested"):
+        raise InvalidArgumentError(
+            f"the end of this {type(session).__name__} would be a rollback: the session does not commit",
+            hint="Tasks(…, session=Session.begin), not session=Session",
+            code="invalid_handler",
+        )
 
 
 def refuse_coroutine(result: object) -> None:

@@ -156,6 +156,33 @@ async def test_session_of_sqlalchemy_acks(client: Client, database: str) -> None
     await async_engine.dispose()
 
 
+async def test_session_whose_end_does_not_commit_is_refused(client: Client, database: str) -> None:
+    url = "postgresql+psycopg://"
+    engine = create_engine(url, creator=lambda: psycopg.connect(database))
+    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+    mistaken = Tasks(
+        "orders", dsn=database, session=sessionmaker(engine), async_session=async_sessionmaker(async_engine)
+    )
+
+    @mistaken.task
+    def plain(session: Session = GIVEN) -> None:
+        done.append("plain")
+
+    @mistaken.task
+    async def awaited(session: AsyncSession = GIVEN) -> None:
+        done.append("awaited")
+
+    plain.send()
+    awaited.send()
+    async with working(mistaken) as outcomes:
+        errors = [(await outcomes.next()).error or "" for _ in range(2)]
+    assert all("session does not commit" in error for error in errors), errors
+    assert done == []
+    mistaken.close()
+    engine.dispose()
+    await async_engine.dispose()
+
+
 async def test_middleware_surrounds_tasks_and_sends(client: Client, database: str) -> None:
     observed = Tasks("orders", dsn=database)
     seen: list[Any] = []

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -132,7 +133,10 @@ class GivenSession:
         return AsyncClient(connection=self._asynchronous)
 
 
-def test_message_whose_handler_was_not_called_loses_no_attempt(client: Client, database: str) -> None:
+def test_message_whose_handler_was_not_called_is_released_after_a_pause(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spanmq.worker.performing.UNBEGUN_SECONDS", 0.05)
     client.send("orders", 1)
     messages = client.receive("orders")
 
@@ -154,4 +158,7 @@ def test_message_whose_handler_was_not_called_loses_no_attempt(client: Client, d
                     verdicts.append(performer.judge(undone.value, job))
                 return verdicts
 
+    began_at = monotonic()
     assert asyncio.run(verdicts()) == [Release(), Release()]
+    # Without one the worker would receive and release it in a loop.
+    assert monotonic() - began_at >= 0.1

@@ -27,6 +27,8 @@ logger = logging.getLogger("spanmq.service")
 HEADER_BYTES_MAX: Final = 64 * 1024
 # A client must read this many bytes within the time limit: even slow mobile connections do.
 BYTES_MIN: Final = 16 * 1024
+# If this process itself stood still, the loop notices the time limit before it sends more.
+AGAIN_SECONDS: Final = 0.1
 KEEP_ALIVE_SECONDS: Final = 75
 # uvicorn's own default: connections that wait to be accepted.
 BACKLOG: Final = 2048
@@ -49,7 +51,7 @@ class SlowReader:
         """Start the time limit: data waits to be sent."""
         self._left = self._transport.get_write_buffer_size()
         self.end()
-        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._timer = self._loop.call_later(self._seconds, self._look, AGAIN_SECONDS)
 
     def end(self) -> None:
         """Stop the time limit: little data is left, or the connection is closed."""
@@ -57,12 +59,14 @@ class SlowReader:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
-        if self._left - self._transport.get_write_buffer_size() < BYTES_MIN:
+    def _look(self, again: float | None = None) -> None:
+        if self._left - self._transport.get_write_buffer_size() >= BYTES_MIN:
+            self.begin()
+        elif again is not None:
+            self._timer = self._loop.call_later(again, self._look)
+        else:
             # Not close(), which would wait until it has been sent.
             self._transport.abort()
-        else:
-            self.begin()
 
 
 class Protocol(HttpToolsProtocol):

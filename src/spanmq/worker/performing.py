@@ -1,6 +1,8 @@
 """One call of the handler: alone, or in one transaction with the ack."""
 
+import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -8,9 +10,10 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any
+from typing import Any, Final
 
 from spanmq.client import AsyncClient, Client
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
@@ -18,6 +21,9 @@ from spanmq.worker.job import Gone, Job, Release, Verdict
 from spanmq.worker.session import Session
 
 Categories = Mapping[type[BaseException], str]
+
+# The pause before a message is released whose transaction could not begin: it will be received again at once.
+UNBEGUN_SECONDS: Final = 1.0
 
 
 class UndoneError(Exception):
@@ -47,6 +53,7 @@ class Delivery:
         except Exception as error:
             if is_begun:
                 raise
+            await asyncio.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 
@@ -62,13 +69,16 @@ class Delivery:
         except Exception as error:
             if is_begun:
                 raise
+            time.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
         self.is_acked = True
 
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
         """Enter a transaction of another library, and ack in it before it commits."""
-        async with begin() as session:
+        context = begin()
+        async with context as session:
+            check_commits(context, session)
             yield session
             self._check(await AsyncClient(connection=session).ack(self._leased()))
         self.is_acked = True
@@ -76,7 +86,9 @@ class Delivery:
     @contextmanager
     def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
         """Enter a transaction of another library from a thread; the twin of `within`."""
-        with begin() as session:
+        context = begin()
+        with context as session:
+            check_commits(context, session)
             yield session
             self._check(Client(connection=session).ack(self._leased()))
         self.is_acked = True
@@ -147,6 +159,16 @@ class Performer:
         with Delivery(job, self._session_of).thread_transaction() as transaction:
             refuse_coroutine(self._handler.function(given, transaction.connection))
         return Gone("acked")
+
+
+def check_commits(context: object, session: object) -> None:
+    """Raise InvalidArgumentError for a session of SQLAlchemy that is its own context: it ends with a rollback."""
+    if session is context and hasattr(session, "begin_nested"):
+        raise InvalidArgumentError(
+            f"the end of this {type(session).__name__} would be a rollback: the session does not commit",
+            hint="Tasks(…, session=Session.begin), not session=Session",
+            code="invalid_handler",
+        )
 
 
 def refuse_coroutine(result: object) -> None:

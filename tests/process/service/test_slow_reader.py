@@ -1,13 +1,16 @@
 """Who takes nothing of his answer holds no memory and no place for long."""
 
 import asyncio
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 import httpx
 from tests.cli.program import do, wait_until
-from tests.service.running import service
+from tests.service.running import service, service_process
 from tests.service.test_limits import rest
 
 from spanmq.service.server import BYTES_MIN, SlowReader
@@ -50,6 +53,26 @@ def test_who_takes_nothing_of_his_answer_is_hung_up_on(orders: str, tmp_path: Pa
         assert client.get("/v1/queues").status_code == 200
 
 
+def test_reader_is_not_cut_off_for_the_time_that_the_service_stood_still(orders: str, tmp_path: Path) -> None:
+    do(orders, f"select pgmq.send('orders', to_jsonb(repeat('x', {SIZE})))")
+    with service_process(orders, tmp_path, "--read-timeout", 2) as running, running.dial() as reader:
+        reader.sendall(
+            b"GET /v1/queues/orders/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        # The system takes what it can; the rest waits in the service.
+        count, begun_at = len(reader.recv(1)), monotonic()
+        wait_until(lambda: monotonic() > begun_at + 0.5)
+        running.process.send_signal(signal.SIGSTOP)
+        until = monotonic() + 2.5
+        reader.settimeout(0.1)
+        while monotonic() < until:
+            with suppress(TimeoutError):
+                count += len(reader.recv(1_000_000))
+        running.process.send_signal(signal.SIGCONT)
+        reader.settimeout(30)
+        assert count + len(rest(reader)) > SIZE
+
+
 class Wire:
     """Of which so much is taken at each look; then nothing more."""
 
@@ -80,7 +103,8 @@ def test_who_takes_a_little_each_time_may_go_on() -> None:
     # Each look reads the size twice: what is left now, and what the next look compares with.
     steady = [each for number in range(19, 0, -1) for each in (BYTES_MIN * number,) * 2]
     assert looks_until_aborted(20 * BYTES_MIN, *steady) == 1
-    assert looks_until_aborted(100 * BYTES_MIN, 99 * BYTES_MIN + 1, 0, 0, 0) == 3
+    # The last look is repeated.
+    assert looks_until_aborted(100 * BYTES_MIN, *(99 * BYTES_MIN + 1,) * 2, 0, 0, 0) == 3
 
 
 def test_who_has_taken_it_is_left_alone() -> None:

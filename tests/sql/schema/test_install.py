@@ -276,7 +276,7 @@ def test_schemas_made_by_an_administrator_are_enough(
     ],
 )
 def test_schema_with_objects_of_its_own_is_refused_by_its_name(session: Connection, own: str) -> None:
-    name = own.split()[1].split(".")[0]
+    name = own.partition(" ")[2].partition(".")[0]
     session.execute(f"create schema {name}; create {own}".encode())
     for act in (schema.install, lambda session: session.execute(schema.sql().encode())):
         with pytest.raises((NotPossibleError, psycopg.Error), match=f"the schema {name} has objects"):

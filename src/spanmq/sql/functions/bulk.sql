@@ -114,7 +114,6 @@ declare
     writers xid[];
     has_headers boolean;
     bad_headers jsonb;
-    groups text[];
 begin
     perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
         format('the ids %s to %s are not in one open segment', first_id, last_id), 'Publish the ids that copy_begin() returned in this transaction.');
@@ -137,12 +136,7 @@ begin
         exists (select from spanmq_core.queues_of(this.queue_id) q,
                     lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
-    if has_headers then
-        execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2',
-                       segment.log_name)
-            into groups using first_id, last_id;
-    end if;
-    return groups;
+    return case when has_headers then spanmq_core.groups_of(segment.log_name, first_id, last_id) end;
 end $$;
 
 -- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still in

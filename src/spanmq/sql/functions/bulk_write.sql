@@ -48,7 +48,7 @@ begin
     end loop;
 end $$;
 
--- Notes that the rows of these blocks are written, and what their runs will be; returns how many rows they have.
+-- Notes that the rows of these blocks are written; returns how many rows they have.
 -- Raises MQ050 if the write was closed meanwhile, MQ002 for headers that are not a JSON object.
 create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -73,17 +73,6 @@ begin
             perform spanmq_core.raise_headers(bad_headers);
         end if;
         perform spanmq_core.check_logged(this, block.log_name, block.lo, block.hi);
-        -- A writer that lost the answer seals again.
-        delete from spanmq_core.bulk_run r where r.block_id = block.block_id;
-        if block.has_groups then
-            execute format('insert into spanmq_core.bulk_run (block_id, lo, n, group_key)'
-                           ' select $1, min(i.msg_id), count(*), i.group_key'
-                           ' from (select m.*, m.msg_id - row_number() over (partition by m.group_key order by m.msg_id) as island'
-                           '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key from spanmq_core.%I l'
-                           '             where l.msg_id between $2 and $3) m) i'
-                           ' group by i.group_key, i.island', block.log_name)
-                using block.block_id, block.lo, block.hi;
-        end if;
         update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
             where b.block_id = block.block_id;
         sealed := sealed + found_rows;
@@ -125,14 +114,8 @@ begin
         perform spanmq_core.raise_if(not block.is_sealed or found_rows <> block.hi - block.lo + 1,
             format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo, block.hi),
             'A crash of the server empties unlogged queues. Run the write again.');
-        if block.has_groups then
-            perform spanmq_core.publish_runs(q.queue_id, array(
-                    select (b.lo, b.n, 0, 0, null, null, hashtextextended(b.group_key, 0), b.group_key, null)::spanmq_core.run
-                    from spanmq_core.bulk_run b where b.block_id = block.block_id))
-                from spanmq_core.queues_of(this.queue_id) q;
-        else
-            perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null, null, null);
-        end if;
+        perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null,
+                                    case when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo, block.hi) end, null);
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;
         blocks := blocks + 1;

@@ -48,9 +48,9 @@ begin
             where h.queue_id + 0 = this_queue and h.vt > at_ and h.lease_id <> 0);
 end $$;
 
--- Whether a message with one of these ids is in the queue.
+-- Whether a message with one of these ids is in the queue, for the snapshot of the statement that asks.
 create or replace function spanmq_core.has_run(this_queue int, first_id bigint, last_id bigint) returns boolean
-language plpgsql as $$
+language plpgsql stable as $$
 begin
     return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo between first_id and last_id)
         or exists (select from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id and last_id);

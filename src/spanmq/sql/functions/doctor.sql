@@ -9,14 +9,13 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
         format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
-    return query select s.check_name, s.level, s.finding, case when s.level <> 'ok' then s.advice end from spanmq_core.check_server(client_at, connections) s;
-    return query select * from spanmq_core.check_vacuum();
-    return query select * from spanmq_core.check_horizon();
-    return query select * from spanmq_core.check_rights();
-    return query select * from spanmq_core.check_queues();
+    return query
+        select c.check_name, c.level, c.finding, case when c.level <> 'ok' then c.advice end
+        from (select * from spanmq_core.check_server(client_at, connections) union all select * from spanmq_core.check_vacuum()
+              union all select * from spanmq_core.check_horizon() union all select * from spanmq_core.check_queues()) c;
 end $$;
 
--- Gives the advice in any case: doctor() leaves it out where all is well.
+-- These give their advice in any case.
 create or replace function spanmq_core.check_server(client_at timestamptz, connections int)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql as $$
@@ -32,6 +31,9 @@ declare
         select count(*) from pg_proc p
         where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on');
+    leaks text := (
+        select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
+        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
 begin
     return query values
         ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
@@ -51,7 +53,10 @@ begin
          'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call'),
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
          case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
-         'run NTP on both machines: leases and delays go by the server''s clock');
+         'run NTP on both machines: leases and delays go by the server''s clock'),
+        ('rights', case when leaks is null then 'ok' else 'problem' end,
+         case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
+         'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');
 end $$;
 
 create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)
@@ -61,25 +66,18 @@ declare
 begin
     select t.relname, t.n_dead_tup, t.n_live_tup into busiest from pg_stat_user_tables t
         where t.schemaname = 'spanmq_core' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
-    check_name := 'autovacuum';
-    if current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off' then
-        level := 'problem';
-        finding := 'autovacuum does not run';
-        advice := 'set autovacuum and track_counts on: dead rows slow every call down';
-    elsif exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
-                  and 'autovacuum_enabled=false' = any (c.reloptions)) then
-        level := 'problem';
-        finding := 'autovacuum is off for the tables with the state of messages';
-        advice := 'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done';
-    elsif busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup then
-        level := 'warning';
-        finding := format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup);
-        advice := 'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table';
-    else
-        level := 'ok';
-        finding := format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0));
-    end if;
-    return next;
+    return query
+        select 'autovacuum', w.level, w.finding, w.advice from (values
+            (current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off', 'problem', 'autovacuum does not run',
+             'set autovacuum and track_counts on: dead rows slow every call down'),
+            (exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
+                     and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem', 'autovacuum is off for the tables with the state of messages',
+             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done'),
+            (busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup, 'warning',
+             format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup),
+             'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table'),
+            (true, 'ok', format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0)), null)) w (applies, level, finding, advice)
+        where w.applies limit 1;
 end $$;
 
 -- Checks for objects that retain old rows and segments: snapshots, prepared transactions, replication slots.
@@ -97,15 +95,15 @@ begin
     finding := case when held.pid is null then 'no old snapshot'
                     else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
                                 case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
-    advice := case when level <> 'ok' then format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
-                                                  'Segments can''t be truncated meanwhile, and dead rows stay', held.pid) end;
+    advice := format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
+                     'Segments can''t be truncated meanwhile, and dead rows stay', held.pid);
     return next;
 
     check_name := 'prepared transactions';
     select p.gid, clock_timestamp() - p.prepared as age into held from pg_prepared_xacts p order by p.prepared limit 1;
     level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
     finding := case when held.gid is null then 'none' else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
-    advice := case when level <> 'ok' then format('commit prepared %L, or rollback prepared %L', held.gid, held.gid) end;
+    advice := format('commit prepared %L, or rollback prepared %L', held.gid, held.gid);
     return next;
 
     check_name := 'slots';
@@ -118,35 +116,23 @@ begin
     finding := case when held.slot_name is null then 'none'
                     else format('%s is %s behind%s', held.slot_name, coalesce(pg_size_pretty(held.bytes), 'nothing'),
                                 case when not held.active then ', and it has no reader' end) end;
-    advice := case when level <> 'ok' then format('start its reader, or select pg_drop_replication_slot(%L)', held.slot_name) end;
+    advice := format('start its reader, or select pg_drop_replication_slot(%L)', held.slot_name);
     return next;
-end $$;
-
-create or replace function spanmq_core.check_rights() returns table (check_name text, level text, finding text, advice text)
-language plpgsql as $$
-declare
-    leaks text := (
-        select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
-        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
-begin
-    return query select 'rights', case when leaks is null then 'ok' else 'problem' end,
-        case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
-        case when leaks is not null then 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end;
 end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
 create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text, advice text)
 language plpgsql :pinned as $$
 declare
-    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
     last_at timestamptz := (select max(s.sampled_at) from spanmq_core.sample s);
-    created_at timestamptz := (select min(q.created_at) from spanmq_core.queue q);
-    found_counts record;
-    stuck text[] := '{}';
-    abandoned text[] := '{}';
-    lagging text[] := '{}';
-    silent text[] := '{}';
+    is_late boolean := (select min(q.created_at) from spanmq_core.queue q) < at_ - interval '5 minutes'
+                       and coalesce(last_at, '-infinity') < at_ - interval '5 minutes';
+    -- Null if empty.
+    stuck text[];
+    abandoned text[];
+    lagging text[];
+    silent text[];
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
@@ -159,69 +145,40 @@ declare
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
                     join spanmq_core.queue q on q.queue_id = b.queue_id
                     where b.created_at < at_ - interval '5 minutes' and not spanmq_core.has_unsettled(b.batch_id));
-    drawn bigint;
 begin
-    for this in select * from spanmq_core.queue q order by q.queue_id loop
-        begin
-            select * into found_counts from spanmq_core.survey_of(this, at_);
-            drawn := spanmq_core.drawn_from(this.ids);
-        exception when undefined_table or internal_error then
-            -- As in metrics_all().
-            if not spanmq_core.is_gone(this) then
-                raise;
-            end if;
-            continue;
-        end;
-        if found_counts.oldest_lease_at < at_ - interval '1 hour' then
-            stuck := stuck || format('%s (%s)', this.name, date_trunc('second', at_ - found_counts.oldest_lease_at));
-        end if;
-        if found_counts.expired > 0 and found_counts.leases = 0 and found_counts.oldest_ready_at < at_ - interval '5 minutes' then
-            abandoned := abandoned || format('%s (%s messages)', this.name, found_counts.expired);
-        end if;
-        silent := silent || array(
-            select format('%s of %s holds %s messages and has not called for %s', r.name, this.name, r.held, date_trunc('second', at_ - r.seen_at))
-            from spanmq_core.silent_receivers(this.queue_id, at_) r);
-        if (select count(*) from spanmq_core.segment s
-            where s.queue_id = this.queue_id and s.hi < drawn and (s.settled_at_xid is not null or s.state = 'truncated')) > 10 then
-            lagging := lagging || this.name::text;
-        end if;
-    end loop;
-
-    check_name := 'maintenance';
-    level := case when created_at < at_ - interval '5 minutes' and coalesce(last_at, '-infinity') < at_ - interval '5 minutes' then 'problem' else 'ok' end;
-    finding := case when last_at is null then 'maintain() has not run yet' else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end;
-    advice := case when level <> 'ok' then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job' end;
-    if level = 'ok' and troubles is not null then
-        level := 'problem';
-        finding := format('maintain() fails in %s', left(troubles, 500));
-        advice := 'fix what the errors name; maintenance of other queues continues';
-    elsif level = 'ok' and unsent is not null then
-        level := 'warning';
-        finding := format('batches are settled and not ended: %s', left(unsent, 500));
-        advice := 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call';
-    end if;
-    return next;
-
-    check_name := 'leases';
-    level := case when stuck <> '{}' or abandoned <> '{}' then 'warning' else 'ok' end;
-    finding := coalesce(nullif(concat_ws('; ', case when stuck <> '{}' then 'held for over an hour: ' || array_to_string(stuck[:10], ', ') end,
-                                         case when abandoned <> '{}' then 'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ') end), ''),
-                        'no lease is older than an hour');
-    advice := case when level <> 'ok' then 'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once' end;
-    return next;
-
-    check_name := 'streams';
-    level := case when silent <> '{}' then 'warning' else 'ok' end;
-    finding := coalesce(nullif(array_to_string(silent[:10], '; '), ''), 'no stopped stream holds messages');
-    advice := case when level <> 'ok' then 'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue' end;
-    return next;
-
-    check_name := 'segments';
-    level := case when missing_ids > 0 then 'problem' when lagging <> '{}' then 'warning' else 'ok' end;
-    finding := case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
-                    when lagging <> '{}' then 'settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', ')
-                    else 'settled segments are truncated' end;
-    advice := case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
-                   when level <> 'ok' then 'see "snapshots", "slots" and "maintenance"' end;
-    return next;
+    select array_agg(format('%s (%s)', q.name, date_trunc('second', at_ - c.oldest_lease_at)) order by q.queue_id)
+               filter (where c.oldest_lease_at < at_ - interval '1 hour'),
+           array_agg(format('%s (%s messages)', q.name, c.expired) order by q.queue_id)
+               filter (where c.expired > 0 and c.leases = 0 and c.oldest_ready_at < at_ - interval '5 minutes'),
+           array_agg(q.name::text order by q.queue_id) filter (where (
+               select count(*) from spanmq_core.segment s
+               where s.queue_id = q.queue_id and (s.settled_at_xid is not null or s.state = 'truncated') and s.hi < d.drawn) > 10)
+        into stuck, abandoned, lagging
+        from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
+        cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
+    silent := (
+        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held, date_trunc('second', at_ - r.seen_at))
+                         order by q.queue_id, r.seen_at)
+        from spanmq_core.queue q cross join lateral spanmq_core.silent_receivers(q.queue_id, at_) r);
+    return query values
+        ('maintenance', case when is_late or troubles is not null then 'problem' when unsent is not null then 'warning' else 'ok' end,
+         case when not is_late and troubles is not null then format('maintain() fails in %s', left(troubles, 500))
+              when not is_late and unsent is not null then format('batches are settled and not ended: %s', left(unsent, 500))
+              when last_at is null then 'maintain() has not run yet'
+              else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end,
+         case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job'
+              when troubles is not null then 'fix what the errors name; maintenance of other queues continues'
+              else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call' end),
+        ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
+         coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
+                                   'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
+         'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
+        ('streams', case when silent is not null then 'warning' else 'ok' end,
+         coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
+         'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+        ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
+         case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
+              else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '), 'settled segments are truncated') end,
+         case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
+              else 'see "snapshots", "slots" and "maintenance"' end);
 end $$;

@@ -47,20 +47,12 @@ end $$;
 create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
-    select e.id, min(f.failed_at), jsonb_agg(spanmq_core.told(f) order by f.failed_at, f.attempt)
+    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at, f.attempt)
     from (select distinct r.lo / 256 as block from unnest(runs) r) b
     join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
     cross join lateral spanmq_core.expand(f) e (id)
     where e.id <@ (select spanmq_core.ids_of_runs(runs))
     group by e.id
-$$;
-
--- A failure as the history of a dead letter has it.
-create or replace function spanmq_core.told(this spanmq_core.failure) returns jsonb
-language sql stable as $$
-    select jsonb_build_object(
-        'attempt', this.attempt, 'failed_at', this.failed_at, 'outcome', this.outcome, 'category', this.category, 'error', this.error,
-        'error_class', this.error_class, 'traceback', this.traceback, 'worker', this.worker, 'retry_at', this.retry_at)
 $$;
 
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
@@ -109,23 +101,15 @@ begin
     return n;
 end $$;
 
--- Whether a message of the block of an id is in the queue, for the snapshot of the statement that asks.
-create or replace function spanmq_core.has_neighbour(this_queue int, id bigint) returns boolean
-language plpgsql stable as $$
-begin
-    return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo between id - id % 256 and id - id % 256 + 255)
-        or exists (select from spanmq_core.held h where h.queue_id = this_queue and h.lo between id - id % 256 and id - id % 256 + 255);
-end $$;
-
 -- Forgets the failures and expiries of messages up to an id, which a purge has deleted, and that it has: for state().
 create or replace function spanmq_core.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin
     -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then maintain() does it.
     delete from spanmq_core.failure f
-        where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_neighbour(this_queue, f.lo);
+        where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
     delete from spanmq_core.expiry e
-        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq_core.has_neighbour(this_queue, e.msg_id);
+        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;

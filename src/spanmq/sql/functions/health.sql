@@ -1,16 +1,22 @@
 -- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
 
--- A survey, with the time since which the oldest visible message has been so.
+-- A survey, with the time since which the oldest visible message has been so, and how many receivers there are; no row for a queue that was dropped
+-- meanwhile.
 create or replace function spanmq_core.survey_of(this spanmq_core.queue, at_ timestamptz)
 returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint, leases bigint,
-               oldest_lease_at timestamptz, oldest_ready_at timestamptz)
+               oldest_lease_at timestamptz, oldest_ready_at timestamptz, receivers bigint)
 language plpgsql rows 1 as $$
 begin
     return query
         select s.backlog, s.visible, s.in_flight, s.delayed, s.failed, s.expired, s.leases, s.oldest_lease_at,
                case when s.visible > 0 then
-                   least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end
+                   least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end,
+               s.leases + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > extract(epoch from at_) * 1000)::int
         from spanmq_core.survey(this.queue_id, at_) s;
+exception when undefined_table or internal_error then
+    if not spanmq_core.is_gone(this) then
+        raise;
+    end if;
 end $$;
 
 -- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null: none but ours.
@@ -66,35 +72,22 @@ returns table (queue text, backlog bigint, visible bigint, in_flight bigint, del
                silent_receivers bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
-    this spanmq_core.queue;
     at_ timestamptz := clock_timestamp();
-    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
     waits jsonb := (select jsonb_object_agg(w.queue_id, w.sessions) from spanmq_core.waiting_sessions() w);
     shared_waits bigint := spanmq_core.sessions_waiting_for_rows();
     snapshot_seconds double precision := extract(epoch from at_ - spanmq_core.oldest_snapshot_at());
 begin
-    for this in
-        select * from spanmq_core.queue q where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n)) order by q.queue_id
-    loop
-        begin
-            return query
-                select this.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
-                       (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = this.queue_id),
-                       (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at > at_ - interval '1 minute'),
-                       extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision,
-                       c.leases + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > now_ms)::int,
-                       coalesce((waits->>this.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
-                       exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.paused),
-                       spanmq_core.breaker_open_until(this.queue_id),
-                       (select count(*) from spanmq_core.silent_receivers(this.queue_id, at_))
-                from spanmq_core.survey_of(this, at_) c;
-        exception when undefined_table or internal_error then
-            -- As in metrics_all().
-            if not spanmq_core.is_gone(this) then
-                raise;
-            end if;
-        end;
-    end loop;
+    return query
+        select q.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
+               (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = q.queue_id),
+               (select count(*) from spanmq_core.dead_letter d where d.queue_id = q.queue_id and d.dead_at > at_ - interval '1 minute'),
+               extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision, c.receivers,
+               coalesce((waits->>q.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
+               exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
+               spanmq_core.breaker_open_until(q.queue_id), (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
+        from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
+        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        order by q.queue_id;
 end $$;
 
 -- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a

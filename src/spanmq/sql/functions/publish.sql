@@ -33,6 +33,17 @@ begin
     end loop;
 end $$;
 
+-- The groups of rows of a log, for publish().
+create or replace function spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint) returns text[]
+language plpgsql as $$
+declare
+    groups text[];
+begin
+    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2', log_name)
+        into groups using first_id, last_id;
+    return groups;
+end $$;
+
 -- Makes messages of ids that this transaction has drawn, of a queue and its subscriptions: first_id to last_id, or `ids` where those have
 -- gaps. groups: null, or a group key (or null) for each message. They are visible at once, or from visible_at on.
 create or replace function spanmq_core.publish(

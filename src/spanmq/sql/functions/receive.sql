@@ -269,22 +269,27 @@ create or replace function spanmq_call.read_with_poll(
     conditional jsonb default '{}'
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from spanmq_core.poll(queue_name, vt, qty, conditional, null, max_poll_seconds, poll_interval_ms);
+end $$;
+
+-- For the polled reads. mode null: read(), else that of a grouped read.
+create or replace function spanmq_core.poll(
+    queue_name text, vt int, qty int, conditional jsonb, mode text, max_poll_seconds int, poll_interval_ms int
+) returns setof pgmq.message_record
+language plpgsql as $$
 declare
     stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
 begin
     while clock_timestamp() < stop_at loop
-        return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
+        if mode is null then
+            return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
+        else
+            return query select * from spanmq_core.read_groups(queue_name, vt, qty, mode);
+        end if;
         exit when found;
-        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
+        perform spanmq_core.raise_if(poll_interval_ms is null or poll_interval_ms < 0,
+            format('poll_interval_ms must be 0 or more, got: %s', coalesce(poll_interval_ms::text, 'NULL')), 'Omit it for 100.');
+        perform pg_sleep(greatest(poll_interval_ms, 1) / 1000.0);
     end loop;
-end $$;
-
-create or replace function spanmq_core.poll_pause(poll_interval_ms int) returns double precision
-language plpgsql immutable as $$
-begin
-    if poll_interval_ms is null or poll_interval_ms < 0 then
-        raise exception 'poll_interval_ms must be 0 or more, got: %', poll_interval_ms
-            using errcode = 'MQ002', hint = 'Omit it for 100.';
-    end if;
-    return greatest(poll_interval_ms, 1) / 1000.0;
 end $$;

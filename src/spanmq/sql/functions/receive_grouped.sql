@@ -43,27 +43,13 @@ begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');
 end $$;
 
-create or replace function spanmq_core.poll_groups(
-    queue_name text, vt int, qty int, mode text, max_poll_seconds int, poll_interval_ms int
-) returns setof pgmq.message_record
-language plpgsql as $$
-declare
-    stop_at timestamptz := spanmq_core.after(max_poll_seconds, 'max_poll_seconds');
-begin
-    while clock_timestamp() < stop_at loop
-        return query select * from spanmq_core.read_groups(queue_name, vt, qty, mode);
-        exit when found;
-        perform pg_sleep(spanmq_core.poll_pause(poll_interval_ms));
-    end loop;
-end $$;
-
 -- As read_grouped(), repeated until messages come or the time is over.
 create or replace function spanmq_call.read_grouped_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
-    return query select * from spanmq_core.poll_groups(queue_name, vt, qty, 'fill', max_poll_seconds, poll_interval_ms);
+    return query select * from spanmq_core.poll(queue_name, vt, qty, '{}', 'fill', max_poll_seconds, poll_interval_ms);
 end $$;
 
 -- As read_grouped_rr(), repeated until messages come or the time is over.
@@ -72,7 +58,7 @@ create or replace function spanmq_call.read_grouped_rr_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
-    return query select * from spanmq_core.poll_groups(queue_name, vt, qty, 'rr', max_poll_seconds, poll_interval_ms);
+    return query select * from spanmq_core.poll(queue_name, vt, qty, '{}', 'rr', max_poll_seconds, poll_interval_ms);
 end $$;
 
 -- As read_grouped_head(), repeated until messages come or the time is over.
@@ -81,5 +67,5 @@ create or replace function spanmq_call.read_grouped_head_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
-    return query select * from spanmq_core.poll_groups(queue_name, vt, qty, 'head', max_poll_seconds, poll_interval_ms);
+    return query select * from spanmq_core.poll(queue_name, vt, qty, '{}', 'head', max_poll_seconds, poll_interval_ms);
 end $$;

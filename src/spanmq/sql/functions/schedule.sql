@@ -31,21 +31,15 @@ begin
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
         raise exception 'schedule % sends into another queue', name
             using errcode = 'MQ002', hint = 'Choose another name, or unschedule it first.';
-    elsif before.schedule_id is null then
-        insert into spanmq_core.schedule (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
-            values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                    case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, by_role);
-        return;
     end if;
-    update spanmq_core.schedule s
-        set queue_id = this.queue_id, message = body, headers = case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end,
-            catch_up = schedule.catch_up, made_by = by_role
-        where s.schedule_id = before.schedule_id;
-    if (before.cron, before.time_zone) <> (cron, time_zone) then
-        delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id;
-        update spanmq_core.schedule s set cron = schedule.cron, time_zone = schedule.time_zone, planned_until = clock_timestamp()
-            where s.schedule_id = before.schedule_id;
-    end if;
+    insert into spanmq_core.schedule as s (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
+        values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
+                case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, by_role)
+        on conflict on constraint schedule_name_key do update
+            set message = excluded.message, headers = excluded.headers, catch_up = excluded.catch_up, made_by = excluded.made_by,
+                cron = excluded.cron, time_zone = excluded.time_zone,
+                planned_until = case when (s.cron, s.time_zone) = (excluded.cron, excluded.time_zone) then s.planned_until else excluded.planned_until end;
+    delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id and (before.cron, before.time_zone) <> (schedule.cron, schedule.time_zone);
 end $$;
 
 -- The queue to which the schedule of that name sends; null if it does not exist.

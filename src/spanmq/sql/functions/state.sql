@@ -22,25 +22,26 @@ begin
     return not this.spared @> id and (writer = this.purged_by or pg_visible_in_snapshot(writer, this.purged_in));
 end $$;
 
--- The state of a message:
+-- The state of a message; one that was redriven has that of any other message.
 --   pending      a receive may get it (also after its lease has expired)
 --   processing   leased
 --   delayed      hidden until a time that was set when it was sent, or that set_vt set
 --   failed       waits for its backoff
 --   dead         among the dead letters
--- completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive
--- has it
+--   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
--- A redriven message has the state of any other message.
-create or replace function spanmq_core.state_of(this spanmq_core.queue, id bigint) returns text
-language plpgsql as $$
+create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    id bigint := msg_id;
     at_ timestamptz := clock_timestamp();
     this_run spanmq_core.run;
     is_there boolean;
     segment spanmq_core.segment;
     written_by xid;
 begin
+    perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     select * into this_run from spanmq_core.find_run(this.queue_id, id);
     if this_run.vt > at_ then
         return case
@@ -69,14 +70,6 @@ begin
         return 'completed';
     end if;
     return 'unknown';
-end $$;
-
--- The state of a message (see state_of).
-create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
-begin
-    perform spanmq_core.raise_if(msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
-    return spanmq_core.state_of(spanmq_core.find_queue(queue), msg_id);
 end $$;
 
 -- Pauses deliveries; messages can still be sent, and leased ones settled. Requires the rights of set_policy.

@@ -61,22 +61,12 @@ create table spanmq_core.bulk_block (
     hi bigint not null,
     log_name text not null,
     is_sealed boolean not null default false,      -- its task wrote it to the end
-    has_groups boolean not null default false,     -- then its runs are in bulk_run
+    has_groups boolean not null default false,
     has_limits boolean not null default false,     -- a message has an expiry or attempts of its own
     reserved_at timestamptz not null default clock_timestamp()
 );
 create index bulk_block_ids on spanmq_core.bulk_block (queue_id, lo);
 create index bulk_block_write on spanmq_core.bulk_block (write_id);
-
--- The runs of a block whose messages have groups, as publishing will insert them.
-create table spanmq_core.bulk_run (
-    block_id bigint not null references spanmq_core.bulk_block on delete cascade,
-    lo bigint not null,
-    n int not null,
-    group_key text
-);
-alter table spanmq_core.bulk_run replica identity full;
-create index bulk_run_block on spanmq_core.bulk_run (block_id);
 
 -- The published writes, so that none is published again. The newest thousand epochs of a writer are kept.
 create table spanmq_core.bulk_ledger (

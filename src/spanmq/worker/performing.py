@@ -8,6 +8,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from dataclasses import dataclass
 from typing import Any
 
 from spanmq.client import AsyncClient, Client
@@ -32,6 +33,14 @@ class _NotOursError(Exception):
     """The lease no longer holds all messages of the job: rolls the handler's writes back."""
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far the transaction of a handler has come."""
+
+    connection: Any = None
+    is_handled: bool = False
+
+
 class Delivery:
     """A job under way: opens transactions that commit together with the ack of its messages."""
 
@@ -46,36 +55,22 @@ class Delivery:
     async def transaction(self) -> AsyncIterator[AsyncClient]:
         """Begin a transaction; ack and commit at the end. Raises UndoneError if that is not possible."""
         client = await self._session_of(self._job).client()
-        connection: Any = None
-        handled = False
-        try:
+        with self._committing() as progress:
             async with client.transaction() as transaction:
-                connection = transaction.connection
+                progress.connection = transaction.connection
                 yield transaction
-                handled = True
+                progress.is_handled = True
                 check(await transaction.ack(Leased(*self._settling())))
-        except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
-                raise
-            raise UndoneError(release) from error
-        self.is_acked = True
 
     @contextmanager
     def thread_transaction(self) -> Iterator[Client]:
         """Begin a transaction from a thread; the twin of `transaction`."""
-        connection: Any = None
-        handled = False
-        try:
-            with self._session_of(self._job).thread_client().transaction() as transaction:
-                connection = transaction.connection
-                yield transaction
-                handled = True
-                check(transaction.ack(Leased(*self._settling())))
-        except Exception as error:
-            if (release := release_for(error, connection, handled=handled)) is None:
-                raise
-            raise UndoneError(release) from error
-        self.is_acked = True
+        session = self._session_of
+        with self._committing() as progress, session(self._job).thread_client().transaction() as transaction:
+            progress.connection = transaction.connection
+            yield transaction
+            progress.is_handled = True
+            check(transaction.ack(Leased(*self._settling())))
 
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
@@ -97,6 +92,23 @@ class Delivery:
                 check(Client(connection=session).ack(Leased(*self._settling())))
         except _NotOursError as error:
             raise UndoneError(Release()) from error
+        self.is_acked = True
+
+    @contextmanager
+    def _committing(self) -> Iterator[Progress]:
+        """Note that the messages are acked; raise UndoneError for what is not the handler's failure.
+
+        Without a connection the handler was not called; a broken connection is not the message's fault.
+        """
+        progress = Progress()
+        try:
+            yield progress
+        except _NotOursError as error:
+            raise UndoneError(Release()) from error
+        except Exception as error:
+            if progress.connection is not None and not progress.connection.closed:
+                raise
+            raise UndoneError(Release(is_doubtful=progress.is_handled)) from error
         self.is_acked = True
 
     def _settling(self) -> tuple[str, int, list[int]]:
@@ -165,18 +177,6 @@ class Performer:
         except UndoneError as undone:
             return undone.release
         return Gone("acked")
-
-
-def release_for(error: Exception, connection: Any, *, handled: bool) -> Release | None:
-    """Return the release for an error of the handler's transaction; None if the handler failed.
-
-    Without a connection the handler was not called; a broken connection is not the message's fault.
-    """
-    if isinstance(error, _NotOursError):
-        return Release()
-    if connection is None or connection.closed:
-        return Release(is_doubtful=handled)
-    return None
 
 
 def check(settled: list[Settled]) -> None:

@@ -58,13 +58,14 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
 
 
 @contextmanager
-def prepared_address() -> Iterator[str]:
-    """Yield the DSN of the embedded server, with the schema installed."""
+def prepared_address(dsn: str | None = None) -> Iterator[str]:
+    """Yield the DSN, or that of the embedded server, with the schema installed there."""
     from spanmq.client import Client
 
-    with address(None) as found:
-        with Client(found, pool_size=2) as opened:
-            _make_ready(opened)
+    with address(dsn) as found:
+        if dsn is None:
+            with Client(found, pool_size=2) as opened:
+                _make_ready(opened)
         yield found
 
 

@@ -49,9 +49,9 @@ def demo(
     if report is not None:
         _check_report(report, queue)
     with contextlib.ExitStack() as stack:
-        if keep and dsn is None:
+        if keep:
             # A server that is gone afterwards keeps nothing.
-            dsn = stack.enter_context(prepared_address())
+            dsn = stack.enter_context(prepared_address(dsn))
         last_act = partial(_report, report) if report is not None else None
         result = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep, then=last_act)
     if as_json:

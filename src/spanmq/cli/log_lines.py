@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from spanmq.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from spanmq.worker.event import Event
@@ -24,6 +28,7 @@ LINES_MAX: Final = 10_000
 CLOSE_SECONDS: Final = 1.0
 
 Line = Callable[[], str]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 
 @dataclass(eq=False)
@@ -155,6 +160,14 @@ class EventLines:
     def close(self) -> None:
         """Wait until all lines are written, as long as they are being read."""
         self._writer.close()
+
+
+def level_named(name: str) -> int:
+    """Return a level of the log; raises InvalidArgumentError."""
+    level = logging.getLevelNamesMapping().get(name.upper())
+    if level is None:
+        raise InvalidArgumentError(f"there is no log level {name!r}")
+    return level
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from spanmq import errors
-from spanmq.cli.connect import address, prepared_address
+from spanmq.cli.connect import prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
-from spanmq.cli.log_lines import logging_lines
+from spanmq.cli.log_lines import LogLevel, level_named, logging_lines
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
 from spanmq.service.settings import Settings
@@ -25,7 +25,7 @@ def serve(
     without_tokens: Annotated[
         bool, typer.Option("--without-tokens", help="Give every caller on this machine all rights.")
     ] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
     without_dashboard: Annotated[
         bool, typer.Option("--without-dashboard", help="Show no pages; only the routes answer.")
     ] = False,
@@ -39,9 +39,7 @@ def serve(
 
     $ spanmq serve --dsn postgresql://app@db/app --port 8080
     """
-    level = logging.getLevelNamesMapping().get(log_level.upper())
-    if level is None:
-        raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
+    level = level_named(log_level)
     try:
         from spanmq.dashboard import pages
         from spanmq.service.server import serve as run
@@ -59,7 +57,7 @@ def serve(
 
     # uvicorn's own messages are for its developers.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
-    with logging_lines(level), address(dsn) if dsn is not None else prepared_address() as found:
+    with logging_lines(level), prepared_address(dsn) as found:
         ended_by = run(
             replace(settings, dsn=found, with_tokens=not without_tokens),
             pages=None if without_dashboard else pages,

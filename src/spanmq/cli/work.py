@@ -14,7 +14,7 @@ import typer
 from spanmq import errors
 from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import INTERRUPTED, say
-from spanmq.cli.log_lines import EventLines, logging_lines
+from spanmq.cli.log_lines import EventLines, LogLevel, level_named, logging_lines
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
 
@@ -97,7 +97,7 @@ def worker(
     reload: Annotated[
         bool, typer.Option("--reload", help="For development: start again when a Python file here changes.")
     ] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
@@ -114,9 +114,7 @@ def worker(
     from spanmq.worker import Worker, log
     from spanmq.worker.handler import find, look_at
 
-    level = logging.getLevelNamesMapping().get(log_level.upper())
-    if level is None:
-        raise errors.InvalidArgumentError(f"there is no log level {log_level!r}")
+    level = level_named(log_level)
     stopped = StopReason()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
@@ -187,7 +185,7 @@ def _source(
     if shards is None:
         if servers:
             raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
-        with address(dsn) if dsn is not None else prepared_address() as found:
+        with prepared_address(dsn) as found:
             yield queues, {"dsn": found}
         return
     from spanmq.client import Client, ShardedQueue

@@ -1,6 +1,5 @@
 """Pages: their paths, the rights that they require, their templates, and the files that they use."""
 
-import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -73,26 +72,16 @@ def go(address: str) -> Response:
     return RedirectResponse(address, 303)
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file as it is sent."""
-
-    content: bytes
-    packed: bytes
-    media_type: str
-    version: str
-
-
 @cache
-def asset(name: str) -> Asset:
-    """Read a file, once."""
+def asset(name: str) -> tuple[bytes, str]:
+    """Read a file, once; return its content and its version."""
     content = (OURS / name).read_bytes()
-    return Asset(content, gzip.compress(content), FILES[name], hashlib.sha256(content).hexdigest()[:12])
+    return content, hashlib.sha256(content).hexdigest()[:12]
 
 
 def address_of(name: str) -> str:
     """Return the URL of a file, which changes with its content: so it may be cached indefinitely."""
-    return f"/assets/{name}?v={asset(name).version}"
+    return f"/assets/{name}?v={asset(name)[1]}"
 
 
 async def send_asset(request: Request) -> Response:
@@ -100,17 +89,13 @@ async def send_asset(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in FILES:
         raise HTTPException(404)
-    found = asset(name)
+    content, version = asset(name)
     headers = {
-        "Vary": "Accept-Encoding",
-        "Cache-Control": FOR_EVER if request.query_params.get("v") == found.version else "no-cache",
+        "Cache-Control": FOR_EVER if request.query_params.get("v") == version else "no-cache",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Resource-Policy": "same-origin",
     }
-    is_packed = "gzip" in request.headers.get("accept-encoding", "")
-    if is_packed:
-        headers["Content-Encoding"] = "gzip"
-    return Response(found.packed if is_packed else found.content, 200, headers, found.media_type)
+    return Response(content, 200, headers, FILES[name])
 
 
 _templates.globals.update(asset=address_of, version=__version__)

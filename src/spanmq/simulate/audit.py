@@ -3,10 +3,8 @@
 The faults:
 
 - lost: sent, and neither handled nor dead, although the run continued until the queue was empty. In a run
-that
-  was stopped, the queue must hold the missing messages. When only a log is read, a message is lost if
-
-a later message of its key was handled.
+  that was stopped, the queue must hold the missing messages. When only a log is read, a message is lost if
+  a later message of its key was handled.
 - duplicated: handled again without cause. A cause is a failure, a lease that expired (by the server's clock),
   or, in an engine without leases, the death of its worker.
 - out of order: begun before an earlier message of the same producer and key was settled.

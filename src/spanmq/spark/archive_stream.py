@@ -42,12 +42,8 @@ class ArchiveStreamReader(Stream):
         self._last: Position | None = None
         self._end: Offset | None = None
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def bound(self) -> None:
         """Record the current position: messages committed later do not belong to this run."""
-        self._is_bounded = True
-        with self._server() as server:
-            # The first call of such a run: it says which name was meant.
-            queue_named(server, self._options.queue)
         self._last = self._position(None)[0]
 
     def next(self, start: Offset, quantity: int) -> Offset:

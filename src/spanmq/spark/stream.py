@@ -72,6 +72,18 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return what the stream has not read yet, for the progress of the query."""
         raise NotImplementedError
 
+    def bound(self) -> None:
+        """Note what is there now: with it this run ends."""
+        raise NotImplementedError
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Bound the run."""
+        self._is_bounded = True
+        with self._server() as server:
+            # The first call of such a run: it says which name was meant.
+            queue_named(server, self._options.queue)
+        self.bound()
+
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset of a new checkpoint."""
         return {}
@@ -131,12 +143,8 @@ class StreamReader(Stream):
         self._incarnation: int | None = None
         self._last_id: int | None = None
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def bound(self) -> None:
         """Remember what is the newest message now: later ones are not for this run."""
-        self._is_bounded = True
-        with self._server() as server:
-            # The first call of such a run: it says which name was meant.
-            queue_named(server, self._options.queue)
         [self._last_id] = self._call("receiver_log", "last_id")
 
     def next(self, start: Offset, quantity: int) -> Offset:

@@ -34,6 +34,12 @@ class Slot:
         self.is_abandoned = False
         self.task: asyncio.Task[None] | None = None
 
+    def begin(self, job: Job) -> bool:
+        """Take a job; return whether it is still undecided and its lease still valid."""
+        self.started_at = monotonic()
+        self.job = job
+        return not (job.is_decided or job.holding.is_lost or self.started_at >= job.holding.ends_at)
+
 
 def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:
     """Yield the running jobs, and since when they run."""
@@ -93,11 +99,8 @@ class TaskSlots:
             turn_began_at = monotonic()
             while not slot.is_abandoned:
                 job = await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
-                started_at = monotonic()
-                slot.started_at = started_at
-                slot.job = job
                 verdict: Verdict = Release()
-                if not self.is_ending and may_begin(job, started_at):
+                if slot.begin(job) and not self.is_ending:
                     try:
                         verdict = await perform(job)
                     except asyncio.CancelledError as error:
@@ -109,7 +112,7 @@ class TaskSlots:
                 slot.job = None
                 now = monotonic()
                 if not job.is_decided:
-                    job.seconds = now - started_at
+                    job.seconds = now - slot.started_at
                     self._on_end(job, verdict)
                 if slot.task is not None and slot.task.cancelling():
                     return
@@ -168,17 +171,14 @@ class ThreadSlots:
     def _run(self, slot: Slot) -> None:
         call, judge = self._performer.call, self._performer.judge
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
-            started_at = monotonic()
-            slot.started_at = started_at
-            slot.job = job
             verdict: Verdict = Release()
-            if not self.is_ending and may_begin(job, started_at):
+            if slot.begin(job) and not self.is_ending:
                 try:
                     verdict = call(job)
                 except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
                     verdict = judge(error, job)
             if not job.is_decided:
-                job.seconds = monotonic() - started_at
+                job.seconds = monotonic() - slot.started_at
             slot.job = None
             self._ended.put((job, verdict))
         self.slots.discard(slot)
@@ -187,8 +187,3 @@ class ThreadSlots:
         job, verdict = ended
         if not job.is_decided:
             self._on_end(job, verdict)
-
-
-def may_begin(job: Job, now: float) -> bool:
-    """Return whether a job is still undecided and its lease still valid."""
-    return not (job.is_decided or job.holding.is_lost or now >= job.holding.ends_at)

@@ -73,7 +73,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise NotImplementedError
 
     def bound(self) -> None:
-        """Note what is there now: with it this run ends."""
+        """Set the end of this run to what exists now."""
         raise NotImplementedError
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -367,6 +367,20 @@ def given(make: Callable[[str, Any], Argument], name: str, value: object) -> tup
 
 
 def about(
+    queue: str,
+    function: str,
+    read: Callable[[Rows], Result],
+    *arguments: Argument,
+    shape: Shape = Shape.ROWS,
+    native: bool = True,
+) -> Call[Result]:
+    """Call a function whose first argument is a queue."""
+    of_queue = queue_name("queue" if native else "queue_name", queue)
+    shape = Shape.NOTHING if read is nothing else shape
+    return Call(function, (of_queue, *arguments), read, queue, shape, native=native)
+
+
+def about_any(
     queue: str | None,
     function: str,
     read: Callable[[Rows], Result],
@@ -374,11 +388,11 @@ def about(
     shape: Shape = Shape.ROWS,
     native: bool = True,
 ) -> Call[Result]:
-    """Call a function whose first argument is a queue; with None it is about all queues, or about none."""
+    """Call a function that is about all queues, or about none, if it is not given one."""
     if queue is not None:
-        arguments = (queue_name("queue" if native else "queue_name", queue), *arguments)
+        return about(queue, function, read, *arguments, shape=shape, native=native)
     shape = Shape.NOTHING if read is nothing else shape
-    return Call(function, arguments, read, queue, shape, native=native)
+    return Call(function, arguments, read, None, shape, native=native)
 
 
 # Readers of rows.

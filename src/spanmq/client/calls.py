@@ -20,6 +20,7 @@ from spanmq.client.call import (
     Seconds,
     Shape,
     about,
+    about_any,
     flag,
     given,
     listed,
@@ -67,7 +68,7 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     if headers is not None or delay is not None:
         # PGMQ has headers only together with a delay, and that in whole seconds.
         arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
-    return about(None, "send_topic", number, *arguments, native=False)
+    return about_any(None, "send_topic", number, *arguments, native=False)
 
 
 def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
@@ -78,7 +79,7 @@ def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None
         *given(argument.moment, "delay", delay),
     )
     read = listed(Routed, queue="queue_name", message_id="msg_id")
-    return about(None, "send_batch_topic", read, *arguments, native=False)
+    return about_any(None, "send_batch_topic", read, *arguments, native=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ def failure(
 
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
-    return about(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
+    return about_any(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
 
 
 # Dead letters and other nouns: arguments that several verbs take.

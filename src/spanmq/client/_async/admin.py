@@ -18,6 +18,7 @@ from spanmq.client.call import (
     Result,
     Seconds,
     about,
+    about_any,
     flag,
     given,
     listed,
@@ -73,7 +74,7 @@ class AsyncAdmin:
 
     async def version(self) -> str:
         """Return the version of the schema."""
-        return await self._link.run(about(None, "version", string))
+        return await self._link.run(about_any(None, "version", string))
 
     async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance; call it until it returns []."""
@@ -117,7 +118,7 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        await self._link.run(about(None, "create_token", nothing, *arguments))
+        await self._link.run(about_any(None, "create_token", nothing, *arguments))
         return secret
 
     async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -131,17 +132,17 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not await self._link.run(about(None, "rotate_token", flag, *arguments)):
+        if not await self._link.run(about_any(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     async def revoke(self, name: str) -> bool:
         """Revoke a token; return whether it existed. Services are notified at once."""
-        return await self._link.run(about(None, "revoke_token", flag, argument.text("name", name)))
+        return await self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
 
     async def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return await self._link.run(about(None, "list_tokens", listed(Token)))
+        return await self._link.run(about_any(None, "list_tokens", listed(Token)))
 
 
 class AsyncKeys:
@@ -168,17 +169,17 @@ class AsyncKeys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        await self._link.run(about(None, "create_access_key", nothing, *arguments))
+        await self._link.run(about_any(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     async def revoke(self, access_key_id: str) -> bool:
         """Revoke a key; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return await self._link.run(about(None, "revoke_access_key", flag, *arguments))
+        return await self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
 
     async def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return await self._link.run(about(None, "list_access_keys", listed(AccessKey)))
+        return await self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
 
 
 class AsyncReceivers:
@@ -234,7 +235,7 @@ class AsyncReceivers:
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
-        return await self._link.run(about(queue, "list_receivers", receivers))
+        return await self._link.run(about_any(queue, "list_receivers", receivers))
 
 
 class AsyncPipelineRuns:
@@ -251,7 +252,7 @@ class AsyncPipelineRuns:
             argument.text("job", job),
             *given(argument.text, "target", target),
         )
-        return await self._link.run(about(queue, "begin_pipeline_run", number, *arguments))
+        return await self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
 
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
@@ -260,7 +261,7 @@ class AsyncPipelineRuns:
         False: this role has no such run, or it has ended.
         """
         arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return await self._link.run(about(None, "note_pipeline_run", flag, *arguments))
+        return await self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
 
     async def end(
         self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None
@@ -274,7 +275,7 @@ class AsyncPipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return await self._link.run(about(None, "end_pipeline_run", flag, *arguments))
+        return await self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
 
     async def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -284,7 +285,7 @@ class AsyncPipelineRuns:
             argument.integer("qty", limit),
             *given(argument.bigint, "before", before),
         )
-        return await self._link.run(about(queue, "list_pipeline_runs", pipeline_runs, *arguments))
+        return await self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
 
 
 class AsyncNotifications:
@@ -312,4 +313,4 @@ class AsyncNotifications:
     async def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return await self._link.run(about(None, "list_notify_insert_throttles", read, native=False))
+        return await self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))

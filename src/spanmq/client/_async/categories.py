@@ -6,7 +6,7 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, about, flag, listed, nothing, string
+from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
 from spanmq.client.rows import category_settings
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -28,7 +28,7 @@ class AsyncCategories:
             argument.text("error", error),
             argument.text("error_class", error_class),
         )
-        return await self._link.run(about(queue, "classify", string, *arguments))
+        return await self._link.run(about_any(queue, "classify", string, *arguments))
 
     async def set_rule(
         self,
@@ -54,16 +54,16 @@ class AsyncCategories:
             argument.text("error_class", error_class),
             argument.integer("place", place),
         )
-        await self._link.run(about(queue, "set_category_rule", nothing, *arguments))
+        await self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
 
     async def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop a rule; return whether it existed."""
-        return await self._link.run(about(queue, "drop_category_rule", flag, argument.text("name", name)))
+        return await self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
 
     async def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return await self._link.run(about(queue, "list_category_rules", read))
+        return await self._link.run(about_any(queue, "list_category_rules", read))
 
     async def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -86,4 +86,4 @@ class AsyncCategories:
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""
         read = listed(CategoryPolicy, queue="queue_name")
-        return await self._link.run(about(queue, "list_category_policies", read))
+        return await self._link.run(about_any(queue, "list_category_policies", read))

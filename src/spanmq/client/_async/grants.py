@@ -2,7 +2,7 @@
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Argument, about, flag, listed, nothing
+from spanmq.client.call import Argument, about, about_any, flag, listed, nothing
 from spanmq.model import QueueGrant
 
 
@@ -35,11 +35,11 @@ class AsyncGrants:
         HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
         unless you own the schema, InvalidArgumentError for an unknown role or verb.
         """
-        await self._link.run(about(None, "grant_all", nothing, *_right(role, verb)))
+        await self._link.run(about_any(None, "grant_all", nothing, *_right(role, verb)))
 
     async def revoke_all(self, role: str, verb: str) -> None:
         """Revoke a right on all queues; rights on single queues stay."""
-        await self._link.run(about(None, "revoke_all", nothing, *_right(role, verb)))
+        await self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
 
     async def list(self, queue: str | None = None) -> list[QueueGrant]:
         """List the grants on a queue, or (None) on each queue and on all, which requires "manage" on all.
@@ -47,7 +47,7 @@ class AsyncGrants:
         `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
         """
         read = listed(QueueGrant, queue="queue_name")
-        return await self._link.run(about(queue, "list_grants", read))
+        return await self._link.run(about_any(queue, "list_grants", read))
 
 
 def _right(role: str, verb: str) -> tuple[Argument, ...]:

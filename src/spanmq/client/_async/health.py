@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Seconds, about, given, listed
+from spanmq.client.call import Call, Seconds, about, about_any, given, listed
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -26,7 +26,7 @@ class AsyncHealth:
 
     async def now(self) -> list[QueueHealth]:
         """Return the health of each queue that you may look into. Costs what its runs cost."""
-        return await self._link.run(about(None, "health", listed(QueueHealth)))
+        return await self._link.run(about_any(None, "health", listed(QueueHealth)))
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
         """Return what a queue did in the last `seconds`, a sample a minute, oldest first.
@@ -41,7 +41,7 @@ class AsyncHealth:
 
         Costs the same whatever waits there, where `now` reads every run.
         """
-        return await self._link.run(about(None, "latest_statistics", listed(LatestStatistics)))
+        return await self._link.run(about_any(None, "latest_statistics", listed(LatestStatistics)))
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
@@ -52,7 +52,7 @@ class AsyncHealth:
             argument.seconds("seconds", seconds),
             argument.seconds("step", step),
         )
-        return await self._link.run(about(None, "sum_statistics", listed(StatisticsStep), *arguments))
+        return await self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues."""
@@ -80,4 +80,6 @@ class AsyncHealth:
             argument.moment("client_at", datetime.now(UTC)),
             *given(argument.integer, "connections", connections),
         )
-        return await self._link.run(about(None, "doctor", listed(Finding, check="check_name"), *arguments))
+        return await self._link.run(
+            about_any(None, "doctor", listed(Finding, check="check_name"), *arguments)
+        )

@@ -6,7 +6,7 @@ from functools import partial
 from spanmq.client import call as argument
 from spanmq.client import cron as cron_expression
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Shape, about, flag, nothing
+from spanmq.client.call import Shape, about, about_any, flag, nothing
 from spanmq.client.concurrency import in_thread
 from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -56,26 +56,26 @@ class AsyncSchedules:
 
     async def delete(self, name: str) -> bool:
         """Delete a schedule; return whether it existed. Messages that it has sent stay."""
-        return await self._link.run(about(None, "unschedule", flag, argument.text("name", name)))
+        return await self._link.run(about_any(None, "unschedule", flag, argument.text("name", name)))
 
     async def pause(self, name: str) -> None:
         """Pause a schedule: times from now on are skipped. Raises NotFoundError."""
-        await self._link.run(about(None, "pause_schedule", nothing, argument.text("name", name)))
+        await self._link.run(about_any(None, "pause_schedule", nothing, argument.text("name", name)))
 
     async def resume(self, name: str) -> None:
         """Send again from now on; times within the pause are skipped."""
-        await self._link.run(about(None, "resume_schedule", nothing, argument.text("name", name)))
+        await self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
         await plan_schedules(self._link)
 
     async def list(self) -> list[Schedule]:
         """List the schedules, by name."""
         read = partial(schedules, self._codec)
-        return await self._link.run(about(None, "list_schedules", read, shape=Shape.MESSAGES))
+        return await self._link.run(about_any(None, "list_schedules", read, shape=Shape.MESSAGES))
 
 
 async def plan_schedules(link: AsyncLink) -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
-    upcoming = about(None, "upcoming_schedules", upcoming_schedules)
+    upcoming = about_any(None, "upcoming_schedules", upcoming_schedules)
     unplanned, due_in = await link.run(upcoming)
     planned = False
     for schedule in unplanned:
@@ -98,7 +98,7 @@ async def _plan(link: AsyncLink, schedule: Unplanned) -> bool:
             argument.moments("times", times),
             argument.moment("new_until", until),
         )
-        return await link.run(about(None, "plan_schedule", flag, *arguments))
+        return await link.run(about_any(None, "plan_schedule", flag, *arguments))
     except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:

@@ -20,6 +20,7 @@ from spanmq.client.call import (
     Result,
     Seconds,
     about,
+    about_any,
     flag,
     given,
     listed,
@@ -75,7 +76,7 @@ class Admin:
 
     def version(self) -> str:
         """Return the version of the schema."""
-        return self._link.run(about(None, "version", string))
+        return self._link.run(about_any(None, "version", string))
 
     def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance; call it until it returns []."""
@@ -119,7 +120,7 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        self._link.run(about(None, "create_token", nothing, *arguments))
+        self._link.run(about_any(None, "create_token", nothing, *arguments))
         return secret
 
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -133,17 +134,17 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not self._link.run(about(None, "rotate_token", flag, *arguments)):
+        if not self._link.run(about_any(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:
         """Revoke a token; return whether it existed. Services are notified at once."""
-        return self._link.run(about(None, "revoke_token", flag, argument.text("name", name)))
+        return self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
 
     def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return self._link.run(about(None, "list_tokens", listed(Token)))
+        return self._link.run(about_any(None, "list_tokens", listed(Token)))
 
 
 class Keys:
@@ -170,17 +171,17 @@ class Keys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        self._link.run(about(None, "create_access_key", nothing, *arguments))
+        self._link.run(about_any(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     def revoke(self, access_key_id: str) -> bool:
         """Revoke a key; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return self._link.run(about(None, "revoke_access_key", flag, *arguments))
+        return self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
 
     def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return self._link.run(about(None, "list_access_keys", listed(AccessKey)))
+        return self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
 
 
 class Receivers:
@@ -236,7 +237,7 @@ class Receivers:
 
     def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
-        return self._link.run(about(queue, "list_receivers", receivers))
+        return self._link.run(about_any(queue, "list_receivers", receivers))
 
 
 class PipelineRuns:
@@ -253,7 +254,7 @@ class PipelineRuns:
             argument.text("job", job),
             *given(argument.text, "target", target),
         )
-        return self._link.run(about(queue, "begin_pipeline_run", number, *arguments))
+        return self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
 
     def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
@@ -262,7 +263,7 @@ class PipelineRuns:
         False: this role has no such run, or it has ended.
         """
         arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return self._link.run(about(None, "note_pipeline_run", flag, *arguments))
+        return self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
 
     def end(self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None) -> bool:
         """Record the end of a run, with its report, or with its error.
@@ -274,7 +275,7 @@ class PipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return self._link.run(about(None, "end_pipeline_run", flag, *arguments))
+        return self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
 
     def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -284,7 +285,7 @@ class PipelineRuns:
             argument.integer("qty", limit),
             *given(argument.bigint, "before", before),
         )
-        return self._link.run(about(queue, "list_pipeline_runs", pipeline_runs, *arguments))
+        return self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
 
 
 class Notifications:
@@ -312,4 +313,4 @@ class Notifications:
     def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return self._link.run(about(None, "list_notify_insert_throttles", read, native=False))
+        return self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))

@@ -8,7 +8,7 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, about, flag, listed, nothing, string
+from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
 from spanmq.client.rows import category_settings
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -30,7 +30,7 @@ class Categories:
             argument.text("error", error),
             argument.text("error_class", error_class),
         )
-        return self._link.run(about(queue, "classify", string, *arguments))
+        return self._link.run(about_any(queue, "classify", string, *arguments))
 
     def set_rule(
         self,
@@ -56,16 +56,16 @@ class Categories:
             argument.text("error_class", error_class),
             argument.integer("place", place),
         )
-        self._link.run(about(queue, "set_category_rule", nothing, *arguments))
+        self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
 
     def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop a rule; return whether it existed."""
-        return self._link.run(about(queue, "drop_category_rule", flag, argument.text("name", name)))
+        return self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
 
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a queue and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return self._link.run(about(queue, "list_category_rules", read))
+        return self._link.run(about_any(queue, "list_category_rules", read))
 
     def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -88,4 +88,4 @@ class Categories:
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a queue or in general."""
         read = listed(CategoryPolicy, queue="queue_name")
-        return self._link.run(about(queue, "list_category_policies", read))
+        return self._link.run(about_any(queue, "list_category_policies", read))

@@ -10,7 +10,7 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Seconds, Shape, about, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
 from spanmq.client.calls import UNCHANGED
 from spanmq.client.rows import dead_letters, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -43,7 +43,7 @@ class DeadLetters:
     def count(self, queue: str | None = None) -> list[DeadLetterCount]:
         """Count those that were not redriven, by queue and category; costs the same whatever their number."""
         read = listed(DeadLetterCount, queue="queue_name", count="n")
-        return self._link.run(about(queue, "count_dead_letters", read))
+        return self._link.run(about_any(queue, "count_dead_letters", read))
 
     def redrive(
         self,
@@ -141,4 +141,4 @@ class DeadLetters:
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
-        return self._link.run(about(queue, "dead_letters", read, *arguments, shape=Shape.MESSAGES))
+        return self._link.run(about_any(queue, "dead_letters", read, *arguments, shape=Shape.MESSAGES))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import about, listed, only, string
+from spanmq.client.call import about, about_any, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import Failure, Group, HeldLease, Message, QueueCount, QueueStorage, Segment
 
@@ -67,7 +67,7 @@ class Inspect:
     def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
         """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
         arguments = (*calls.queue_names("queues", queues), argument.integer("most", most))
-        return self._link.run(about(None, "glance", listed(QueueCount), *arguments))
+        return self._link.run(about_any(None, "glance", listed(QueueCount), *arguments))
 
     def storage(self, queue: str) -> QueueStorage:
         """Return the disk space of a queue."""

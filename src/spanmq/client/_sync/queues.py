@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, flag, listed, nothing, number, only
+from spanmq.client.call import Shape, about, about_any, flag, listed, nothing, number, only
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
@@ -65,7 +65,7 @@ class Queues:
     def metrics_all(self) -> list[QueueMetrics]:
         """Count the messages of every queue."""
         read = listed(QueueMetrics, **METRICS_COLUMNS)
-        return self._link.run(about(None, "metrics_all", read, native=False))
+        return self._link.run(about_any(None, "metrics_all", read, native=False))
 
     def policy(self, queue: str) -> Policy:
         """Return the settings of a queue, those with their default too."""
@@ -99,4 +99,4 @@ class Queues:
     def list(self) -> list[Queue]:
         """List the queues."""
         read = listed(Queue, name="queue_name")
-        return self._link.run(about(None, "list_queues", read, native=False))
+        return self._link.run(about_any(None, "list_queues", read, native=False))

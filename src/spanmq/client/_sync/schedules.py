@@ -8,7 +8,7 @@ from functools import partial
 from spanmq.client import call as argument
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, flag, nothing
+from spanmq.client.call import Shape, about, about_any, flag, nothing
 from spanmq.client.concurrency import in_place
 from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -58,26 +58,26 @@ class Schedules:
 
     def delete(self, name: str) -> bool:
         """Delete a schedule; return whether it existed. Messages that it has sent stay."""
-        return self._link.run(about(None, "unschedule", flag, argument.text("name", name)))
+        return self._link.run(about_any(None, "unschedule", flag, argument.text("name", name)))
 
     def pause(self, name: str) -> None:
         """Pause a schedule: times from now on are skipped. Raises NotFoundError."""
-        self._link.run(about(None, "pause_schedule", nothing, argument.text("name", name)))
+        self._link.run(about_any(None, "pause_schedule", nothing, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
         """Send again from now on; times within the pause are skipped."""
-        self._link.run(about(None, "resume_schedule", nothing, argument.text("name", name)))
+        self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
         plan_schedules(self._link)
 
     def list(self) -> list[Schedule]:
         """List the schedules, by name."""
         read = partial(schedules, self._codec)
-        return self._link.run(about(None, "list_schedules", read, shape=Shape.MESSAGES))
+        return self._link.run(about_any(None, "list_schedules", read, shape=Shape.MESSAGES))
 
 
 def plan_schedules(link: Link) -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
-    upcoming = about(None, "upcoming_schedules", upcoming_schedules)
+    upcoming = about_any(None, "upcoming_schedules", upcoming_schedules)
     unplanned, due_in = link.run(upcoming)
     planned = False
     for schedule in unplanned:
@@ -100,7 +100,7 @@ def _plan(link: Link, schedule: Unplanned) -> bool:
             argument.moments("times", times),
             argument.moment("new_until", until),
         )
-        return link.run(about(None, "plan_schedule", flag, *arguments))
+        return link.run(about_any(None, "plan_schedule", flag, *arguments))
     except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:

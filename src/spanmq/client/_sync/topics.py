@@ -9,7 +9,7 @@ from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Delay, Seconds, about, first, flag, given, listed, nothing, only
+from spanmq.client.call import Delay, Seconds, about, about_any, first, flag, given, listed, nothing, only
 from spanmq.client.rows import BINDING_COLUMNS
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
@@ -37,7 +37,7 @@ class Topics:
     def match(self, routing_key: str) -> list[TopicBinding]:
         """List the bindings that a routing key matches; sends nothing."""
         read, key = listed(TopicBinding, **BINDING_COLUMNS), argument.text("routing_key", routing_key)
-        return self._link.run(about(None, "test_routing", read, key, native=False))
+        return self._link.run(about_any(None, "test_routing", read, key, native=False))
 
     def send(
         self,
@@ -76,7 +76,7 @@ class Topics:
     def list(self, queue: str | None = None) -> list[TopicBinding]:
         """List the bindings of one queue, or of all."""
         read = listed(TopicBinding, **BINDING_COLUMNS)
-        return self._link.run(about(queue, "list_topic_bindings", read, native=False))
+        return self._link.run(about_any(queue, "list_topic_bindings", read, native=False))
 
 
 class Subscriptions:
@@ -142,4 +142,4 @@ class Subscriptions:
     def list(self, queue: str | None = None) -> list[Subscription]:
         """List the subscriptions of a queue, or of all."""
         read = listed(Subscription, queue="queue_name")
-        return self._link.run(about(queue, "list_subscriptions", read))
+        return self._link.run(about_any(queue, "list_subscriptions", read))

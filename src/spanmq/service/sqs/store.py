@@ -8,7 +8,7 @@ from typing import Any
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import Call, Rows, Seconds, about, first, given, listed, nothing, numbers
+from spanmq.client.call import Call, Rows, Seconds, about, about_any, first, given, listed, nothing, numbers
 from spanmq.client.calls import by_lease
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
@@ -64,7 +64,7 @@ async def list_queues(client: AsyncClient, queue: str | None = None) -> list[Sqs
             for each in listed(SqsQueue, queue="queue_name")(rows)
         ]
 
-    return await client.admin.run(about(queue, "list_sqs_queues", read))
+    return await client.admin.run(about_any(queue, "list_sqs_queues", read))
 
 
 async def set_queue(
@@ -119,20 +119,20 @@ async def list_moves(client: AsyncClient, source: str, quantity: int = 10) -> li
 async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
     """Return a task, if it exists."""
     return await client.admin.run(
-        about(None, "find_sqs_move", first(SqsMove), argument.text("handle", handle))
+        about_any(None, "find_sqs_move", first(SqsMove), argument.text("handle", handle))
     )
 
 
 async def cancel_move(client: AsyncClient, handle: str) -> int | None:
     """Cancel a task; return the number of moved messages, or None if no such task is running."""
     return await client.admin.run(
-        about(None, "cancel_sqs_move", Rows.scalar, argument.text("handle", handle))
+        about_any(None, "cancel_sqs_move", Rows.scalar, argument.text("handle", handle))
     )
 
 
 async def take_move(client: AsyncClient) -> SqsMove | None:
     """Lock a task whose next step is due until the end of the transaction."""
-    return await client.admin.run(about(None, "take_sqs_move", first(SqsMove)))
+    return await client.admin.run(about_any(None, "take_sqs_move", first(SqsMove)))
 
 
 async def note_move(
@@ -147,7 +147,7 @@ async def note_move(
         *given(argument.bigint, "moved", moved),
         *given(argument.text, "failure", failure),
     )
-    return await client.admin.run(about(None, "note_sqs_move", Rows.scalar, *arguments))
+    return await client.admin.run(about_any(None, "note_sqs_move", Rows.scalar, *arguments))
 
 
 async def move_messages(

@@ -100,8 +100,13 @@ def test_tables_that_are_members_of_the_extension_stay(extended: Connection) -> 
 def test_failure_brings_the_extension_back(extended: Connection) -> None:
     fill(extended, "orders")
     before = messages(extended, "orders")
-    extended.execute("create schema spanmq_core; create table spanmq_core.queue (id int)")
-    with pytest.raises(Exception, match="already exists"):
+    extended.execute(
+        "create function public.refuse() returns event_trigger language plpgsql as $$ begin"
+        " if exists (select from pg_event_trigger_ddl_commands() c where c.object_identity = 'spanmq_core.queue') then"
+        " raise exception 'refused'; end if; end $$;"
+        " create event trigger refuse on ddl_command_end execute function public.refuse()"
+    )
+    with pytest.raises(Exception, match="refused"):
         adopt(extended)
     assert messages(extended, "orders") == before
     extension = "(select oid from pg_extension where extname = 'pgmq')"

@@ -25,7 +25,7 @@ def receive(race: Race, qty: int = 10000) -> tuple[int, list[int]]:
 
 
 def kill(race: Race, n: int = 600) -> list[int]:
-    """Let so many die in one call."""
+    """Reject so many messages in one call."""
     send(race, n)
     lease, ids = receive(race, n)
     assert set(race.main.column(f"select outcome from ({REJECT}) r", lease, ids)) == {"dead"}

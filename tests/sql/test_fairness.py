@@ -5,6 +5,7 @@ Proved by what is delivered and by pages touched, not by time.
 
 import psycopg
 import pytest
+from tests.sql.cost.counts import begin_alike
 from tests.sql.cost.counts import pages_touched as pages
 from tests.sql.queue import Connection, column
 
@@ -15,6 +16,8 @@ FREE, LONG = 40, 3000
 def orders(own_connection: Connection) -> Connection:
     own_connection.execute("select pgmq.create('orders')")
     own_connection.execute("select spanmq.set_policy('orders', '{\"ordered\": true}')")
+    # A claim of a session goes on where the last one ended: the first one's place decides how far each must look.
+    begin_alike(own_connection)
     return own_connection
 
 

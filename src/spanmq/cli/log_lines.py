@@ -166,7 +166,7 @@ def level_named(name: str) -> int:
     """Return a level of the log; raises InvalidArgumentError."""
     level = logging.getLevelNamesMapping().get(name.upper())
     if level is None:
-        raise InvalidArgumentError(f"there is no log level {name!r}")
+        raise InvalidArgumentError(f"log level {name!r} does not exist")
     return level
 
 

@@ -30,7 +30,7 @@ class Task(Generic[P, R]):
     """A function that can be called, and sent to be called by a worker."""
 
     # The hint of a worker that is given one task as its handler: the messages are calls, which its Tasks handle.
-    is_no_handler = "Run its Tasks: spanmq worker module:tasks, or tasks.run()."
+    handler_hint = "Run its Tasks: spanmq worker module:tasks, or tasks.run()."
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Catalog:
         if not name:
             raise TaskArgumentsError(
                 "the message is not for a task",
-                hint='The body of one is a JSON object, {"task": "name", "args": {…}}; a text, as SQS sends, is none.',
+                hint='The body of one is a JSON object, {"task": "name", "args": {…}}; SQS sends a text.',
                 queue=message.queue,
             )
         raise UnknownTaskError(

@@ -69,7 +69,7 @@ def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> H
     """Return the handler with its parameters and where it runs; raises InvalidArgumentError."""
     if isinstance(function, Handler):
         return function
-    if hint := getattr(function, "is_no_handler", None):
+    if hint := getattr(function, "handler_hint", None):
         raise InvalidArgumentError(f"{function!r} is not a handler", hint=hint, code="invalid_handler")
     if inspect.isclass(function) or not callable(function):
         raise InvalidArgumentError(

@@ -24,7 +24,7 @@ help:
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
 	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short and plain, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
-	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour'
+	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
 	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
 	@echo 'make bench-service the service beside the Python client that it stands on'

@@ -40,15 +40,19 @@ FUNCTION = re.compile(
 
 
 def escape(text: str) -> str:
-    """Return text as Markdown that shows it."""
-    return re.sub(r"([\\*_<>\[\]|])", r"\\\1", text)
+    """Return text as Markdown that shows it; code in backquotes stays as it is, but for the bars of tables."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part.replace("|", r"\|") if index % 2 else re.sub(r"([\\*_<>\[\]|])", r"\\\1", part)
+        for index, part in enumerate(parts)
+    )
 
 
 def paragraphs(header: str) -> Iterator[str]:
     """Yield the lines of a comment: indented ones are a list."""
     text = re.sub(r"^--( |$)", "", header, flags=re.MULTILINE)
     text = re.sub(r"\n(?![ \n])", " ", text.strip())
-    text = re.sub(r"\n {3,}(?=[a-z(].*)", " ", text) if not re.search(r"\n {2}\w", text) else text
+    text = re.sub(r"\n {3,}", " ", text)
     first, *items = re.split(r"\n\s*", text)
     yield escape(first) + "\n"
     if items:

@@ -342,6 +342,7 @@ _HINTS: Final[dict[str, str]] = {
     "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
     "transaction_conflict": "Roll the transaction back and run it again.",
     "transaction_aborted": "Roll back, then repeat what you need.",
+    "missing_privilege": "Grant it with spanmq grant or client.admin.grants: see the page Roles and privileges.",
     "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
 }
 

@@ -99,7 +99,10 @@ def uninstall(
     output = Output(as_json=as_json)
     with connection(dsn) as opened:
         lost = " with all queues and messages" if force else ""
-        confirm(f"Drop the schemas pgmq and spanmq{lost} from {opened.info.dbname}?", yes=yes)
+        confirm(
+            f"Drop the schemas pgmq, spanmq, spanmq_call and spanmq_core{lost} from {opened.info.dbname}?",
+            yes=yes,
+        )
         manager.uninstall(opened, force=force)
     output.done("uninstalled", uninstalled=True)
 

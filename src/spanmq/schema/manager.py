@@ -131,7 +131,7 @@ def verify(connection: Connection, *, release: Release | None = None) -> list[Di
 
 
 def uninstall(connection: Connection, *, force: bool = False, release: Release | None = None) -> None:
-    """Drop both schemas, in one transaction.
+    """Drop the four schemas, in one transaction.
 
     Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or your
     own objects are in the schemas or depend on them. With `force` these are dropped, too.

@@ -294,6 +294,12 @@ def test_missing_queue_is_named_without_its_relations() -> None:
     assert of_ids.message == "queue 'Orders' does not exist"
 
 
+def test_refusal_of_postgresql_itself_says_who_can_help() -> None:
+    refused = errors.from_server("42501", "permission denied for function create")
+    assert "spanmq grant" in str(refused)
+    assert errors.from_server("42501", "no", hint="of the server").hint == "of the server"
+
+
 async def test_errors_survive_pickling(client: AsyncClient) -> None:
     with pytest.raises(errors.QueueNotFoundError) as caught:
         await client.send("nothing", 1)

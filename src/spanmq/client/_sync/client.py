@@ -50,7 +50,7 @@ class Client:
 
     With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one
     of them. With a `pool` of psycopg_pool it borrows connections. With an open `connection`, psycopg's or a
-    session of another library (docs/guides/sending.md), every call joins the open transaction, and the client
+    session of another library (docs/guides/client.md), every call joins the open transaction, and the client
     never commits. Without any of them the DSN is that of the environment variable SPANMQ_DSN, or else of the
     embedded server, with the schema installed.
 

@@ -1,7 +1,7 @@
 -- Looking at what a queue leaves behind: its archive, and what it takes on disk.
 
--- The first qty archived messages with an id over `after`, in order of ids. For a look and for a walk through all of it: pass the
--- last id that you have seen. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
+-- The first qty archived messages with an id over `after`, in order of ids. To read all of it, pass the last id of
+-- the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
 returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)

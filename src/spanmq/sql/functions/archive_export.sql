@@ -7,11 +7,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    if lake is null or ids is null or of_table is null or of_table not in ('archive', 'dead_letters') then
-        raise exception 'a lake has a name, ids and a table, got: %, % ids and %', coalesce(lake, 'null'), case when ids is null then 'no' else 'some' end,
-                coalesce(of_table, 'null')
-            using errcode = 'MQ002', hint = 'The table is archive or dead_letters.';
-    end if;
+    perform spanmq_core.raise_if((lake is not null and ids is not null and of_table in ('archive', 'dead_letters')) is not true,
+        format('a lake has a name, ids and a table, got: %s, %s ids and %s', coalesce(lake, 'null'), case when ids is null then 'no' else 'some' end,
+               coalesce(of_table, 'null')), 'The table is archive or dead_letters.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.archive_export (queue_id, lake, of_table, ids)
         values (this.queue_id, note_export.lake, note_export.of_table, note_export.ids)

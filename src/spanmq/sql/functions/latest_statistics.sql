@@ -2,7 +2,7 @@
 -- same whatever waits there: monitors may ask every few seconds.
 --   sent_total              ids drawn up to now: a counter that only rises
 --   dead_letters            dead letters that wait now
---   sampled_at              when maintain() looked last; null: never. Counts are of the duration_seconds before it, and nought when that
+--   sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before it, and 0 if that
 --                           was long ago and the queue was empty: an idle queue is not sampled
 create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,

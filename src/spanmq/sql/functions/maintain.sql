@@ -52,12 +52,8 @@ end $$;
 create or replace function spanmq_core.is_needed_by(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    if spanmq_core.is_reserved(this_queue, first_id, last_id) then
-        return true;
-    elsif spanmq_core.has_run(this_queue, first_id, last_id) then
-        return true;
-    end if;
-    return spanmq_core.is_kept(this_queue, first_id, last_id);
+    return spanmq_core.is_reserved(this_queue, first_id, last_id) or spanmq_core.has_run(this_queue, first_id, last_id)
+        or spanmq_core.is_kept(this_queue, first_id, last_id);
 end $$;
 
 -- Whether a segment is needed by its queue, or by one of its subscriptions.
@@ -67,8 +63,8 @@ begin
     return exists (select from spanmq_core.queues_of(this.queue_id) o where spanmq_core.is_needed_by(o.queue_id, first_id, last_id));
 end $$;
 
--- One step of maintenance: returns what it did, a row an act, at most `budget` of them; nothing when there is nothing to do, or
--- another is at it. Call it again until no row comes. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
+-- One step of maintenance: returns what it did, a row an act, at most `budget` of them; no row if there is nothing to do, or if another
+-- session runs it. Repeat the call until it returns no row. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
 -- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set lock_timeout = '20ms' as $$

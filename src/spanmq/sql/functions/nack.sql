@@ -109,10 +109,10 @@ begin
         from (select distinct id from unnest(msg_ids) id where id is not null) a order by a.id;
 end $$;
 
--- Gives messages back with a failure. They come again after retry_in seconds, or the backoff of their category or queue; those whose
+-- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their category or queue; those whose
 -- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
 -- row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
--- message goes back too, its attempt not counted. With a retry_in and no category it is tried again whatever the rules say. Raises
+-- message is released too, and its attempt does not count. With a retry_in and no category it is tried again whatever the rules say. Raises
 -- MQ002 for a lease that is none, an unknown category or a negative retry_in.
 create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
@@ -179,8 +179,8 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, dead, 'retrying');
 end $$;
 
--- Gives messages up: they become dead letters at once. One row for each distinct id, ascending: dead or stale. A category that is
--- not named is what the rules make of the error, else PERMANENT. What is leased of the same ordered group behind them goes back.
+-- Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category
+-- the rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.
 create or replace function spanmq_call.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
@@ -206,7 +206,7 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'dead');
 end $$;
 
--- Gives messages back that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
+-- Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
 -- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
 create or replace function spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

@@ -61,17 +61,13 @@ end $$;
 -- Stops notifying of sends.
 create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue;
 begin
-    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
+    -- The sequence stays: a sender that read the queue a moment ago may look at it.
+    update spanmq_core.queue q set notify_ms = null where q.folded_name = lower(queue_name);
+    if not found then
         -- As in PGMQ, no error: what tidies up may come after drop_queue.
         raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
-        return;
     end if;
-    this := spanmq_core.find_queue(queue_name);
-    -- The sequence stays: a sender that read the queue a moment ago may look at it.
-    update spanmq_core.queue q set notify_ms = null where q.queue_id = this.queue_id;
 end $$;
 
 -- Changes how often a queue notifies.

@@ -56,8 +56,8 @@ begin
     return spanmq_core.settings_of(this, spanmq_core.policy_of(this.queue_id));
 end $$;
 
--- Changes the settings that are named and leaves the others; null gives one its default back. Returns the whole policy. It holds
--- from the next call of anybody. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
+-- Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It takes effect
+-- with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
 -- MQ060 for a max_backlog or a keep of a subscription.
 create or replace function spanmq_call.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

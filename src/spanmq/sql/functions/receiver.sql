@@ -74,7 +74,7 @@ begin
     return found_one;
 end $$;
 
--- Settles all batches up to `settled`, which the engine's checkpoint has; then gives the batch after it: one that an earlier
+-- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
 -- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
 -- nothing waits. Raises MQ051 for a reader that is not the newest.
@@ -331,7 +331,7 @@ begin
     update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
 end $$;
 
--- Gives what a receiver holds back to the queue and frees its label; returns how many messages. First settles the batches up to
+-- Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
 create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null) returns bigint

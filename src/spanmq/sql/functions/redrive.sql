@@ -18,8 +18,8 @@ end $$;
 
 -- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be visible after
 -- `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent
--- calls. They keep their msg_id, enqueued_at and story, their attempts begin anew; the dead letter stays, marked redriven_at, with the body that it
--- had. An expiry that is past is taken off. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it
+-- calls. They keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it
+-- had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it
 -- waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them;
 -- MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids
 -- by their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
@@ -111,7 +111,7 @@ language sql immutable as $$
     select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
--- Puts one dead letter back, repaired: with this message and these headers in place of its own (null: as they were; JSON's null is a
+-- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
 -- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
 -- same log (a subscription) still has: it is one message. Else as redrive().

@@ -168,8 +168,7 @@ end $$;
 -- their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
 -- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
 -- sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
--- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Wants the rights to look into the one and to send into the
--- other. Raises MQ064 if the log has no longer all of them, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
+-- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
 -- COMMITTED, MQ062 where into_queue has no room.
 create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,

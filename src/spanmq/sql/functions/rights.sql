@@ -437,7 +437,7 @@ begin
     end loop;
 end $$;
 
--- Takes back what grant_all() gave, with what includes it. Rights on single queues stay.
+-- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay.
 create or replace function spanmq.revoke_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

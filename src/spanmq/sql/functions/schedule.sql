@@ -70,7 +70,7 @@ begin
     return found;
 end $$;
 
--- Lets the times pass from now on. Raises MQ007 if there is no schedule of that name.
+-- Pauses a schedule: its times are skipped from now on. Raises MQ007 if there is no schedule of that name.
 create or replace function spanmq_call.pause_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -79,7 +79,7 @@ begin
     update spanmq_core.schedule s set is_paused = true, pause_reason = null where s.schedule_id = this.schedule_id;
 end $$;
 
--- Fires again from now on; what fell into the pause is not made up for, whatever catch_up says.
+-- Resumes a schedule. Times within the pause are not sent, even with catch_up.
 create or replace function spanmq_call.resume_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

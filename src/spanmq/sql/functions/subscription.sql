@@ -75,7 +75,7 @@ end $$;
 -- (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
 -- with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a
 -- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
--- outside READ COMMITTED; 42P01 and 42501 as a look into the queue and create() do.
+-- outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
 create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare

@@ -50,7 +50,7 @@ language sql volatile as $$
 $$;
 
 -- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of a queue can match, an
--- unknown verb, a time that is over.
+-- unknown verb, a time in the past.
 create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamptz default null)
 returns spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -87,7 +87,7 @@ begin
     return spanmq_core.tell_access(found);
 end $$;
 
--- Gives a token a new secret; the one before is good for `overlap` seconds more, those before that not at all. False if none of that name exists.
+-- Replaces the secret of a token. The previous one is valid for `overlap` more seconds; older ones end at once. False if none of that name exists.
 -- Raises MQ002 for an invalid hash or time.
 create or replace function spanmq.rotate_token(name text, secret_hash text, overlap double precision default 0) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

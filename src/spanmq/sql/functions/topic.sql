@@ -59,17 +59,12 @@ end $$;
 -- Removes a binding; false if there was none.
 create or replace function spanmq_call.unbind_topic(pattern text, queue_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
-declare
-    this spanmq_core.queue;
 begin
     perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
         'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
-    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
-        return false;
-    end if;
-    this := spanmq_core.find_queue(queue_name);
-    delete from pgmq.topic_bindings b where b.pattern = unbind_topic.pattern and b.queue_name = this.name;
+    delete from pgmq.topic_bindings b using spanmq_core.queue q
+        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name and b.pattern = unbind_topic.pattern;
     return found;
 end $$;
 

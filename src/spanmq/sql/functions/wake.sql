@@ -45,8 +45,8 @@ begin
     return least(extract(epoch from due_at - at_), spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
--- The same for many queues at once, in their order: for one process in which many wait. Of a queue that is gone, or on which the caller has no right,
--- nothing is known: its next receive says so.
+-- The same for many queues at once, in their order: for one process in which many wait. For a queue that does not exist, or on which the caller has no right, the
+-- result is null; the next receive raises the error.
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql as $$
 declare

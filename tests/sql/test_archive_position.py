@@ -67,6 +67,11 @@ def test_position_that_is_none_is_refused(orders: Connection, call: str, wrong: 
         assert sqlstate_of(orders, CALLS[call].format(**given)) in REFUSED
 
 
+def test_ranges_have_at_least_one_message(orders: Connection) -> None:
+    call = CALLS["archive_ranges"].format(base="null", here=literal(POSITION))
+    assert sqlstate_of(orders, call.replace(", 10)", ", 0)")) == "MQ002"
+
+
 # In JSON a quotation mark is escaped by a backslash: in SQL that ends a name whose last letter this is. What
 # follows fits into the statement that the call makes: ends its condition, and hides the rest.
 HIDDEN = {

@@ -86,3 +86,14 @@ def test_renamed_archive_is_not_pruned(jobs: Connection) -> None:
     jobs.execute("select pgmq.archive('jobs', 3)")
     assert one(jobs, "select array_agg(msg_id) from spanmq.peek_archive('jobs')") == [3]
     assert one(jobs, "select spanmq.state('jobs', 3)") == "completed"
+
+
+def test_queue_is_made_by_the_role_that_calls(maker: Connection) -> None:
+    maker.execute("select pgmq.create('jobs')")
+    maker.execute("reset role; alter table pgmq.a_jobs rename to a_kept")
+    maker.execute(f"set local role {MAKER}".encode())
+    for call in ("'kept', false, false", "'kept', '1000', '1000', 4"):
+        function = "create_queue" if "false" in call else "create_partitioned_queue"
+        assert sqlstate_of(maker, f"select spanmq_call.{function}({call}, gen_random_uuid())") == "42501"
+        proved = f"select spanmq_call.{function}({call}, spanmq_call.prove_caller())"
+        assert sqlstate_of(maker, proved) == "42501"

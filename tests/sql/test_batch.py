@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Queue
+from tests.sql.queue import Queue, sqlstate_of
 
 ENDED = "select headers->'x-spanmq-batch' from pgmq.pop('ends')"
 COUNTS = "select total, unsettled, done, dead, ended_at is null from spanmq.list_batches() limit 1"
@@ -166,3 +166,12 @@ def test_queue_is_watched_as_long_as_it_has_batches(orders: Queue) -> None:
     orders.rows("update spanmq_core.batch set ended_at = now() - interval '8 days'")
     orders.rows("select spanmq.maintain()")
     assert orders.rows("select * from spanmq.list_batches()") == []
+
+
+def test_batch_that_has_ended_takes_no_more_messages(orders: Queue) -> None:
+    [first, second] = orders.send(2)
+    created = batch(orders, [first])
+    orders.rows("select pgmq.delete('orders', %s::bigint)", first)
+    assert ended(orders) == {"total": 1, "done": 1, "dead": 0}
+    add = f"select spanmq.add_to_batch('orders', {created}, array[{second}]::bigint[])"
+    assert sqlstate_of(orders.connection, add) == "MQ002"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.sql.queue import Connection, column
+from tests.sql.race.sessions import Race
 
 ATTEMPTS = 25
 
@@ -79,3 +80,15 @@ def test_25_attempts_take_40_days_at_most(jobs: Connection) -> None:
     )
     assert 40 < days < 40.5
     assert fail(jobs) == "dead"
+
+
+def test_messages_that_were_taken_with_one_of_the_last_attempt_are_all_delivered(race: Race) -> None:
+    # The claim puts them back, and takes that one alone.
+    ids = race.send(300)
+    race.main.rows("select spanmq.maintain()")
+    race.main.rows("select spanmq.maintain()")
+    for attempt in range(ATTEMPTS - 2):
+        assert race.main.rows("select attempt from spanmq.receive('jobs', 1, 0)") == [(attempt + 1,)]
+    received = race.main.column("select msg_id from spanmq.receive('jobs', 200, 600)")
+    received += race.main.column("select msg_id from spanmq.receive('jobs', 400, 600)")
+    assert sorted(received) == ids

@@ -20,6 +20,7 @@ KINDS = {
     "ordered": "select pgmq.create('orders'), spanmq.set_policy('orders', '{\"ordered\": true}')",
 }
 MANY = 3_000
+MOST = 2_147_483_647
 
 
 def send(connection: Connection, n: int) -> None:
@@ -84,3 +85,24 @@ def test_what_another_holds_is_not_settled(connection: Connection) -> None:
     assert claim(connection, "receive", 1) == [7]
     # One is leased and one is hidden: their turn comes.
     assert missing(connection) == [1, 2, 5, 6]
+
+
+def test_queue_that_is_dropped_leaves_no_missing_message(connection: Connection) -> None:
+    connection.execute("select pgmq.create_unlogged('orders')")
+    send(connection, 3)
+    lose(connection, (1, 1))
+    assert claim(connection, "read", 9) == [2, 3]
+    assert missing(connection) == [1]
+    connection.execute("select pgmq.drop_queue('orders')")
+    assert missing(connection) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claim_of_as_many_as_a_number_can_say(connection: Connection, name: str, kind: str) -> None:
+    connection.execute(KINDS[kind].encode())
+    send(connection, 3)
+    assert sorted(claim(connection, name, MOST)) == [1, 2, 3]
+    assert rows(connection, "select count(*) from spanmq.peek('orders', %s)", MOST) == [
+        (0 if name == "pop" else 3,)
+    ]

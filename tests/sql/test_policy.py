@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.sql.queue import Queue
+from tests.sql.queue import Queue, sqlstate_of
 
 DEFAULTS = {
     "max_attempts": 25,
@@ -88,3 +88,28 @@ def test_each_setting_has_a_range_that_errors_name(orders: Queue) -> None:
     ranges = {name: orders.value("select spanmq_core.range_of(%s)", name) for name in DEFAULTS}
     switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
     assert {name for name, text in ranges.items() if text == "true or false"} == switches
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        '{"backoff_base": 1e15, "backoff_max": 1e15}',
+        '{"rate_limit": 1, "rate_burst": 1e300}',
+        '{"rate_limit": 1e-300}',
+        '{"rate_limit": 1e300}',
+    ],
+)
+def test_largest_numbers_of_a_policy_break_no_call(orders: Queue, settings: str) -> None:
+    orders.policy(settings)
+    ids = orders.send(2)
+    lease, received = orders.receive(1)
+    assert received == ids[:1]
+    assert orders.settle("nack", lease, received) == {ids[0]: "retrying"}
+    orders.receive(1)
+
+
+@pytest.mark.parametrize("setting", ["backoff_base", "backoff_factor", "backoff_max"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1"])
+def test_category_refuses_numbers_without_an_end(orders: Queue, setting: str, value: str) -> None:
+    call = f"""select spanmq.set_category_policy('orders', 'TRANSIENT', '{{"{setting}": "{value}"}}')"""
+    assert sqlstate_of(orders.connection, call) == "MQ008"

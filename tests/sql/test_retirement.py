@@ -304,3 +304,22 @@ def test_queue_of_a_prepared_send_is_not_dropped(prepared: Race) -> None:
         dropper.rows("select pgmq.drop_queue('jobs')")
     prepared.main.rows("commit prepared 'late'")
     assert prepared.left() == [late]
+
+
+@pytest.mark.parametrize("of", ["schedule", "batch"])
+def test_message_that_a_full_queue_refuses_keeps_no_segment(race: Race, of: str) -> None:
+    race.main.rows("select pgmq.create('full'), pgmq.send('full', '1')")
+    race.main.rows("""select spanmq.set_policy('full', '{"max_backlog": 1}')""")
+    if of == "schedule":
+        race.main.rows("select spanmq.schedule('late', 'full', '0 0 1 1 *', '1')")
+        race.main.rows(
+            "insert into spanmq_core.schedule_time"
+            " select schedule_id, now() - interval '1 hour' from spanmq_core.schedule"
+        )
+    else:
+        race.main.rows("select spanmq.create_batch('full', '1')")
+    ids = send_past(race, 3 * SIZE)
+    delete(race, ids)
+    maintain(race)
+    assert state_of(race, ids[0]) is None
+    assert race.main.value("select count(*) from pgmq.q_full") == 1

@@ -242,6 +242,18 @@ def test_message_of_two_queues_is_not_repaired_for_one(race: Race) -> None:
     assert race.main.rows("select msg_id, message from spanmq.receive('jobs', 9)") == [(1, "mended"), (2, 2)]
 
 
+def test_subscription_does_not_change_what_its_queue_keeps(race: Race) -> None:
+    race.main.rows("""select spanmq.set_policy('jobs', '{"keep": "7 days"}')""")
+    subscribe(race)
+    race.send(1, new_block=False)
+    race.main.rows("select pgmq.delete('jobs', 1)")
+    lease = race.main.value("select lease_id from spanmq.receive('lake', 1)")
+    race.main.rows("select * from spanmq.reject('lake', %s, array[1]::bigint[])", lease)
+    refused(race, "select spanmq.redrive_message('lake', 1, '\"forged\"', delay => 0)", "MQ060")
+    race.main.rows("select spanmq.redrive_message('lake', 1, delay => 0)")
+    assert race.main.rows("select msg_id, message from spanmq.receive('lake', 9)") == [(1, 1)]
+
+
 def test_who_waits_for_a_subscription_is_woken(race: Race) -> None:
     subscribe(race)
     waiter = race.open()

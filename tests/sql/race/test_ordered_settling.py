@@ -93,3 +93,17 @@ def test_ack_under_a_lease_that_ran_out_meets_an_open_claim(race: Race, fate: st
     later = two.waiting("select outcome from spanmq.ack('jobs', %s, %s)", overslept, [ids[1], ids[3]])
     one.end(fate)
     assert later.rows() == [(outcome,)] * 2
+
+
+def test_retry_is_not_delivered_before_a_fresh_message_that_another_session_settles(race: Race) -> None:
+    header = '{"x-pgmq-group": "blue"}'
+    ids = race.main.column(f"select {SEND.replace('6', '2')}", header)
+    # A delay that has ended.
+    last = race.main.value("select pgmq.send('jobs', '1', %s::jsonb)", header)
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", last)
+    settler = race.begun()
+    settler.rows("select pgmq.delete('jobs', %s::bigint)", ids[1])
+    receive = "select msg_id from spanmq.receive('jobs', 9)"
+    assert race.main.rows(receive) == []
+    settler.commit()
+    assert race.main.rows(receive) == [(ids[0],), (last,)]

@@ -64,3 +64,17 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
     ranges = "select first_id, last_id from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)"
     assert reader.rows(ranges, receiver, incarnation) == [(ids[10], ids[19])]
     assert sorted(race.main.column("select msg_id from pgmq.read('jobs', 30, 1000)")) == ids[:10]
+
+
+def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
+    race.send(20)
+    reader, purger = race.open(), race.open()
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    reader.begin()
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    purge = purger.waiting("select pgmq.purge_queue('jobs')")
+    reader.commit()
+    assert purge.rows() == [(20,)]
+    with pytest.raises(psycopg.Error) as caught:
+        reader.rows("select * from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)", receiver, incarnation)
+    assert caught.value.sqlstate == "MQ053"

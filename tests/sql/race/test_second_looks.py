@@ -52,18 +52,20 @@ def test_group_is_locked_before_the_second_look(race: Race) -> None:
     assert later.rows() == [(ids[0],)]
 
 
-@pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries"])
+@pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries", "rejects"])
 def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
     race.main.rows(
         """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
     )
     ids = race.main.column(SEND, 3, 3)
     # Of a lease that ran out, which gives the group free.
-    late = race.lease(1, -1) if act in ("extends", "retries") else None
+    late = race.lease(1, -1) if act in ("extends", "retries", "rejects") else None
     # In the midst of the look at all groups, as of the moment at which it began; or of the second look.
     guard, quick, later = stopped_in_a_look(race, int(late is not None))
     if act == "extends":
         assert quick.value("select spanmq.extend('jobs', %s, 60)", late) == 1
+    elif act == "rejects":
+        quick.rows("select spanmq.reject('jobs', %s, %s)", late, ids[:1])
     elif act == "retries":
         quick.rows("select spanmq.nack('jobs', %s, %s, retry_in => 60)", late, ids[:1])
     else:

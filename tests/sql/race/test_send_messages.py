@@ -179,3 +179,13 @@ def test_first_use_of_priorities_is_noted_once(race: Race) -> None:
     # Nobody holds the queue's row any more.
     assert not two.later("select spanmq.set_policy(%s, '{\"max_attempts\": 3}')", race.queue).waits()
     one.commit()
+
+
+def test_first_priority_and_a_new_backlog_limit_do_not_deadlock(race: Race) -> None:
+    race.main.rows("""select spanmq.set_policy('jobs', '{"max_backlog": 10}')""")
+    holder, governor, sender = race.begun(), race.open(), race.open()
+    holder.rows("select from spanmq_core.queue where queue_id = %s for update", race.queue_id)
+    setting = governor.waiting("""select spanmq.set_policy('jobs', '{"max_backlog": 20}')""")
+    sending = sender.waiting("select spanmq.send_messages('jobs', '{1}', priority => 1)")
+    holder.commit()
+    assert len(setting.rows()) == len(sending.rows()) == 1

@@ -13,7 +13,7 @@ begin
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.archive_export (queue_id, lake, of_table, ids)
         values (this.queue_id, note_export.lake, note_export.of_table, note_export.ids)
-        on conflict on constraint archive_export_pkey do update set ids = excluded.ids, exported_at = clock_timestamp();
+        on conflict on constraint archive_export_pkey do update set ids = excluded.ids;
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 

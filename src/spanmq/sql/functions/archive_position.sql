@@ -70,6 +70,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
+    perform spanmq_core.raise_if((size > 0) is not true, format('size must be at least 1, got: %L', size), 'It is the number of messages of a range.');
     condition := spanmq_core.between_positions(base, here);
     return query execute format(
         'select min(p.msg_id), max(p.msg_id), count(*), $4 from ('

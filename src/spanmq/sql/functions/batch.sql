@@ -35,8 +35,8 @@ declare
     n bigint;
 begin
     perform spanmq_core.raise_if(
-        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned()),
-        format('this transaction has not created batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
+        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned() and b.ended_at is null),
+        format('this transaction has not created an open batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
         'Create a batch and add its messages in one transaction.');
     perform spanmq_core.raise_if(msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true),
         format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')), 'Pass the ids that send_batch() returned.');

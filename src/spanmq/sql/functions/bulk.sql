@@ -3,7 +3,7 @@
 -- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
 -- dead rows.
 
--- Draws n ids for messages that the caller will copy into spanmq.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
+-- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
 -- each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
 -- lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
 -- MQ002 for an n that is null or not of 1 to 1,000,000.

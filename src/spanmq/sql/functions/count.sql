@@ -129,10 +129,10 @@ begin
     for this in
         select u.lo, u.n from (
             (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= greatest(first_id / 256 * 256, fresh_from)
-             order by f.queue_id, f.lo limit quantity + 256)
+             order by f.queue_id, f.lo limit quantity::bigint + 256)
             union all
             (select h.lo, h.n from spanmq_core.held h where h.queue_id = this_queue and h.lo >= first_id / 256 * 256
-             order by h.queue_id, h.lo limit quantity + 256)) u
+             order by h.queue_id, h.lo limit quantity::bigint + 256)) u
         order by u.lo
     loop
         exit when n >= quantity and this.lo > to_id;

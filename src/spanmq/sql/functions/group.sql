@@ -28,7 +28,7 @@ declare
     hash bigint;
     share int;
     -- The messages of a group in the first round.
-    most int := least(case mode when 'fair' then (quantity + 3) / 4 when 'free' then (quantity + 3) / 4 when 'fill' then quantity else 1 end, most_in_flight);
+    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4 when 'fill' then quantity else 1 end, most_in_flight);
     missing int := quantity;
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
@@ -274,10 +274,10 @@ begin
                      where f.group_hash is null order by f.queue_id, f.lo limit want)) u) c
         where c.before < want;
     if mode <> 'free' then
-        -- In a statement begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
-        -- extended, blocks the group.
+        -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
+        -- extended, or became a dead letter, blocks the group.
         hidden := spanmq_core.hidden_of(this_queue, hash, at_);
-        if hidden.blocks then
+        if hidden.blocks or spanmq_core.waits_for_dead_letter(this_queue, hash) then
             return runs;
         end if;
         stop_at := coalesce(hidden.delayed_lo, stop_at);
@@ -297,10 +297,13 @@ begin
     took := spanmq_core.take_fresh_at(this_queue, fresh_los);
     if cardinality(took) < cardinality(fresh_los) and mode <> 'free' then
         stop_at := (select min(lo) from unnest(fresh_los) lo where lo <> all (array(select r.lo from unnest(took) r)));
-        perform spanmq_core.put_back(this_queue, array(select r from unnest(took) r where r.lo > stop_at));
-        took := array(select r from unnest(took) r where r.lo < stop_at order by r.lo);
     end if;
-    return spanmq_core.keep_first(this_queue, array(select r from unnest(runs || took) r order by r.lo), want);
+    runs := runs || took;
+    if stop_at < 9223372036854775807 then
+        perform spanmq_core.put_back(this_queue, array(select r from unnest(runs) r where r.lo > stop_at));
+        runs := array(select r from unnest(runs) r where r.lo < stop_at);
+    end if;
+    return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), want);
 end $$;
 
 -- Whether a group gives nothing now.
@@ -312,6 +315,13 @@ begin
     if mode = 'free' and hidden.in_flight >= most_in_flight or mode <> 'free' and hidden.blocks then
         return true;
     end if;
+    return spanmq_core.waits_for_dead_letter(this_queue, hash);
+end $$;
+
+-- Whether a dead letter blocks a group.
+create or replace function spanmq_core.waits_for_dead_letter(this_queue int, hash bigint) returns boolean
+language plpgsql as $$
+begin
     -- The row may be of one that buried while the policy was taken back.
     return exists (select from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
                    where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);

@@ -101,7 +101,7 @@ end $$;
 -- The value of a token, and the capacity of the bucket, in nanoseconds. Limited to the range of a sequence, whatever
 -- the policy: centuries.
 create or replace function spanmq_core.token_ns(rate double precision) returns bigint
-language sql immutable as $$ select least(ceil(1e9 / rate), 1e18)::bigint $$;
+language sql immutable as $$ select ceil(1e9 / greatest(rate, 1e-9))::bigint $$;
 
 create or replace function spanmq_core.bucket_ns(rate double precision, burst double precision) returns bigint
-language sql immutable as $$ select least(coalesce(burst, greatest(rate, 1)) * spanmq_core.token_ns(rate), 4e18)::bigint $$;
+language sql immutable as $$ select least(least(coalesce(burst, greatest(rate, 1)), 4e18) * spanmq_core.token_ns(rate), 4e18)::bigint $$;

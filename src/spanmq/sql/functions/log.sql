@@ -1,4 +1,4 @@
--- The log: where messages lie. All SQL that is put together at run time is in this file and in queue.sql.
+-- The log: where messages are stored.
 
 -- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids that no sender has drawn yet.
 create or replace function spanmq_core.segment_of(this_queue int, id bigint) returns spanmq_core.segment
@@ -318,7 +318,7 @@ begin
         using this.queue_id, first_id, last_id, quantity;
 end $$;
 
--- Settles messages of runs that have no row in the log, and records them. Never seen in practice: they would be claimed
+-- Settles messages of runs that have no row in the log, as after a crash in an unlogged queue, and records them: otherwise they would be claimed
 -- again indefinitely.
 create or replace function spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$

@@ -86,7 +86,19 @@ declare
 begin
     perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Pass the number of steps of a call.');
     perform spanmq_core.check_isolation('maintain()');
-    -- First, and even if another session runs maintenance: schedules have locks of their own, and are urgent.
+    for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
+        begin
+            drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+        exception when lock_not_available or undefined_table or undefined_file or internal_error then
+            -- Another session drops this queue; or it is damaged, which tend() tells.
+            drawn := null;
+        end;
+        if not spanmq_core.is_quiet(this.queue_id, drawn) then
+            queues := array_append(queues, this);
+            positions := array_append(positions, drawn);
+        end if;
+    end loop;
+    -- Even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;
     if found then
         return;
@@ -95,20 +107,6 @@ begin
     if found then
         return;
     end if;
-    -- A schedule or a batch that failed has given it an id.
-    may_retire := may_retire and pg_current_xact_id_if_assigned() is null;
-    for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
-        begin
-            drawn := coalesce(pg_sequence_last_value(this.ids), 0);
-        exception when lock_not_available or undefined_table or undefined_file or internal_error then
-            -- Somebody drops this queue; or it is damaged, which tend() tells.
-            drawn := null;
-        end;
-        if not spanmq_core.is_quiet(this.queue_id, drawn) then
-            queues := array_append(queues, this);
-            positions := array_append(positions, drawn);
-        end if;
-    end loop;
     at_ := clock_timestamp();
     writers := spanmq_core.writers();
     -- A row's, which gives this transaction an id.
@@ -159,13 +157,15 @@ declare
     this_queue int;
 begin
     delete from spanmq_core.batch b where b.batch_id = any (array(
-        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000));
+        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000
+        for update skip locked));
     delete from spanmq_core.result r where (r.queue_id, r.msg_id) in (
         select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp() order by o.expires_at limit 1000 for update skip locked);
     delete from spanmq_core.task_time t where t.ctid = any (array(
         select o.ctid from spanmq_core.queue q cross join lateral (
             select s.ctid from spanmq_core.task_time s
-            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000) o limit 5000));
+            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
+        limit 5000));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
         perform spanmq_core.watch(this_queue);
     end loop;

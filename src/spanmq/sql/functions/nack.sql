@@ -50,11 +50,12 @@ $$;
 create or replace function spanmq_core.backoff(attempts int, base double precision, factor double precision, most double precision, jitter boolean)
 returns double precision
 language sql volatile as $$
-    select case
+    -- At most a century.
+    select least(3e9, case
         when base <= 0 then 0
         -- In logarithms, for the power may be larger than any number.
         when ln(base) + greatest(attempts - 1, 0) * ln(factor) >= ln(greatest(most, 1e-9)) then most
-        else base * power(factor, greatest(attempts - 1, 0)) end
+        else base * power(factor, greatest(attempts - 1, 0)) end)
         * case when jitter then random() else 1 end
 $$;
 

@@ -76,7 +76,7 @@ begin
     perform spanmq_core.raise_if(bad is not null,
         format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.',
         'MQ008');
-    -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait.
+    -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait for them.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     if not found then
         perform spanmq_core.raise_not_found(queue);

@@ -1,4 +1,4 @@
--- Queues as things: create, drop, list. With log.sql the only place that puts SQL together at run time.
+-- Creating, dropping and listing queues.
 
 -- In PGMQ: what create and drop_queue wait for. Here they don't: any role can take an advisory lock.
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
@@ -35,13 +35,14 @@ begin
     end if;
 end $$;
 
--- The same for callers of create(): `maker` manages the queue. So the archive of a queue whose maker does not manage
+-- The same for callers of create(): the caller manages the queue. So the archive of a queue whose maker does not manage
 -- all queues is a new table: an existing one may contain messages that were archived before, such as an archive that
 -- was renamed. Raises 42501.
-create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, maker text) returns boolean
+create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made record;
+    maker name := spanmq_core.take_caller(of_caller);
     manages_all boolean := has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute');
 begin
     perform pgmq.validate_queue_name(queue_name);
@@ -183,21 +184,21 @@ end $$;
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, false, current_user::pg_catalog.text);
+    perform spanmq_call.create_queue(queue_name, false, false, spanmq_call.prove_caller());
 end $$;
 
 -- Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make queues.
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, false, current_user::pg_catalog.text);
+    perform spanmq_call.create_queue(queue_name, false, false, spanmq_call.prove_caller());
 end $$;
 
 -- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
 create or replace function pgmq.create_unlogged(queue_name text) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_queue(queue_name, false, true, current_user::pg_catalog.text);
+    perform spanmq_call.create_queue(queue_name, false, true, spanmq_call.prove_caller());
 end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
@@ -208,11 +209,11 @@ create or replace function pgmq.create_partitioned(
 ) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, current_user::pg_catalog.text);
+    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, spanmq_call.prove_caller());
 end $$;
 
 create or replace function spanmq_call.create_partitioned_queue(
-    queue_name text, partition_interval text, retention_interval text, premake integer, maker text
+    queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -220,7 +221,7 @@ begin
         format('premake must be at least 1, got %s', premake), 'Omit it: it has no effect here.');
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
-    if spanmq_call.create_queue(queue_name, true, false, maker) then
+    if spanmq_call.create_queue(queue_name, true, false, of_caller) then
         perform spanmq_core.set_retention(spanmq_core.find_queue(queue_name), partition_interval, retention_interval);
     end if;
 end $$;
@@ -328,6 +329,7 @@ begin
     perform spanmq_core.forget_dead_letters(this.queue_id);
     perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
     delete from spanmq_core.lock l where l.queue_id = this.queue_id;
+    delete from spanmq_core.missing m where m.queue_id = this.queue_id;
     perform spanmq_core.drop_wrappers(this.queue_id);
     delete from spanmq_core.queue q where q.queue_id = this.queue_id;
     return true;

@@ -1,8 +1,8 @@
 -- Redriving: a dead letter becomes a message again, the same one: it keeps its msg_id, and so its place in its group and its story. Only
 -- its attempts begin anew. What was a log row may be gone by now, with its segment: then it is written again.
 --
--- Lock order: dead letters, ascending -> the queue's row, where a segment was noted as settled or is gone -> one advisory lock per queue, if a
--- segment must be made -> tables and rows of segments, ascending.
+-- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if a segment
+-- must be made -> tables and rows of segments, ascending.
 
 -- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
 create or replace function spanmq_core.redrive_from(delay double precision, rate double precision) returns timestamptz

@@ -105,6 +105,16 @@ begin
                              (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ') from pg_catalog.generate_series(1, n_arguments) i));
 end $$;
 
+-- Leaves a proof of the role that calls, and returns it: for functions that ask for of_caller.
+create or replace function spanmq_call.prove_caller() returns uuid
+language plpgsql as $$
+declare
+    of_caller pg_catalog.uuid := pg_catalog.gen_random_uuid();
+begin
+    insert into spanmq_call.caller (proof) values (of_caller);
+    return of_caller;
+end $$;
+
 -- The role that calls, of which the entry has left a proof. Raises 42501 without one: a function that asks is called by its entry only.
 create or replace function spanmq_core.take_caller(of_caller uuid) returns name
 language plpgsql as $$
@@ -143,7 +153,7 @@ begin
             continue;
         end if;
         if names[i] = 'of_caller' then
-            given := given || names[i];
+            given := given || 'spanmq_call.prove_caller()'::text;
         elsif names[i] = 'by_role' then
             given := given || 'current_user::pg_catalog.text'::text;
         else
@@ -193,10 +203,8 @@ comment on function %I.%I(%s) is %L$entry$,
         -- Types with their schema: the caller's search path may have others of the same name first.
         case when not this.proretset and not is_void then format(E'    result %s;\n', (
             select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t where t.oid = this.prorettype)) else '' end
-        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end
-        || case when 'of_caller' = any (names) then E'    of_caller pg_catalog.uuid := pg_catalog.gen_random_uuid();\n' else '' end,
-        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end
-        || case when 'of_caller' = any (names) then E'insert into spanmq_call.caller (proof) values (of_caller);\n    ' else '' end,
+        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end,
+        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
         inner_function::text, call, otherwise,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,
         schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));

@@ -247,11 +247,11 @@ begin
     from_at := first_at;
     from_id := first_id;
     loop
-        ids := array(select e.msg_id from spanmq_core.expiry e
-                     where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
-                     order by e.queue_id, e.expires_at, e.msg_id limit at_most);
+        select coalesce(array_agg(n.msg_id order by n.expires_at, n.msg_id), '{}'), max(n.expires_at) into ids, from_at
+            from (select * from spanmq_core.expiry e
+                  where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
+                  order by e.queue_id, e.expires_at, e.msg_id limit at_most) n;
         from_id := ids[cardinality(ids)];
-        from_at := (select e.expires_at from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = from_id);
         free := spanmq_core.lock_free(this.queue_id, ids);
         runs := spanmq_core.take_out(this.queue_id, free, 0, true);
         if spanmq_core.count_runs(runs) < cardinality(ids) then

@@ -31,6 +31,10 @@ begin
     if not found or room is not null or checks_bodies then
         -- Raises what keeps this message from being sent.
         perform spanmq_core.check_sent(spanmq_core.find_target(queue_name), array[message]);
+        if this_queue is null then
+            -- It was created meanwhile.
+            perform spanmq_core.raise_not_found(queue_name);
+        end if;
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
     -- transaction can still write to a segment.

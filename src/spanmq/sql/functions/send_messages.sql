@@ -1,7 +1,7 @@
 -- Sending with what PGMQ's send doesn't know: priority, expiry, attempts of one's own, deduplication, order of commit in a group.
 --
--- Lock order: groups of ordered sends, ascending -> the queue's row, the first time that it is sent with a priority or with
--- limits -> deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
+-- Lock order: the queue's row, the first time that it is sent with a priority or with limits -> its room -> groups of ordered
+-- sends, ascending -> deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
 
 -- Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message that was sent
 -- first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
@@ -43,6 +43,7 @@ begin
         headers := array(select coalesce(u.h, '{}') || limits
                          from unnest(coalesce(headers, array_fill(null::jsonb, array[n]))) with ordinality u (h, position) order by u.position);
     end if;
+    perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     if this.room is not null or this.checks_bodies then
         perform spanmq_core.check_sent(this, messages);
     end if;
@@ -52,7 +53,6 @@ begin
             select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255 as slot
             from unnest(coalesce(headers, array[null]::jsonb[])) h order by slot) g;
     end if;
-    perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     -- Before the ids: see send.sql.
     perform pg_current_xact_id();
     if dedup_ids is null then

@@ -158,13 +158,16 @@ begin
         order by p.name, q.name;
 end $$;
 
--- Whether another queue of the same log may still deliver this message, or redrive it.
+-- Whether another queue of the same log may still deliver this message, redrive it or, where the log is kept, replay it.
 create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
 declare
     other spanmq_core.queue;
     log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
 begin
+    if this.is_subscription and (spanmq_core.policy_of(log_id)).keep is not null then
+        return true;
+    end if;
     for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, and a batch keeps it for a replay.
         if exists (select from spanmq_core.find_run(other.queue_id, id))

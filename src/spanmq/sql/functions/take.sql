@@ -12,7 +12,7 @@ declare
     first_id bigint;
     taken int := 0;
     is_usual boolean := true;
-    wanted_rows bigint := greatest((quantity + 9) / 10, 1);
+    wanted_rows bigint := greatest((quantity::bigint + 9) / 10, 1);
 begin
     loop
         with gone as (
@@ -35,7 +35,7 @@ begin
         exit when taken >= quantity or gone.n_rows < wanted_rows;
         fresh_from := gone.end_id;
         -- As many rows as would do if they were like those; no more than four times as many.
-        wanted_rows := greatest((quantity - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
+        wanted_rows := greatest((quantity::bigint - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
     end loop;
     if taken = 0 then
         runs := case when not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end;

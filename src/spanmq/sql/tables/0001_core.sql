@@ -163,7 +163,7 @@ create table spanmq_core.bound (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
 
--- The rows that transactions lock: one for each object, never deleted. See spanmq_core.lock().
+-- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (
     queue_id int not null,                 -- 0: of no queue
     what text not null,

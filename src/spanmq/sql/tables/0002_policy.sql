@@ -34,9 +34,9 @@ create table spanmq_core.category_policy (
     category text not null check (category <> '' and length(category) <= 63),
     retries boolean not null default true,
     max_attempts int check (max_attempts between 1 and 1000),
-    backoff_base double precision check (backoff_base >= 0),
-    backoff_factor double precision check (backoff_factor >= 1),
-    backoff_max double precision check (backoff_max >= 0)
+    backoff_base double precision check (backoff_base >= 0 and backoff_base < 'infinity'),
+    backoff_factor double precision check (backoff_factor >= 1 and backoff_factor < 'infinity'),
+    backoff_max double precision check (backoff_max >= 0 and backoff_max < 'infinity')
 );
 alter table spanmq_core.category_policy replica identity full;
 create unique index category_policy_key on spanmq_core.category_policy (coalesce(queue_id, 0), category);

@@ -74,7 +74,6 @@ create table spanmq_core.bulk_ledger (
     writer text not null,
     epoch bigint not null,
     n bigint not null,
-    published_at timestamptz not null default clock_timestamp(),
     primary key (queue_id, writer, epoch)
 );
 

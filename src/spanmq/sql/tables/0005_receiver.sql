@@ -32,7 +32,6 @@ create table spanmq_core.receiver_batch (
     los bigint[] not null,
     his bigint[] not null,
     attempts int[] not null,
-    claimed_at timestamptz not null default clock_timestamp(),
     primary key (receiver_id, batch)
 );
 -- Arrays of many ranges do not shrink enough to pay for it.
@@ -46,7 +45,6 @@ create table spanmq_core.archive_export (
     lake text not null,
     of_table text not null default 'archive' check (of_table in ('archive', 'dead_letters')),
     ids int8multirange not null,
-    exported_at timestamptz not null default clock_timestamp(),
     primary key (queue_id, of_table, lake)
 );
 

@@ -23,7 +23,7 @@ begin
     if lease is not null and runs <> '{}' then
         perform spanmq_core.heed_clock(this.queue_id), spanmq_core.hold(this.queue_id, runs, lease, until, at_);
     end if;
-    -- Not where claim_limited() puts back what was taken: no claim would find it below the bound.
+    -- Not where claim_limited() returns what was taken: no claim would find it below the bound.
     if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128)
        and not exists (select from unnest(runs) r where r.lease_id <> 0 and r.attempts >= spanmq_core.default_attempts() - 2) then
         perform spanmq_core.move_bound(this.queue_id, this.ids);

@@ -110,7 +110,7 @@ class Engine:
         """Connect, check the queues, and start; `crash` is called with unexpected errors."""
         self._crash = crash
         for server in self._servers.values():
-            server.settler.crash = crash
+            server.session.crash = server.settler.crash = crash
             if not isinstance(self._queues, Sharding):
                 server.session.queue = self._queues[0]
             await server.session.start()

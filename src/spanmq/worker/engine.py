@@ -23,7 +23,7 @@ from spanmq.worker.event import (
 from spanmq.worker.failure import Failure
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
-from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
+from spanmq.worker.job import Holding, Job, Release, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.performing import Performer
 from spanmq.worker.reporting import Reporter
@@ -244,7 +244,7 @@ class Engine:
             line=Line(self._slots.add if self._limited is None else self._limited.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
-            on_bad=self._ended,
+            on_decided=self._decide,
             worker=self._name,
         )
         backlog_max = settings.batch * BACKLOG_BATCHES
@@ -256,41 +256,41 @@ class Engine:
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
-        count = len(job.messages)
-        succeeded = verdict is None or isinstance(verdict, Gone)
-        if succeeded or isinstance(verdict, Failure):
-            self._reporter.record(job, failed=not succeeded)
+        change = None
+        if not isinstance(verdict, Release):
+            failure = verdict if isinstance(verdict, Failure) else None
+            self._reporter.record(job, failed=failure is not None)
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(
                         MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
                     )
-            intake.appetite.record(job.seconds / count)
-            is_dependency = isinstance(verdict, Failure) and verdict.category == "DEPENDENCY"
+            intake.appetite.record(job.seconds / len(job.messages))
+            is_dependency = failure is not None and failure.category == "DEPENDENCY"
             change = intake.breaker.record(is_dependency, monotonic())
-            intake.tell(change, verdict.error if isinstance(verdict, Failure) else None)
-            if change == "opened":
-                self._settle(job, verdict)
-                self._leave(job, intake, succeeded=succeeded)
-                self._give_back_waiting(intake.queue)
-                return
+            intake.tell(change, failure.error if failure else None)
+        self._decide(job, verdict)
+        if change == "opened":
+            self._give_back_waiting(intake.queue)
+
+    def _decide(self, job: Job, verdict: Verdict) -> None:
+        """Settle a job, handled or not, and make room for others."""
+        intake = self._intakes[job.holding.queue]
         self._settle(job, verdict)
-        self._leave(job, intake, succeeded=succeeded)
-
-    def _settle(self, job: Job, verdict: Verdict) -> None:
-        self._places[job.holding.queue].settler.settle(job, verdict)
-
-    def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
         if self._limited is not None:
             self._limited.done(job)
-        for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
+        succeeded = not isinstance(verdict, Failure | Release) and not self._is_stopping
+        for other in intake.line.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
             intake.held -= len(other.messages)
         intake.wake()
         if self._is_stopping and not any(each.held for each in self._intakes.values()):
             self._idle.set()
+
+    def _settle(self, job: Job, verdict: Verdict) -> None:
+        self._places[job.holding.queue].settler.settle(job, verdict)
 
     def _settled(self, holding: Holding) -> None:
         self._places[holding.queue].heartbeat.settled(holding)

@@ -17,6 +17,7 @@ from spanmq import Client, Message, Reject, RetryIn, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
 from spanmq.model import PolicyChange
 from spanmq.worker.event import (
+    CallFailed,
     Event,
     HandlerOverran,
     LeaseExtended,
@@ -377,26 +378,37 @@ def test_ack_whose_connection_was_lost_is_repeated_and_tells_that_its_outcome_is
         record.wait(MessageSettled, where=lambda event: event.outcome == "unknown")
 
 
-# The first call for a message meets a conflict, as the victim of a deadlock does.
-CONFLICT = """
+# The first call for a message fails.
+FIRST_ACK_FAILS = """
 create sequence public.acks;
 alter function spanmq.ack rename to ack_before;
 create function spanmq.ack(queue text, lease_id bigint, msg_ids bigint[])
 returns table (msg_id bigint, outcome text) language plpgsql as $$ begin
     if exists (select from spanmq_core.held h where h.lease_id = $2) and nextval('public.acks') = 1 then
-        raise 'deadlock detected' using errcode = '40P01';
+        raise 'not now' using errcode = '{sqlstate}';
     end if;
     return query select * from spanmq.ack_before($1, $2, $3);
 end $$"""
 
 
-def test_ack_that_meets_a_conflict_is_repeated(client: Client, database: str) -> None:
+@pytest.mark.parametrize(
+    "sqlstate",
+    [
+        "40P01",  # the victim of a deadlock
+        "25006",  # the server is a standby: a failover is under way
+        "53100",  # its disk is full
+    ],
+)
+def test_ack_that_fails_for_a_moment_is_repeated(client: Client, database: str, sqlstate: str) -> None:
     client.send("orders", 1)
     with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(CONFLICT)
+        owner.execute(FIRST_ACK_FAILS.format(sqlstate=sqlstate).encode())
         with working(database, lambda message: None) as record:
             assert record.outcomes(1) == ["acked"]
         assert owner.execute("select last_value from public.acks").fetchone() == (2,)
+    [failed] = record.of(CallFailed)
+    assert failed.error.startswith("not now")
+    assert failed.retry_in
     assert client.queues.metrics("orders").length == 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -258,9 +259,9 @@ def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, d
     assert (event.category, event.error) == ("PERMANENT", "the body cannot be decoded: not two")
 
 
-@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("kind", ["async", "plain", "plain, with a connection"])
 def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
-    client: Client, database: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send_batch("orders", ["slow", "quick"])
     client.queues.set_policy("orders", **LATER)
@@ -277,6 +278,9 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
             ahead = 601.0
             end.wait(WAIT_SECONDS)
 
+    def with_connection(message: Message, connection: psycopg.Connection[Any]) -> None:
+        plain(message)
+
     async def asynchronous(message: Message) -> None:
         nonlocal ahead
         if message.body == "slow":
@@ -291,7 +295,8 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
         if isinstance(event, HandlerOverran):
             ahead = 0.0
 
-    handler = asynchronous if is_async else plain
+    handlers: dict[str, Callable[..., Any]] = {"async": asynchronous, "plain": plain}
+    handler = handlers.get(kind, with_connection)
     with working(
         database, handler, concurrency=1, handler_timeout=600.0, lease_max=3600.0, observers=[observe]
     ) as record:
@@ -299,7 +304,7 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
         outcomes = {event.message_id: event.outcome for event in record.wait(MessageSettled, 2)}
         assert outcomes[overran.message_id] == "retrying"
         assert sorted(outcomes.values()) == ["acked", "retrying"]
-        if is_async:
+        if kind == "async":
             assert cancelled.wait(WAIT_SECONDS)
         end.set()
 

@@ -33,10 +33,12 @@ class Server:
         on_lost: Callable[[Holding], None],
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
-        lends = settings.concurrency if handler.takes_connection else 0
+        # A handler that overran keeps its connection, beside its successor.
+        handlers_max = 2 * settings.concurrency
+        lends = handlers_max if handler.takes_connection else 0
         # A handler that dispatches in threads may begin a transaction for any message.
         takes_any = lends or handler.takes_delivery
-        lends_to_threads = settings.concurrency if takes_any and not handler.is_async else 0
+        lends_to_threads = handlers_max if takes_any and not handler.is_async else 0
         if handler.uses_threads:
             lends_to_threads = lends
         self.session = Session(

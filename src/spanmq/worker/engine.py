@@ -26,7 +26,6 @@ from spanmq.worker.intake import Intake
 from spanmq.worker.job import Holding, Job, Release, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.performing import Performer
-from spanmq.worker.reporting import Reporter
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
@@ -67,12 +66,15 @@ class Engine:
         self._handler = handler
         self._seam = seam
         self._queues = queues
+        # Includes former queues, whose last messages may still be in flight.
+        self._intakes: dict[str, Intake] = {}
         self._servers = {
             server: Server(
                 dsn,
                 settings,
                 handler,
                 queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
+                intakes=self._intakes,
                 worker=name,
                 seam=seam,
                 on_settled=self._settled,
@@ -80,8 +82,6 @@ class Engine:
             )
             for server, dsn in dsns.items()
         }
-        # Includes former queues, whose last messages may still be in flight.
-        self._intakes: dict[str, Intake] = {}
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
         self._pieces: dict[str, asyncio.Task[None]] = {}
@@ -94,13 +94,6 @@ class Engine:
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
-        self._reporter = Reporter(
-            name,
-            settings.concurrency,
-            handler.kind_of,
-            self._intakes,
-            lambda queue: self._places[queue].session,
-        )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
         self._is_stopping = False
@@ -133,7 +126,8 @@ class Engine:
             await self._receive_from(queue, server_name)
         if self._roster is not None:
             self._begin("roster", self._roster.run())
-        self._begin("reporter", self._reporter.run())
+        for name, server in self._servers.items():
+            self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
@@ -156,10 +150,9 @@ class Engine:
             await self._slots.stop()
             servers = self._servers.values()
             await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            has_reported = "reporter" in self._pieces
             await self._end(*self._pieces)
-            if has_reported:
-                await self._reporter.report_end()
+            if self._is_started:
+                await asyncio.gather(*[server.reporter.report_end() for server in servers])
         await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
         if self._is_started:
             count = sum(server.settler.settled for server in self._servers.values())
@@ -259,7 +252,7 @@ class Engine:
         change = None
         if not isinstance(verdict, Release):
             failure = verdict if isinstance(verdict, Failure) else None
-            self._reporter.record(job, failed=failure is not None)
+            self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(

@@ -1,12 +1,14 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from spanmq.codec.body import Decoder
 from spanmq.worker.event import Seam
 from spanmq.worker.handler import Handler
 from spanmq.worker.heartbeat import Heartbeat
+from spanmq.worker.intake import Intake
 from spanmq.worker.job import Holding
+from spanmq.worker.reporting import Reporter
 from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings, forgiving
 from spanmq.worker.settling import Settler
@@ -16,9 +18,9 @@ LENT_BESIDE: int = 6
 
 
 class Server:
-    """One session with its settlements and heartbeats: an unreachable server does not affect others."""
+    """One session with its settlements, heartbeats and reports: an unreachable server does not affect others."""
 
-    __slots__ = ("heartbeat", "session", "settler")
+    __slots__ = ("heartbeat", "reporter", "session", "settler")
 
     def __init__(
         self,
@@ -27,6 +29,7 @@ class Server:
         handler: Handler,
         *,
         queues: int,
+        intakes: Mapping[str, Intake],
         worker: str,
         seam: Seam,
         on_settled: Callable[[Holding], None],
@@ -54,3 +57,4 @@ class Server:
             session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
         )
         self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)
+        self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes)

@@ -25,7 +25,10 @@ from spanmq.worker.event import (
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[str, str]) -> None:
+def test_server_that_is_away_holds_up_no_other(
+    orders: ShardedQueue, dsns: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spanmq.worker.reporting.REPORT_SECONDS", 0.05)
     parts: dict[str, Any] = conninfo_to_dict(dsns["there"])
     if not str(parts.get("host", "")).startswith("/"):
         pytest.skip("the server is not reached through a unix socket")
@@ -49,6 +52,13 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             orders.change({"orders_0": "here", "orders_1": "there", "orders_2": "here"})
             record.wait(ShardJoined)
             record.wait(ConnectionBroken)
+            reported_at = set()
+
+            def reports() -> int:
+                reported_at.update(each.seen_at for each in orders.servers["here"].health.workers("orders_0"))
+                return len(reported_at)
+
+            wait_until(lambda: reports() > 3)
             proxy.set("pass")
             record.wait(ConnectionRestored)
             # One whose ack nobody answered may have come again: it is told of twice.

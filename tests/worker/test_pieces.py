@@ -1,5 +1,6 @@
 """Pieces that decide or order, without a database: settings, appetite, line, log lines, time limits."""
 
+import asyncio
 import inspect
 import logging
 from typing import Any, get_type_hints
@@ -11,7 +12,19 @@ from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.appetite import Appetite
-from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
+from spanmq.worker.condition import Condition
+from spanmq.worker.event import (
+    BreakerClosed,
+    ConnectionBroken,
+    ConnectionRestored,
+    Event,
+    MessageSettled,
+    Seam,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    name_of,
+)
 from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
@@ -237,3 +250,27 @@ def test_log_looks_at_the_routine_at_the_level_of_debugging(caplog: pytest.LogCa
         caplog.set_level(level, "spanmq.worker")
         assert write.hears_routine() == is_heard
         assert Seam([write]).hears_routine() == is_heard
+
+
+def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> None:
+    condition = Condition()
+    events: list[tuple[Event, str]] = [
+        (WorkerStarted("worker", ("orders_0", "orders_1")), "ready"),
+        (ConnectionBroken("gone", 1.0, "here"), "no connection"),
+        (ConnectionBroken("gone", 1.0, "there"), "no connection"),
+        (ConnectionBroken("gone", 2.0, "there"), "no connection"),
+        (ConnectionRestored(3, "there"), "no connection"),
+        (ConnectionRestored(2, "here"), "ready"),
+        (ConnectionRestored(1, "there"), "ready"),
+        (ConnectionBroken("gone", 1.0, "here"), "no connection"),
+        (WorkerStopping("worker", "asked"), "stopping"),
+        (ConnectionRestored(2, "here"), "stopping"),
+        (WorkerStopped("worker", 0), "stopping"),
+    ]
+
+    async def observe() -> None:
+        for event, state in events:
+            condition(event)
+            assert condition.readiness() == (state == "ready", state)
+
+    asyncio.run(observe())

@@ -70,6 +70,7 @@ class Engine:
         self._intakes: dict[str, Intake] = {}
         self._servers = {
             server: Server(
+                server,
                 dsn,
                 settings,
                 handler,

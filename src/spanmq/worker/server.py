@@ -24,6 +24,7 @@ class Server:
 
     def __init__(
         self,
+        name: str,
         dsn: str,
         settings: Settings,
         handler: Handler,
@@ -52,6 +53,7 @@ class Server:
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             seam=seam,
+            server=name or None,
         )
         self.settler = Settler(
             session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled

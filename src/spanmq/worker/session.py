@@ -47,6 +47,8 @@ class Session:
     patience: float
     pooler: bool
     seam: Seam
+    # The name of the server, if the queue is sharded.
+    server: str | None = None
 
     def __post_init__(self) -> None:
         """Begin without a connection."""
@@ -126,7 +128,7 @@ class Session:
         while True:
             if attempt:
                 pause = backoff(attempt)
-                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause))
+                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause, self.server))
                 await asyncio.sleep(pause)
             attempt += 1
             try:
@@ -136,7 +138,7 @@ class Session:
                 error = again
                 continue
             await self._install(client)
-            self.seam.emit(ConnectionRestored(attempt))
+            self.seam.emit(ConnectionRestored(attempt, self.server))
             return
 
     async def _connect(self) -> AsyncClient:

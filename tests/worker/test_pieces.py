@@ -3,10 +3,12 @@
 import asyncio
 import inspect
 import logging
+import threading
 from typing import Any, get_type_hints
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
@@ -30,6 +32,7 @@ from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
+from spanmq.worker.threads import Threads
 
 
 def ignore(message: Any) -> None: ...
@@ -274,3 +277,62 @@ def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> 
             assert condition.readiness() == (state == "ready", state)
 
     asyncio.run(observe())
+
+
+def test_function_that_ends_as_its_caller_is_cancelled_is_not_waited_for() -> None:
+    async def call() -> None:
+        threads = Threads()
+        begun, end, has_ended = asyncio.Event(), threading.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def function() -> None:
+            call_soon_threadsafe(begun.set)
+            end.wait(WAIT_SECONDS)
+
+        def observed(*arguments: Any) -> asyncio.Handle:
+            handle = call_soon_threadsafe(*arguments)
+            has_ended.set()
+            return handle
+
+        task = asyncio.create_task(threads.call(function))
+        await begun.wait()
+        loop.call_soon_threadsafe = observed  # type: ignore[method-assign]
+        # In one turn of the loop: the function ends first, and then its caller is cancelled.
+        end.set()
+        assert has_ended.wait(WAIT_SECONDS)
+        task.cancel()
+        await asyncio.wait([task], timeout=WAIT_SECONDS)
+        assert task.cancelled()
+        threads.close()
+
+    asyncio.run(call())
+
+
+def test_cancelled_caller_waits_for_its_function_and_a_caller_cancelled_twice_does_not() -> None:
+    async def call() -> None:
+        threads = Threads()
+        begun, end = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def function() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            end.wait(WAIT_SECONDS)
+            raise ValueError("after its caller was cancelled")
+
+        for is_twice in (True, False):
+            begun.clear()
+            task = asyncio.create_task(threads.call(function))
+            await begun.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            if is_twice:
+                task.cancel()
+            else:
+                end.set()
+            await asyncio.wait([task], timeout=WAIT_SECONDS)
+            assert task.cancelled()
+        threads.close()
+
+    asyncio.run(call())

@@ -279,7 +279,9 @@ def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> 
     asyncio.run(observe())
 
 
-def test_function_that_ends_as_its_caller_is_cancelled_is_not_waited_for() -> None:
+def test_function_that_ends_as_its_caller_is_cancelled_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def call() -> None:
         threads = Threads()
         begun, end, has_ended = asyncio.Event(), threading.Event(), threading.Event()
@@ -297,7 +299,7 @@ def test_function_that_ends_as_its_caller_is_cancelled_is_not_waited_for() -> No
 
         task = asyncio.create_task(threads.call(function))
         await begun.wait()
-        loop.call_soon_threadsafe = observed  # type: ignore[method-assign]
+        monkeypatch.setattr(loop, "call_soon_threadsafe", observed)
         # In one turn of the loop: the function ends first, and then its caller is cancelled.
         end.set()
         assert has_ended.wait(WAIT_SECONDS)

@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections import defaultdict
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_server_that_is_away_holds_up_no_other(
             orders.change({"orders_0": "here", "orders_1": "there", "orders_2": "here"})
             record.wait(ShardJoined)
             assert {event.server for event in record.wait(ConnectionBroken)} == {"there"}
-            reported_at = set()
+            reported_at: set[datetime] = set()
 
             def reports() -> int:
                 reported_at.update(each.seen_at for each in orders.servers["here"].health.workers("orders_0"))

@@ -79,6 +79,26 @@ async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> 
     assert next(text for text in categories if text and "took longer" in text)
 
 
+@pytest.mark.parametrize("pause", [-1, float("nan"), float("inf"), "soon"])
+async def test_task_whose_backoff_is_not_a_duration_is_retried_by_the_policy(
+    client: Client, database: str, pause: Any
+) -> None:
+    client.queues.set_policy("orders", backoff_base=0.01, max_attempts=2)
+    broken = Tasks("orders", dsn=database, retry=Retry(backoff=lambda attempt: pause))
+
+    @broken.task
+    async def divide() -> None:
+        raise ZeroDivisionError
+
+    divide.send()
+    async with working(broken) as outcomes:
+        assert await outcomes.all(2) == ["dead", "retrying"]
+    [letter] = client.dead_letters.list("orders")
+    assert "backoff" in (letter.error or "")
+    [failure, _] = client.inspect.failures("orders", letter.message_id)
+    assert "ZeroDivisionError" in (failure.traceback or "")
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [

@@ -82,3 +82,27 @@ def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None
     client.send("events", 1)
     record.wait(MessageSettled, where=lambda event: event.queue == "events" and event.outcome == "acked")
     running.stop()
+
+
+def test_message_that_can_not_be_decoded_is_no_trial(client: Client, database: str) -> None:
+    is_down = True
+
+    def decode(raw: bytes) -> str:
+        if raw == b'"bad"':
+            raise ValueError("bad")
+        return raw.decode()
+
+    async def handle(message: Message) -> None:
+        if is_down:
+            raise ConnectionRefusedError
+
+    client.queues.set_policy("orders", backoff_base=600, jitter=False)
+    client.send_batch("orders", ["good", "bad", "bad"])
+    policy = BreakerPolicy(window=1, pause=0.05)
+    with working(database, handle, concurrency=1, breaker=policy, decoder=decode) as record:
+        record.wait(MessageSettled, 2, where=lambda event: event.outcome == "dead")
+        assert record.of(BreakerClosed) == []
+        is_down = False
+        client.send("orders", "good")
+        record.wait(BreakerClosed)
+        assert record.wait(MessageSettled, where=lambda event: event.outcome == "acked")[0].message_id == 4

@@ -68,6 +68,7 @@ class Handling:
         try:
             return retry.judge(error, message.attempt)
         except Exception as broken:  # noqa: BLE001, a function `backoff` may raise anything
+            broken.__cause__ = error  # for the traceback
             return judge(broken, {})
 
     def handler(self, timeout: float | None = None) -> Handler:

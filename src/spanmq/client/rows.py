@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from spanmq.client.call import Rows, listed, made
 from spanmq.codec.body import Codec, read_json, unread
-from spanmq.codec.encryption import Unopened
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
@@ -85,15 +84,14 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
     return found
 
 
-def unopened(messages: Sequence[Message]) -> dict[tuple[str, str], list[Message]]:
-    """Return, and log, the messages that can't be decrypted or read, by the reason and the class of its error."""
+def by_reason(closed: Sequence[Message]) -> dict[tuple[str, str], list[Message]]:
+    """Return, and log, messages that can't be decrypted or read, by the reason and the class of its error."""
     reasons: dict[tuple[str, str], list[Message]] = {}
-    for message in messages:
-        if isinstance(message.body, Unopened):
-            error = message.body.error
-            reasons.setdefault((error.message, type(error).__name__), []).append(message)
-            about = message.queue, message.message_id, error.message
-            logger.warning("body_unopened queue=%s message=%s error=%r", *about)
+    for message in closed:
+        error = message.body.error
+        reasons.setdefault((error.message, type(error).__name__), []).append(message)
+        about = message.queue, message.message_id, error.message
+        logger.warning("body_unopened queue=%s message=%s error=%r", *about)
     return reasons
 
 

@@ -196,12 +196,13 @@ class Waiting:
             try:
                 messages = await waiter.take() if await waiter.permit() else None
             except SpanmqError as error:
-                # The queue or the database is gone: the error goes to all requests in line.
-                for each in line:
+                # Unless messages cannot be read, the queue or the database is gone: for all requests in line.
+                for each in [waiter] if isinstance(error, UNREADABLE) else list(line):
                     if not each.found.done():
                         each.found.set_exception(error)
-                line.clear()
-                return has_found
+                    if each in line:
+                        line.remove(each)
+                continue
             if messages == []:
                 return has_found
             has_found = has_found or messages is not None

@@ -115,12 +115,14 @@ class AsyncClient:
         self._listener: AsyncListener | None = None
         self._settle_listener: AsyncListener | None = None
         self._pool_link: AsyncPoolLink | None = None
-        if dsn is not None:
-            limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        if limited is not None:
             pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect)
         self._link: AsyncLink
         if pool is not None:
-            self._pool_link = AsyncPoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
+            self._pool_link = AsyncPoolLink(
+                pool, dsn=limited, address=dsn, timeout=timeout, durable=durable_claims
+            )
             self._pool_link.on_open = self._begin_maintenance
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):

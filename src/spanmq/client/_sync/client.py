@@ -117,12 +117,14 @@ class Client:
         self._listener: Listener | None = None
         self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
-        if dsn is not None:
-            limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        if limited is not None:
             pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect)
         self._link: Link
         if pool is not None:
-            self._pool_link = PoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
+            self._pool_link = PoolLink(
+                pool, dsn=limited, address=dsn, timeout=timeout, durable=durable_claims
+            )
             self._pool_link.on_open = self._begin_maintenance
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):

@@ -189,9 +189,14 @@ class AsyncPoolLink:
                 await connection.set_autocommit(True)
             yield connection
         finally:
-            if restore and not connection.closed:
-                await connection.set_autocommit(False)
-            await self.pool.putconn(connection)
+            try:
+                if restore:
+                    await connection.set_autocommit(False)
+            except psycopg.Error:
+                # It is broken, or was interrupted within a statement: the pool replaces it.
+                await connection.close()
+            finally:
+                await self.pool.putconn(connection)
 
     async def _alive(self) -> AsyncConnection[Any]:
         """Yield a connection of the pool; of the client's own pool one that is still connected."""

@@ -191,9 +191,14 @@ class PoolLink:
                 connection.set_autocommit(True)
             yield connection
         finally:
-            if restore and not connection.closed:
-                connection.set_autocommit(False)
-            self.pool.putconn(connection)
+            try:
+                if restore:
+                    connection.set_autocommit(False)
+            except psycopg.Error:
+                # It is broken, or was interrupted within a statement: the pool replaces it.
+                connection.close()
+            finally:
+                self.pool.putconn(connection)
 
     def _alive(self) -> Connection[Any]:
         """Yield a connection of the pool; of the client's own pool one that is still connected."""

@@ -63,6 +63,24 @@ async def test_receive_leases_for_as_long_as_the_policy_says(orders: AsyncSharde
     assert (message.leased_until - message.last_read_at).total_seconds() == 90
 
 
+async def test_error_of_a_shard_does_not_keep_the_messages_of_the_others(
+    clients: dict[str, AsyncClient],
+) -> None:
+    sharded = AsyncShardedQueue("jobs", clients)
+    await sharded.create({"jobs_0": "here", "jobs_1": "there"}, routing="turn")
+    for number in range(4):
+        await sharded.send(number)
+    await clients["there"].queues.drop("jobs_1")
+    received: list[int] = []
+    failed = 0
+    while failed < 2:  # a receive begins with each shard in turn
+        try:
+            received += [message.body for message in await sharded.receive(10)]
+        except errors.QueueNotFoundError:
+            failed += 1
+    assert len(received) == 2
+
+
 async def test_group_stays_in_one_shard_and_all_shards_are_used(orders: AsyncShardedQueue) -> None:
     shards = {group: {(await orders.send(n, group=group))[0] for n in range(3)} for group in GROUPS}
     assert {len(each) for each in shards.values()} == {1}

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -184,6 +185,20 @@ def check_backend() -> None:
     assert [each.exception_class for each in ended[2].errors] == [ValueError]
 
 
+def check_backend_in_threads() -> None:
+    from shop.jobs import add, added
+
+    def enqueue() -> None:
+        add.enqueue(5)
+        connection.close()
+
+    add.enqueue(4)
+    with ThreadPoolExecutor() as threads:  # each thread has a backend of its own
+        threads.submit(enqueue).result()
+    assert drain(tasks) == 2
+    assert added[-2:] == [("RUNNING", 1, 4), ("RUNNING", 1, 5)]
+
+
 def check_admin() -> None:
     from django.contrib.auth.models import User
     from django.test import Client as Browser
@@ -243,7 +258,7 @@ checks = [
     check_admin,
 ]
 if FRAMEWORK:
-    checks.append(check_backend)
+    checks += [check_backend, check_backend_in_threads]
 for check in checks:
     check()
     Client(connection=connection).queues.purge("orders")

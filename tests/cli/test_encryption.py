@@ -42,6 +42,15 @@ def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tm
     ]
 
 
+def test_file_that_is_not_text_gets_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(b"\xff")
+    done = spanmq("encryption add-key", str(path), dsn=None)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"spanmq: encryption: the file of keys {str(path)!r} is not UTF-8\n"
+    assert path.read_bytes() == b"\xff"
+
+
 def test_commands_and_the_service_open_with_the_keys_of_their_environment(
     database: str, tmp_path: Path
 ) -> None:

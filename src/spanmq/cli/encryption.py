@@ -49,6 +49,8 @@ def add_key(
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
             # The last line may lack its end.
             file.write(f"{line}\n" if not text or text.endswith("\n") else f"\n{line}\n")
+    except UnicodeDecodeError as error:
+        raise EncryptionError(f"the file of keys {str(path)!r} is not UTF-8") from error
     except OSError as error:
         raise EncryptionError(f"the file of keys {str(path)!r} can't be written: {error.strerror}") from error
     output.done(f"added key {chosen} to {path}", key=chosen, path=str(path))

@@ -28,15 +28,16 @@ def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tm
     assert spanmq("encryption add-key", str(path), "--id", "first", dsn=database).code == 1
     with Client(database, encryption=Encryption.from_file(path)) as opened:
         opened.queues.create("orders")
-        opened.send_batch("orders", [1, 2])
-        opened.reject(opened.receive("orders"))
+        opened.send_batch("orders", [1, 2, 3])
+        opened.reject(opened.receive("orders", 2))
+        opened.dead_letters.redrive("orders", limit=1)
         opened.schedules.create("daily", "orders", "0 3 * * *", {"report": True})
         opened.queues.create("others")
         opened.schedules.create("other", "others", "0 3 * * *", 1)
         opened.batches.create("orders", "all are done", {"orders": [2]})
     assert records("encryption in-use", "orders", dsn=database) == [
-        {"where": "messages", "key": "second", "bodies": 1},
-        {"where": "dead letters", "key": "second", "bodies": 1},
+        {"where": "messages", "key": "second", "bodies": 2},
+        {"where": "dead letters", "key": "second", "bodies": 2},
         {"where": "schedules", "key": "second", "bodies": 1},
         {"where": "batches", "key": "second", "bodies": 1},
     ]

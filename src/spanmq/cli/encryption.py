@@ -61,7 +61,8 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Count a queue's bodies by the key that sealed them: messages, archive, dead letters, schedules, and
     batches that have not ended.
 
-    A key that is not listed may be removed from the file.
+    A key that is not listed may be removed from the file, unless it sealed results, or messages that are
+    kept for a replay: these are not counted.
 
     $ spanmq encryption in-use orders
     """
@@ -71,7 +72,9 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
         looks: dict[str, Callable[[int], list[Any]]] = {
             "messages": lambda after: opened.peek(queue, PAGE, after=after),
             "archive": lambda after: opened.inspect.archive(queue, PAGE, after=after),
-            "dead letters": lambda after: opened.dead_letters.list(queue, after=after, limit=PAGE),
+            "dead letters": lambda after: opened.dead_letters.list(
+                queue, redriven=None, after=after, limit=PAGE
+            ),
         }
         counts = {where: _count(look) for where, look in looks.items()}
         schedules = [each for each in opened.schedules.list() if each.queue.lower() == queue.lower()]

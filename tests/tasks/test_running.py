@@ -19,6 +19,7 @@ from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
 from spanmq import Client, Message
 from spanmq.tasks import GIVEN, Call, Retry, Tasks
+from spanmq.testing import drain_async
 
 ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
 
@@ -63,6 +64,23 @@ FAILURES = {
     "later": ["retrying", "acked"],
     "reject": ["dead"],
 }
+
+
+async def test_calls_beside_other_values_are_refused(client: Client, database: str) -> None:
+    own = Tasks("orders", dsn=database)
+
+    @own.task
+    async def first() -> list[Any]:
+        return [last.call(), None]
+
+    @own.task
+    async def last() -> None: ...
+
+    await first.send_async()
+    with pytest.raises(TypeError, match="calls and other values"):
+        await drain_async(own)
+    assert [message.body["task"] for message in client.peek("orders")] == ["first"]
+    await own.close_async()
 
 
 async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> None:

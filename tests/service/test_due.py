@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import psycopg
 import pytest
 from tests.cli.program import do
+from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
@@ -23,7 +24,6 @@ async def always() -> bool:
 
 # No second look comes within the wait but the one when something falls due.
 NEVER_SECONDS = 3_600.0
-WAIT_SECONDS = 20.0
 DUE_SECONDS = 1.0
 WAITERS = 3
 

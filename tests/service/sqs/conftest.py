@@ -9,6 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.cli.program import records
+from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
 Make = Callable[..., Any]
@@ -22,7 +23,9 @@ def client_of(address: str, key: dict[str, str]) -> Any:
         region_name="eu-central-1",
         aws_access_key_id=key["access_key_id"],
         aws_secret_access_key=key["secret_access_key"],
-        config=Config(retries={"max_attempts": 0}, connect_timeout=60, read_timeout=60, proxies={}),
+        config=Config(
+            retries={"max_attempts": 0}, connect_timeout=WAIT_SECONDS, read_timeout=WAIT_SECONDS, proxies={}
+        ),
     )
 
 

@@ -14,7 +14,8 @@ from tests.service.running import Running, service
 from tests.service.sqs.conftest import client_of
 
 ANYBODY = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
-MESSAGES = 60
+# At one a second, more than a test has time for.
+MESSAGES = 600
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A boto3 client of the service that tests share, with a key, and names of queues of a test's own."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -70,8 +69,3 @@ def make(sqs: Any, request: pytest.FixtureRequest) -> Make:
         return str(sqs.create_queue(QueueName=full, Attributes=attributes)["QueueUrl"])
 
     return made
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from tests.cli.program import do
 from tests.patience import WAIT_SECONDS
+from tests.service.running import always
 
 from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
@@ -16,11 +17,6 @@ from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
 from spanmq.service import waiting
 from spanmq.service.waiting import QUEUES_MAX, Ahead, Waiting
-
-
-async def always() -> bool:
-    return True
-
 
 # No second look comes within the wait but the one when something falls due.
 NEVER_SECONDS = 3_600.0

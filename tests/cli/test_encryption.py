@@ -79,14 +79,14 @@ def test_service_stores_no_plain_hash_of_a_body_and_opens_what_its_environment_t
         return http.post(f"/v1/queues/{queue}/messages", json={"body": SECRET}, headers=headers).json()
 
     with service(database, tmp_path) as running, running.client() as http:
-        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        sqs = client_of(running.address)
         fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
         sqs.create_queue(QueueName="orders.fifo", Attributes=fifo)
         for queue in ("plain", "orders"):
             http.put(f"/v1/queues/{queue}")
         send(http, "plain")
     with service(database, tmp_path, more=more) as running, running.client() as http:
-        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        sqs = client_of(running.address)
         url = sqs.get_queue_url(QueueName="orders.fifo")["QueueUrl"]
         for _ in range(2):
             sqs.send_message(QueueUrl=url, MessageBody=SECRET, MessageGroupId="g")

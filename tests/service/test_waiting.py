@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
-from tests.service.running import Running, service
+from tests.service.running import Running, always, service
 
 from spanmq.client import AsyncClient
 from spanmq.model import Message
@@ -36,10 +36,6 @@ def running(orders: str, tmp_path: Path) -> Iterator[Running]:
     """A service that lets requests wait for long."""
     with service(orders, tmp_path, *WAIT_MAX) as started:
         yield started
-
-
-async def always() -> bool:
-    return True
 
 
 def waiting(running: Running) -> int:

@@ -14,7 +14,7 @@ from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import Record, Running, working
 
-from spanmq import Client, Message, Reject, RetryIn, Worker
+from spanmq import Client, Message, Reject, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
 from spanmq.model import PolicyChange
 from spanmq.worker.event import (
@@ -188,20 +188,6 @@ def test_failure_is_recorded_with_its_circumstances(client: Client, database: st
     assert (failure.attempt, failure.category, failure.error) == (1, "DEPENDENCY", "nobody there")
     assert (failure.error_class, failure.worker) == ("ConnectionRefusedError", "worker-7")
     assert "in fail" in str(failure.traceback)
-
-
-def test_retry_comes_back_when_the_handler_said(client: Client, database: str) -> None:
-    client.send("orders", 1)
-    attempts: list[int] = []
-
-    async def handle(message: Message) -> None:
-        attempts.append(message.attempt)
-        if message.attempt < 3:
-            raise RetryIn(0, "not yet")
-
-    with working(database, handle) as record:
-        assert record.outcomes(3) == ["retrying", "retrying", "acked"]
-    assert attempts == [1, 2, 3]
 
 
 def test_reject_and_permanent_failures_are_dead_at_once(client: Client, database: str) -> None:

@@ -15,7 +15,6 @@ from tests.service.sqs.conftest import Make, arn_of, client_of, refused
 from tests.service.sqs.test_signature import query, texts
 from tests.service.test_waiting import DEEP, ON_THE_SERVICE
 
-ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 # jsonb expressions: whatever a role may write that may send.
 HEADERS: Final = {
     "attributes that are a string": """'{"x-sqs-attributes": "boom"}'""",
@@ -212,7 +211,7 @@ def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> 
 
             wait_until(is_cancelled)
             assert asked.result().status_code == 503
-        sqs = client_of(running.address, ANYBODY)
+        sqs = client_of(running.address)
         url = sqs.get_queue_url(QueueName="q")["QueueUrl"]
         found = sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20, AttributeNames=["All"]

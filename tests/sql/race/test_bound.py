@@ -121,8 +121,8 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
     guard, one, two = race.begun(), race.open(), race.open()
     # It waits for one of them even where the delay was over so early that it counted for none.
     guard.rows("lock table spanmq_core.held, spanmq_core.fresh in share mode")
-    before = two.value("select clock_timestamp()")
     sending = one.waiting(SEND_SOON)
+    before = two.value("select clock_timestamp()")
     # The clock passes the delay, and by so much that the bound would be past it.
     wait_until(lambda: two.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", before))
     maintain(two)

@@ -98,6 +98,21 @@ def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> N
         )
 
 
+def check_ids(dsn: str, lake: Lake, exported: Exported) -> None:
+    """Raise PipelineError if a lake has ids of a queue that it has not assigned."""
+    if exported.table != "archive" or not exported.ids:
+        return
+    queue = exported.queue
+    with rows.connected(dsn) as server:
+        [newest] = rows.call_one(server, "receiver_log", "last_id", queue=queue)
+    if exported.ids[-1][1] > newest:
+        raise PipelineError(
+            f"{lake.uri} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to {newest}",
+            hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
+            queue=queue,
+        )
+
+
 def commit(dsn: str, lake: Lake, manifest: Manifest, files: Sequence[Written]) -> None:
     """Add files to a table by a commit, where its format has commits, under the number of the manifest."""
     if commits := COMMITS.get(manifest.format):

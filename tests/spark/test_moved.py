@@ -86,7 +86,7 @@ def test_lake_of_a_queue_that_was_created_again_or_restored_is_refused(
     run = partial(export, cast(Any, None), database, "orders", tmp_path)
     client.archive("orders", client.send_batch("orders", range(3)))
     write_manifest(lake_at(tmp_path), Manifest(1, "orders", "7/old", [(1, 3)], ["1.parquet"], 3, 0))
-    with pytest.raises(PipelineError, match="holds another queue of the name orders"):
+    with pytest.raises(PipelineError, match="another"):
         run()
     moved(database, "orders", lake=tmp_path)
     assert (run(dry_run=True).exported, run().exported_before) == (0, 3)

@@ -114,6 +114,24 @@ def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection
     assert second.claim(0) == 1
 
 
+def test_label_goes_to_the_next_checkpoint_if_its_receiver_has_never_called(
+    client: Client, connection: Connection
+) -> None:
+    first = Reader(connection, label="lake")
+    second = Reader(connection, label="lake")
+    # The first checkpoint may have its receiver all the same: the two do not share one.
+    assert second.receiver != first.receiver
+    fails(connection, "MQ051", lambda: first.claim(0))
+    fails(connection, "MQ052", lambda: Reader(connection, first.receiver))
+    # From its first call on a receiver has its label, also without a message.
+    assert second.claim(0) == 0
+    fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
+    client.admin.receivers.release("orders", "lake")
+    reopened = Reader(connection, first.receiver)
+    fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
+    assert reopened.claim(0) == 0
+
+
 def test_released_receiver_does_not_get_its_label_back_from_another(
     client: Client, connection: Connection
 ) -> None:

@@ -98,6 +98,22 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     assert len(files_of(lake, "orders")) == 2
 
 
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_files_of_another_attempt_of_a_task_are_deleted(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    format: str,  # noqa: A002
+) -> None:
+    lake = lake_at(tmp_path)
+    with run_on(database, lake, "orders", "archive") as run:
+        manifest = run.begin("here", format)
+        # Of one that failed or was too slow, and of the one that Spark took.
+        written(lake, manifest)
+        run.end(committed(lake, manifest, files := written(lake, manifest)))
+    assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
+
+
 def test_one_run_at_a_time_of_each_queue(
     client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

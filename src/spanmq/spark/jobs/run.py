@@ -65,14 +65,11 @@ class Run:
         write_draft(self.lake, manifest)
         return manifest
 
-    def end(self, manifest: Manifest) -> Exported:
-        """Delete what a manifest that counts replaces, forget the draft, and return what the lake has now."""
-        for name in manifest.removed:
-            self.lake.delete(name)
-        exported = self.exported.followed_by(manifest)
-        write_exported(self.lake, exported)
+    def end(self, manifest: Manifest) -> None:
+        """Delete what a manifest that counts replaces, and files of attempts that do not; forget the draft."""
+        _sweep(self.lake, manifest)
+        write_exported(self.lake, self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)
-        return exported
 
 
 @contextlib.contextmanager

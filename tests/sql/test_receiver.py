@@ -231,7 +231,7 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
     client.queues.create("others")
     other = one(connection, "select receiver_id from spanmq.receiver_open('others')")
-    fails(connection, "MQ051", lambda: Reader(connection, other))
+    fails(connection, "MQ054", lambda: Reader(connection, other))
 
 
 def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:

@@ -5,7 +5,7 @@
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
 -- refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver allows
 -- the next one to replace it; also where this receiver bore it until it was released), unless that has never called
--- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ051 for a receiver that is not
+-- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
 -- of this queue or this server.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
@@ -47,9 +47,7 @@ begin
             update spanmq_core.receiver r
                 set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
-            perform spanmq_core.raise_if(not found,
-                format('the queue %s has no receiver %s', this.name, receiver),
-                'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ051');
+            perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
     exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
@@ -65,14 +63,23 @@ begin
     return next;
 end $$;
 
--- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation.
+-- Raises MQ054 unless the queue has the receiver of a checkpoint.
+create or replace function spanmq_core.check_receiver(exists_here boolean, queue text, receiver uuid) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.raise_if(not exists_here, format('the queue %s has no receiver %s', queue, receiver),
+        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ054');
+end $$;
+
+-- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation, MQ054 if it does not exist.
 create or replace function spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint) returns spanmq_core.receiver
 language plpgsql as $$
 declare
     found_one spanmq_core.receiver;
 begin
     select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
-    if not found or found_one.incarnation is distinct from lock_receiver.incarnation then
+    perform spanmq_core.check_receiver(found, this.name, receiver);
+    if found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
                 case found_one.state when 'released' then 'released by hand, or replaced before its first call' when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end
@@ -84,7 +91,7 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
 -- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
--- nothing waits. Raises MQ051 for a reader that is not the newest.
+-- nothing waits. Raises MQ051 for a reader that is not the newest, MQ054 for a receiver that the queue does not have.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
 ) returns bigint
@@ -184,7 +191,7 @@ begin
 end $$;
 
 -- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
--- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
+-- not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a purge took, if fail_on_loss.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
 )

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
@@ -134,7 +134,7 @@ def _condition(given: Filter, options: Options) -> str | None:
     value = _literal(getattr(given, "value", None))
     if sign is None or value is None:
         return None
-    if name in ("queue", "group", "headers", "body") and sign != "=":
+    if isinstance(named[name].kind, StringType) and sign != "=":
         # PostgreSQL orders texts by its own collation, Spark by bytes.
         return None
     return f"{expression} {sign} {value}"

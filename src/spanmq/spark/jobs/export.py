@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.compact import compact
+from spanmq.spark.jobs.compact import check_compacts, compact
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
@@ -151,6 +151,8 @@ def follow(
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
     if compact_every is not None and compact_every <= 0:
         raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
+    if compact_every is not None:
+        check_compacts(format)
     compacted_at = time.monotonic()
     while True:
         report = export(spark, dsn, queue, to, table=table, format=format)

@@ -68,10 +68,7 @@ class Reader(DataSourceReader):
             queues = queues_named(connection, self._options.queue)
             for queue in queues:
                 extent = extent_of(connection, queue, self._options.table)
-                conditions = [extent.where] if extent.where else []
-                where = " and ".join([*conditions, *self._where]).replace(
-                    "{queue}", "'" + queue.replace("'", "''") + "'"
-                )
+                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
                 at_least = max(1, self._options.min_partitions // len(queues))
                 for low, high in rows.cut(connection, queue, self._options.table, at_least=at_least):
                     a, b = _within(self._options.bounds, low, high)

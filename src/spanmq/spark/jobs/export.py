@@ -187,7 +187,7 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
         if have == [(a, b)]:
             continue
         pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        conditions = [extent.where] if extent.where else []
+        conditions = []
         if have:
             conditions.append(f"not ('{{{pieces}}}'::int8multirange @> {extent.key})")
         found.append(replace(extent, first=a, last=b, where=" and ".join(conditions)))

@@ -115,6 +115,7 @@ class NotFoundError(SpanmqError):
     """The named object does not exist."""
 
     codes: ClassVar[dict[str, str]] = {
+        "receiver_not_found": "the queue lacks a checkpoint's receiver: it was dropped since, or is another one",
         "dead_letter_not_found": "the dead letter was redriven or purged, or never existed",
         "schedule_not_found": "no schedule has this name",
         "token_not_found": "no token has this name",
@@ -289,6 +290,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ051": (ReceiverInUseError, "receiver_superseded"),
     "MQ052": (ReceiverInUseError, None),
     "MQ053": (MessagesLostError, None),
+    "MQ054": (NotFoundError, "receiver_not_found"),
     "MQ060": (NotPossibleError, "subscription"),
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),

@@ -38,8 +38,9 @@ KINDS: Final = {
     kind.simpleString(): kind for kind in (StringType(), LongType(), IntegerType(), TimestampType())
 }
 ANY: Final = StructType().add("body", "string")
-# In the order in which a batch passes them.
+# In the order in which a batch passes them. The first batch only begins a checkpoint: it has no messages.
 SEAMS: Final = ("claimed", "logged", "written", "committed")
+FIRST_SEAMS: Final = tuple(f"first {seam}" for seam in SEAMS)
 
 
 class Killed(BaseException):
@@ -183,7 +184,7 @@ class Stream:
     def run(self, *, kill: str = "", **options: Any) -> list[int]:
         """Read all that waits now, as with the trigger availableNow; return the size of each batch with rows.
 
-        The driver is killed at the seam `kill` of the first batch with messages.
+        The driver is killed at the seam `kill` of the first batch with messages, or of the first batch.
         """
         driver = self.start(is_bounded=True, **options)
         sizes: list[int] = []
@@ -270,8 +271,7 @@ class Driver:
         return [each[-1] for each in attempts]
 
     def _reach(self, seam: str, kill: str, start: Any) -> None:
-        # The first offset is the place where a checkpoint begins: its batch has no messages.
-        if start and seam == kill:
+        if kill == (seam if start else f"first {seam}"):
             self.stop()
             raise Killed
 

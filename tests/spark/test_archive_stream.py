@@ -17,7 +17,7 @@ from spanmq.errors import (
     InvalidArgumentError,
     MessagesLostError,
     MissingPrivilegeError,
-    PipelineError,
+    NotFoundError,
     QueueNotFoundError,
 )
 
@@ -325,7 +325,7 @@ def test_what_it_can_not_go_on_with_is_refused(
     lake.run()
     client.queues.drop("orders")
     client.queues.create("orders")
-    with pytest.raises(PipelineError, match="not of this archive"):
+    with pytest.raises(NotFoundError, match="not of this archive"):
         lake.run()
     with pytest.raises(InvalidArgumentError, match="Did you mean latest"):
         archive_stream(startingOffsets="lates").run()

@@ -186,6 +186,8 @@ def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, 
     body = StructType().add("n", "integer")
     for source, unlike in (
         (load(), GreaterThan(("group",), "a")),
+        (load(table="dead_letters"), GreaterThan(("error",), "Z")),
+        (load(table="failures"), LessThanOrEqual(("outcome",), "dead")),
         (load(), EqualTo(("body", "n"), 1)),
         (load(), EqualTo(("group",), "{queue}")),
         (load(bodySchema="n int", body=body), EqualTo(("body",), "1")),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DayTimeIntervalType, IntegerType, StructType
+from pyspark.sql.types import ArrayType, DayTimeIntervalType, IntegerType, MapType, StringType, StructType
+from tests.spark.protocol import Source
 
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
 from spanmq.spark.body import DEPTH_MAX, check_body_schema, parse_bodies
@@ -172,6 +173,18 @@ def test_value_is_right_to_the_last_digit(field: str, value: str, expected: Any)
     for neighbours in ([], ["[]"]):
         row = parsed([text, *neighbours], kind)[0]
         assert (plain(row[field]), row["_corrupt_record"].is_valid) == (expected, expected is None)
+
+
+def test_schema_as_json_may_have_any_names() -> None:
+    lines = ArrayType(StructType().add("unit price", "double").add("a`b", "string"))
+    body = StructType().add("order-id", "long").add("lines", lines)
+    body.add("notes", MapType(StringType(), StructType().add("by:whom", "string")))
+    options = {"dsn": "host=none", "queue": "orders", "columns": "body", "bodySchema": body.json()}
+    assert Source(options).source.schema() == (
+        "`body` struct</* option bodySchema: */ `order-id`: bigint,"
+        " `lines`: array<struct<`unit price`: double, `a``b`: string>>,"
+        " `notes`: map<string, struct<`by:whom`: string>>>"
+    )
 
 
 def test_body_of_any_size_and_depth_stops_no_permissive_stream() -> None:

@@ -1,6 +1,8 @@
 """What Spark raises comes out as one message."""
 
-from spanmq.errors import ExtraNotInstalledError, PipelineError
+import pytest
+
+from spanmq.errors import ExtraNotInstalledError, MessagesLostError, PipelineError
 from spanmq.spark.cause import cause_of
 
 NOT_FOUND = """An error occurred while calling o32.load.
@@ -13,3 +15,13 @@ def test_python_without_spanmq_is_named_as_the_cause() -> None:
     assert isinstance(error, ExtraNotInstalledError)
     assert "Set PYSPARK_PYTHON" in str(error)
     assert type(cause_of(NOT_FOUND.format("spanmqq"))) is PipelineError
+
+
+@pytest.mark.parametrize("detail", [None, "batches up to 7 are settled"])
+def test_error_of_a_task_keeps_its_detail_and_hint(detail: str | None) -> None:
+    error = MessagesLostError("messages are gone", detail=detail, hint="use failOnDataLoss=false")
+    found = cause_of(
+        f"Traceback\n  line 1\nspanmq.errors.MessagesLostError: {error}\n\n\tat org.apache.spark\n"
+    )
+    assert type(found) is MessagesLostError
+    assert (str(found), found.detail, found.hint) == (str(error), error.detail, error.hint)

@@ -7,16 +7,18 @@ from spanmq.spark.jobs.manifest import (
     FOLDER,
     Manifest,
     files_of,
+    read_drafts,
     read_exported,
+    write_draft,
     write_exported,
     write_manifest,
 )
 
 
-def exported(lake: Lake, number: int) -> None:
+def exported(lake: Lake, number: int, queue: str = "orders") -> None:
     """Note an export of every third id."""
     ids = [(id_, id_) for id_ in range(3 * number, 3 * number + 30, 3)]
-    write_manifest(lake, Manifest(number, "orders", "here", ids, [f"{number:05}.parquet"], len(ids), 0))
+    write_manifest(lake, Manifest(number, queue, "here", ids, [f"{number:05}.parquet"], len(ids), 0))
 
 
 def test_manifests_do_not_grow_with_the_lake_and_older_ones_are_not_read_again(tmp_path: Path) -> None:
@@ -41,3 +43,15 @@ def test_manifests_do_not_grow_with_the_lake_and_older_ones_are_not_read_again(t
     for path in (tmp_path / FOLDER / "archive" / "manifest" / "orders").glob("*.json"):
         path.unlink()
     assert read_exported(lake, "orders") == found
+
+
+def test_queue_whose_name_has_a_slash_is_apart_from_others(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    for number, queue in enumerate(("a", "a/b", "a%2Fb"), 1):
+        for earlier in range(1, number + 1):
+            exported(lake, earlier, queue)
+        write_exported(lake, read_exported(lake, queue))
+        write_draft(lake, Manifest(number, queue, "here", [], [], 0, 0, token=f"{number}"))
+    for number, queue in enumerate(("a", "a/b", "a%2Fb"), 1):
+        assert len(files_of(lake, queue)) == read_exported(lake, queue).number == number
+        assert [each.token for each in read_drafts(lake, queue, "archive")] == [f"{number}"]

@@ -1,14 +1,18 @@
 """A lake and a checkpoint go on with a database that was moved, if it has what the old one had."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
+import psycopg
 import pytest
 from tests.spark.conftest import Streams
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
+from spanmq.spark.jobs.export import export
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import FOLDER, Manifest, read_exported, write_manifest
 from spanmq.spark.jobs.moved import moved
@@ -21,7 +25,7 @@ def test_checkpoint_goes_on_with_the_system_to_which_its_receiver_was_moved(
     lake = stream()
     lake.run(maxOffsetsPerTrigger=4)
     with rows.connected(database) as server:
-        system = rows.identity(server).partition("/")[0]
+        system = rows.identity(server, "orders").partition("/")[0]
     for path in lake.logged("offsets").values():
         path.write_text(path.read_text().replace(system, "7"))
     client.send_batch("orders", range(10, 12))
@@ -49,7 +53,7 @@ def test_lake_goes_on_with_a_database_that_has_given_its_ids(
     exported(1, 10)
     assert moved(database, "orders", lake=tmp_path).tables == ["archive"]
     with rows.connected(database) as server:
-        assert read_exported(lake_at(tmp_path), "orders").source == rows.identity(server)
+        assert read_exported(lake_at(tmp_path), "orders").source == rows.identity(server, "orders")
     assert read_exported(lake_at(tmp_path), "orders").ids == [(1, 10)]
     # Again there is nothing to do.
     assert moved(database, "orders", lake=tmp_path).tables == []
@@ -73,3 +77,28 @@ def test_what_is_not_of_this_queue_is_refused(
     client.queues.create("orders")
     with pytest.raises(PipelineError, match="queue orders has no receiver"):
         moved(database, "orders", checkpoint=lake.checkpoint)
+
+
+def test_lake_of_a_queue_that_was_created_again_or_restored_is_refused(
+    client: Client, database: str, tmp_path: Path
+) -> None:
+    # Nothing is left to export where the lake has all ids: then it needs no Spark.
+    run = partial(export, cast(Any, None), database, "orders", tmp_path)
+    client.archive("orders", client.send_batch("orders", range(3)))
+    write_manifest(lake_at(tmp_path), Manifest(1, "orders", "7/old", [(1, 3)], ["1.parquet"], 3, 0))
+    with pytest.raises(PipelineError, match="another"):
+        run()
+    moved(database, "orders", lake=tmp_path)
+    assert (run(dry_run=True).exported, run().exported_before) == (0, 3)
+    # As a standby, or a backup, that lacked the last messages.
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("select setval('pgmq.q_orders_msg_id_seq', 2)")
+    for is_dry in (True, False):
+        with pytest.raises(PipelineError, match="has message 3 of queue orders, which has given ids up to 2"):
+            run(dry_run=is_dry)
+    client.queues.drop("orders")
+    client.queues.create("orders")
+    client.archive("orders", client.send_batch("orders", range(3)))
+    for is_dry in (True, False):
+        with pytest.raises(PipelineError, match="holds another queue of the name orders"):
+            run(dry_run=is_dry)

@@ -131,6 +131,55 @@ def test_queues_come_and_go(queues: Client, stream: Streams) -> None:
     )
 
 
+@pytest.mark.parametrize("table", ["queue", "archive"])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_queue_that_was_dropped_or_created_again_stops_no_stream_that_may_lose(
+    queues: Client, stream: Streams, table: str, is_running: bool
+) -> None:
+    def sent(first: int, last: int, *names: str) -> None:
+        for queue in names:
+            ids = queues.send_batch(queue, range(first, last))
+            if table == "archive":
+                queues.archive(queue, ids)
+
+    lake = stream(queue="orders*", table=table, failOnDataLoss=False)
+    sent(0, 3, *QUEUES)
+    driver = lake.start()
+    assert (driver.step(), driver.step()) == (0, 9)
+    queues.queues.drop("orders_eu")
+    queues.queues.drop("orders_us")
+    queues.queues.create("orders_us")
+    assert driver.reader.reportLatestOffset()["queues"].keys() >= {"orders"}
+    sent(3, 6, "orders", "orders_us")
+    if is_running:
+        # The queues are lost, then the new one begins, then it has messages.
+        assert [driver.step() for _ in range(3)] == [3, 0, 3]
+    else:
+        driver.stop()
+        assert lake.run() == [3, 3]
+    assert arrived(lake) == each_once(0, 3, *QUEUES) + each_once(3, 6, "orders", "orders_us")
+
+
+def test_stream_stops_where_a_queue_was_created_again(queues: Client, stream: Streams) -> None:
+    lake = stream(queue="orders*")
+    lake.run()
+    queues.queues.drop("orders_us")
+    queues.queues.create("orders_us")
+    with pytest.raises(MessagesLostError, match="queue orders_us, which the checkpoint has, was dropped"):
+        lake.run()
+
+
+def test_archive_that_joins_late_is_read_from_its_first_message(queues: Client, stream: Streams) -> None:
+    lake = stream(queue="orders*", table="archive", startingOffsets="latest")
+    queues.archive("orders", queues.send_batch("orders", range(3)))
+    lake.run()
+    queues.queues.create("orders_new")
+    for queue in ("orders", "orders_new"):
+        queues.archive(queue, queues.send_batch(queue, range(3, 6)))
+    lake.run()
+    assert arrived(lake) == each_once(3, 6, "orders", "orders_new")
+
+
 def test_commands_find_a_queue_in_a_checkpoint_of_several(
     queues: Client, stream: Streams, database: str
 ) -> None:

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pyarrow
@@ -12,6 +13,7 @@ import pytest
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark.jobs import delta, parquet
+from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import TABLES
 from spanmq.spark.jobs.manifest import Manifest, files_of, read_exported, write_draft, write_manifest
@@ -96,6 +98,31 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     assert read_exported(lake, "orders").ids == [(1, 2)]
     assert sorted(delta.files(None, lake, "archive", None)) == sorted(files_of(lake, "orders"))
     assert len(files_of(lake, "orders")) == 2
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_files_of_another_attempt_of_a_task_are_deleted(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    format: str,  # noqa: A002
+) -> None:
+    lake = lake_at(tmp_path)
+    with run_on(database, lake, "orders", "archive") as run:
+        manifest = run.begin("here", format)
+        # Of one that failed or was too slow, and of the one that Spark took.
+        written(lake, manifest)
+        run.end(committed(lake, manifest, files := written(lake, manifest)))
+    assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
+
+
+def test_export_that_is_to_compact_an_iceberg_table_does_not_start(tmp_path: Path) -> None:
+    nothing = cast(Any, None)
+    reports = follow(
+        nothing, "host=none", "orders", tmp_path, format="iceberg", compact_every=3600, wait=nothing
+    )
+    with pytest.raises(PipelineError, match="PyIceberg compacts no tables"):
+        next(reports)
 
 
 def test_one_run_at_a_time_of_each_queue(

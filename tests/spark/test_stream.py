@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.spark.conftest import Load, Streams
-from tests.spark.protocol import SEAMS, Batches, sink_to
+from tests.spark.protocol import FIRST_SEAMS, SEAMS, Batches, sink_to
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -60,6 +60,21 @@ def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
         assert sum(lake.run(minPartitions=3)) == (30 if kill == "committed" else 40)
     assert lake.bodies == once(*(range(a, a + 20) for n in (0, 20) for a in (n, 1000 + n)))
     assert client.queues.metrics("orders").length == 0
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders,others"])
+@pytest.mark.parametrize("kill", FIRST_SEAMS)
+def test_stream_with_a_label_that_was_killed_as_it_began_starts_again(
+    client: Client, stream: Streams, kill: str, queue: str
+) -> None:
+    client.queues.create("others")
+    client.send_batch("orders", range(10))
+    lake = stream(receiver="lake", queue=queue)
+    assert lake.run(kill=kill) == []
+    assert lake.run() == [10]
+    assert lake.bodies == once(range(10))
+    with pytest.raises(ReceiverInUseError, match="belongs to another checkpoint"):
+        stream("other", receiver="lake", queue=queue).run()
 
 
 def test_streams_and_workers_share_a_queue(client: Client, stream: Streams) -> None:
@@ -364,6 +379,8 @@ def test_stream_that_sends_what_is_no_json_sends_nothing_of_its_epoch(client: Cl
     [
         ({"queue": "oders"}, False, "there is no queue 'oders'\nhint: Did you mean orders?"),
         ({"writterId": "a"}, False, "no option 'writterid'\nhint: Did you mean writerId?"),
+        # Its epochs begin again at 0 with a new checkpoint, which would send nothing under a known id.
+        ({"writerId": "load"}, False, "the option writerId is for batch writes"),
         ({}, True, "a queue can't be overwritten"),
     ],
 )

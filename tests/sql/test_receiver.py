@@ -114,6 +114,24 @@ def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection
     assert second.claim(0) == 1
 
 
+def test_label_goes_to_the_next_checkpoint_if_its_receiver_has_never_called(
+    client: Client, connection: Connection
+) -> None:
+    first = Reader(connection, label="lake")
+    second = Reader(connection, label="lake")
+    # The first checkpoint may have its receiver all the same: the two do not share one.
+    assert second.receiver != first.receiver
+    fails(connection, "MQ051", lambda: first.claim(0))
+    fails(connection, "MQ052", lambda: Reader(connection, first.receiver))
+    # From its first call on a receiver has its label, also without a message.
+    assert second.claim(0) == 0
+    fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
+    client.admin.receivers.release("orders", "lake")
+    reopened = Reader(connection, first.receiver)
+    fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
+    assert reopened.claim(0) == 0
+
+
 def test_released_receiver_does_not_get_its_label_back_from_another(
     client: Client, connection: Connection
 ) -> None:
@@ -213,7 +231,7 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:
     client.queues.create("others")
     other = one(connection, "select receiver_id from spanmq.receiver_open('others')")
-    fails(connection, "MQ051", lambda: Reader(connection, other))
+    fails(connection, "MQ054", lambda: Reader(connection, other))
 
 
 def test_segment_stays_until_a_later_batch_is_settled(database: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 from tests.cli.program import spanmq
 from tests.unit.simulate_records import LEASE, Log
 
+from spanmq.simulate.audit import Audit
+
 LOST, DUPLICATED, ORDER = "nothing lost", "nothing duplicated", "order kept in each key"
 UNKNOWN, CAUSE = "nothing handled that was not sent", "no dead letter without cause"
 STILL, COMPLETE = "every key made progress", "the log is complete"
@@ -164,6 +166,17 @@ def test_failure_is_a_cause() -> None:
     log.handle(1, 2, taken_at=100.5)
     log.stop()
     assert log.failed() == {}
+
+
+def test_message_that_was_dead_and_is_handled_then_counts_as_handled() -> None:
+    log = filled(2)
+    log.start(1)
+    log.write("settled", worker=0, outcome="dead", ids=[1])
+    log.done(1)
+    audit = Audit(log.options)
+    for record in log.records:
+        audit.add(record)
+    assert (audit.handled, audit.dead, audit.waiting) == (1, 0, 1)
 
 
 def test_later_message_may_follow_a_dead_one_before_that_is_written() -> None:

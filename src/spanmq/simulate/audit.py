@@ -244,7 +244,7 @@ class Audit:
             self._duplicated.append(story.id)
         if story.dones == 1:
             story.done_at = record["at"]
-            self.handled += not story.is_dead
+            self.handled += 1
             self.dead -= story.is_dead
             story.is_dead = False
         else:

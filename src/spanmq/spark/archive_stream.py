@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from spanmq import errors
 from spanmq.spark import rows
-from spanmq.spark.options import Options
+from spanmq.spark.options import Bounds, Options
 from spanmq.spark.reader import RangePartition, queue_named
 from spanmq.spark.stream import UNLIMITED, Offset, Stream
 
@@ -90,11 +90,14 @@ class ArchiveStreamReader(Stream):
             for a, b, n, condition in found
         ]
 
-    def begin(self) -> Offset:
-        """Return the offset at which a new checkpoint starts; no message is read yet."""
+    def begin(self, *, is_late: bool = False) -> Offset:
+        """Return the offset at which a new checkpoint starts; no message is read yet.
+
+        An archive that joins a stream late begins with all that it has.
+        """
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
-        bounds = self._options.bounds
+        bounds = Bounds() if is_late else self._options.bounds
         now, _, identity = self._position(None)
         position = self._last or now
         base, after, left = (now if bounds.starts_latest else None), 0, 0
@@ -162,10 +165,10 @@ class ArchiveStreamReader(Stream):
         return here, is_gone, identity
 
     def _check(self, offset: Offset, identity: str) -> None:
-        if offset.get("v") != VERSION or offset.get("archive") != identity:
-            raise errors.PipelineError(
+        if offset["archive"] != identity:
+            raise errors.NotFoundError(
                 f"the checkpoint is not of this archive of queue {self._options.queue}",
-                hint="It is of another queue or server, or the queue was made anew. Use a new checkpoint.",
+                hint="It is of another queue or server, or the queue was created again. Use a new checkpoint.",
                 queue=self._options.queue,
             )
 

@@ -9,7 +9,6 @@ from spanmq import errors
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError, SpanmqError
 
 _PREFIX = "spanmq.errors."
-_HINT = "hint: "
 _CALLING = "An error occurred while calling "
 
 
@@ -37,10 +36,14 @@ def cause_of(text: str) -> SpanmqError:
         name, colon, message = lines[number].partition(": ")
         if not (colon and name.startswith(_PREFIX)):
             continue
-        following = lines[number + 1] if number + 1 < len(lines) else ""
-        hint = following.removeprefix(_HINT) if following.startswith(_HINT) else None
+        about: dict[str, str] = {}
+        for following in lines[number + 1 :]:
+            part, _, words = following.partition(": ")
+            if part not in ("detail", "hint"):
+                break
+            about[part] = words
         kind = getattr(errors, name.removeprefix(_PREFIX), PipelineError)
-        return kind(message, hint=hint) if issubclass(kind, SpanmqError) else PipelineError(message)
+        return kind(message, **about) if issubclass(kind, SpanmqError) else PipelineError(message, **about)
     if "/* option bodySchema: */" in text:
         return InvalidArgumentError(
             "the option bodySchema can't be read", hint="It is a schema such as: order long, amount double"

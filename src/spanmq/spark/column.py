@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.options import Options, hint_of
@@ -137,4 +146,21 @@ def _fields(body_schema: str) -> str:
         kind = StructType.fromJson(json.loads(body_schema))
     except (ValueError, KeyError, TypeError, PySparkException) as error:
         raise InvalidArgumentError(f"the option bodySchema is not the JSON of a schema: {error}") from error
-    return kind.simpleString().removeprefix("struct<").removesuffix(">")
+    return _type_of(kind).removeprefix("struct<").removesuffix(">")
+
+
+def _type_of(kind: DataType) -> str:
+    """Return a type as Spark writes it, with every name quoted."""
+    if isinstance(kind, StructType):
+        fields = [f"{quoted(field.name)}: {_type_of(field.dataType)}" for field in kind]
+        return f"struct<{', '.join(fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type_of(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type_of(kind.keyType)}, {_type_of(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL quotes it."""
+    return "`" + name.replace("`", "``") + "`"

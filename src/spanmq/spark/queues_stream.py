@@ -6,6 +6,7 @@ list got longer or a new queue matches the pattern, begins with the next batch.
 """
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructType
 from spanmq import errors
 from spanmq.spark import rows
 from spanmq.spark.archive_stream import ArchiveStreamReader
-from spanmq.spark.options import Bounds, Options
+from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, is_named, queues_named
 from spanmq.spark.stream import VERSION, Offset, Stream, StreamReader
 
@@ -54,7 +55,11 @@ class QueuesStreamReader(Stream):
 
     def report(self) -> Offset | None:
         """Return what the queues have: of all together, and in `queues` of each."""
-        reports = {name: part.report() for name, part in self._parts.items()}
+        reports: dict[str, Offset | None] = {}
+        for name, part in self._parts.items():
+            # The next batch reports one that was dropped.
+            with suppress(errors.QueueNotFoundError):
+                reports[name] = part.report()
         found = [{key: n for key, n in each.items() if key != "queue"} for each in reports.values() if each]
         if not found:
             return None
@@ -102,12 +107,14 @@ class QueuesStreamReader(Stream):
                 end[name] = part.next(before[name], share)
                 if end[name] != before[name]:
                     left -= part.size(before[name], end[name])
-            except errors.QueueNotFoundError as error:
+            except errors.NotFoundError as error:
                 self._lose(name, error)
                 del end[name]
         for name in names:
             if name not in before:
-                end[name] = self._part(name, is_late=True).begin()
+                # One that was dropped since the names were read is in no offset.
+                with suppress(errors.QueueNotFoundError):
+                    end[name] = self._part(name).begin(is_late=True)
         if end == before:
             return start
         self._turn += 1
@@ -116,13 +123,12 @@ class QueuesStreamReader(Stream):
     def _partitions(self, name: str, start: Offset, end: Offset) -> list[RangePartition]:
         try:
             return self._part(name).partitions(start, end)
-        except errors.QueueNotFoundError as error:
+        except errors.NotFoundError as error:
             self._lose(name, error)
             return []
 
-    def _lose(self, name: str, error: errors.QueueNotFoundError) -> None:
-        """Forget a queue that was dropped; raises MessagesLostError unless that is allowed."""
-        self._parts.pop(name, None)
+    def _lose(self, name: str, error: errors.NotFoundError) -> None:
+        """Raise MessagesLostError for a queue that was dropped, and perhaps created again, unless that is allowed."""
         if self._options.fail_on_data_loss:
             raise errors.MessagesLostError(
                 f"queue {name}, which the checkpoint has, was dropped",
@@ -147,17 +153,16 @@ class QueuesStreamReader(Stream):
                 self._names = [name for name in rows.queues(server) if is_named(name, self._options.queue)]
         return self._names
 
-    def _part(self, name: str, *, is_late: bool = False) -> Part:
-        """Return the reader of a queue. Of an archive that comes late all is new."""
+    def _part(self, name: str) -> Part:
+        """Return the reader of a queue."""
         if name not in self._parts:
-            self._parts[name] = self._of(name, is_late=is_late)
+            self._parts[name] = self._of(name)
         return self._parts[name]
 
-    def _of(self, name: str, *, is_late: bool = False) -> Part:
+    def _of(self, name: str) -> Part:
         options = self._options
         size = options.max_bytes and -(-options.max_bytes // max(len(self._names), 1))
-        bounds = Bounds() if is_late else options.bounds
-        options = replace(options, queue=name, max_bytes=size, bounds=bounds)
+        options = replace(options, queue=name, max_bytes=size)
         kind = ArchiveStreamReader if options.table == "archive" else StreamReader
         return kind(options, self._schema, self._server)
 

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
@@ -68,10 +68,7 @@ class Reader(DataSourceReader):
             queues = queues_named(connection, self._options.queue)
             for queue in queues:
                 extent = extent_of(connection, queue, self._options.table)
-                conditions = [extent.where] if extent.where else []
-                where = " and ".join([*conditions, *self._where]).replace(
-                    "{queue}", "'" + queue.replace("'", "''") + "'"
-                )
+                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
                 at_least = max(1, self._options.min_partitions // len(queues))
                 for low, high in rows.cut(connection, queue, self._options.table, at_least=at_least):
                     a, b = _within(self._options.bounds, low, high)
@@ -134,7 +131,7 @@ def _condition(given: Filter, options: Options) -> str | None:
     value = _literal(getattr(given, "value", None))
     if sign is None or value is None:
         return None
-    if name in ("queue", "group", "headers", "body") and sign != "=":
+    if isinstance(named[name].kind, StringType) and sign != "=":
         # PostgreSQL orders texts by its own collation, Spark by bytes.
         return None
     return f"{expression} {sign} {value}"

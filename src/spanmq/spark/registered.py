@@ -7,6 +7,7 @@ JSON, so that nothing is lost.
 from typing import Any, Final
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.spark.column import quoted
 from spanmq.spark.options import Options
 from spanmq.spark.reader import queues_named
 from spanmq.spark.rows import connected
@@ -68,7 +69,7 @@ def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str
         return f"array<{spark_type(schema.get('items'), root, refs)}>"
     if name == "object" and schema.get("properties"):
         fields = [
-            f"{_quoted(key)}: {spark_type(each, root, refs)}" for key, each in schema["properties"].items()
+            f"{quoted(key)}: {spark_type(each, root, refs)}" for key, each in schema["properties"].items()
         ]
         return f"struct<{', '.join(fields)}>"
     if name == "object" and isinstance(schema.get("additionalProperties"), dict):
@@ -86,7 +87,3 @@ def _at(root: Any, ref: str) -> Any:
         name = part.replace("~1", "/").replace("~0", "~")
         root = root.get(name) if isinstance(root, dict) else None
     return root
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

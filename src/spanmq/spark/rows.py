@@ -197,10 +197,12 @@ def redrive(
     return int(n)
 
 
-def identity(connection: psycopg.Connection[Any]) -> str:
-    """Return an id that distinguishes this database from others, also from a copy under another name."""
-    row = one(connection, "select system_identifier || '/' || current_database() from pg_control_system()")
-    return str(row[0])
+def identity(connection: psycopg.Connection[Any], queue: str) -> str:
+    """Return an id that distinguishes this queue from those of other databases, and from a later one of its name."""
+    [found] = call_one(
+        connection, "archive_position", "identity || '/' || pg_catalog.current_database()", queue=queue
+    )
+    return str(found)
 
 
 def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -212,7 +214,7 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
             connection,
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
             f" from {source} t where {extent.key} between %s and %s"
-            f" and %s::int8multirange @> {extent.key} and {extent.where or 'true'}".encode(),
+            f" and %s::int8multirange @> {extent.key}".encode(),
             [ids[0][0], ids[-1][1], pieces],
         )
     return int(n), int(checksum)

@@ -206,7 +206,7 @@ class StreamReader(Stream):
             "fail_on_loss": fail_on_loss,
         }
 
-    def begin(self) -> Offset:
+    def begin(self, *, is_late: bool = False) -> Offset:  # noqa: ARG002 - all that waits is read in any case
         """Make the receiver, and hold nothing yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)

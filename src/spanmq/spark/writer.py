@@ -73,6 +73,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Sends each epoch of a stream exactly once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.writer_id is not None:
+            raise errors.InvalidArgumentError(
+                "the option writerId is for batch writes", hint="The checkpoint names a stream."
+            )
         check_columns(options, schema)
         self._options = for_queue(options)
 
@@ -100,12 +104,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = TaskContext.get()
         query = task.getLocalProperty("sql.streaming.queryId") if task else None
         epoch = task.getLocalProperty("streaming.sql.batchId") if task else None
-        if self._options.writer_id:
-            query = self._options.writer_id
         if not query or epoch is None:
             raise errors.PipelineError(
-                "this release of Spark does not tell its tasks which query and epoch they write",
-                hint="The option writerId names the query; the epoch is needed in any case.",
+                "this release of Spark does not tell its tasks which query and epoch they write"
             )
         return f"query:{query}", int(epoch)
 

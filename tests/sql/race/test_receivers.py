@@ -42,10 +42,30 @@ def test_purge_and_settling_of_a_stream_do_not_deadlock(race: Race, first: str, 
 
 
 def test_two_new_checkpoints_of_one_label(race: Race) -> None:
-    one, two = race.begun(), race.open()
+    one, two, three = race.begun(), race.open(), race.open()
     one.rows(OPEN)
     later = two.waiting(OPEN)
     one.commit()
+    with pytest.raises(psycopg.Error, match="belongs to another checkpoint") as caught:
+        later.rows()
+    assert caught.value.sqlstate == "MQ052"
+    # Of two that replace one which has never called, too, one has the label.
+    two.begin()
+    [(receiver, incarnation)] = two.rows(OPEN)
+    later = three.waiting(OPEN)
+    two.commit()
+    with pytest.raises(psycopg.Error, match="belongs to another checkpoint"):
+        later.rows()
+    assert two.value(CLAIM, receiver, incarnation, 0) == 0
+
+
+def test_first_call_of_a_stream_and_a_new_checkpoint_of_its_label(race: Race) -> None:
+    reader, other = race.open(), race.open()
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    reader.begin()
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 0
+    later = other.waiting(OPEN)
+    reader.commit()
     with pytest.raises(psycopg.Error, match="belongs to another checkpoint") as caught:
         later.rows()
     assert caught.value.sqlstate == "MQ052"

@@ -48,10 +48,7 @@ def compact(
     if not read_exported(place, queue, table).number:
         raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
     lake_format = format_of(place, table) or "parquet"
-    if lake_format == "iceberg":
-        raise PipelineError(
-            "PyIceberg compacts no tables", hint="Use the procedure rewrite_data_files of Iceberg for Spark."
-        )
+    check_compacts(lake_format)
     with clear_errors(), run_on(dsn, place, queue, table) as run:
         if lake_format == "delta":
             replaced, written = delta.compact(place, table, queue, size)
@@ -71,6 +68,14 @@ def compact(
                 run.end(manifest)
                 replaced, written = len(removed), len(files)
     return CompactReport(queue, table, str(lake), lake_format, replaced, written, time.monotonic() - began)
+
+
+def check_compacts(lake_format: str) -> None:
+    """Raise PipelineError for a format whose files can't be joined."""
+    if lake_format == "iceberg":
+        raise PipelineError(
+            "PyIceberg compacts no tables", hint="Use the procedure rewrite_data_files of Iceberg for Spark."
+        )
 
 
 def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.compact import compact
+from spanmq.spark.jobs.compact import check_compacts, compact
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
+    Exported,
     Manifest,
     Ranges,
     drop_draft,
@@ -34,7 +35,7 @@ from spanmq.spark.jobs.manifest import (
 )
 from spanmq.spark.jobs.parquet import REPORT, Written, write
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
+from spanmq.spark.jobs.run import Run, check_format_of, check_ids, commit, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -98,19 +99,19 @@ def export(
         queue = queue_named(server, queue)
         extent = extent_of(server, queue, table)
         cuts = rows.cut(server, queue, table)
-        source = rows.identity(server)
+        source = rows.identity(server, queue)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source)
     with clear_errors():
         if dry_run:
             before = read_exported(lake, queue, table)
-            _check(this, before.source)
+            _check(this, before)
             ranges = missing(extent, cuts, before.ids)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
             with run_on(dsn, lake, queue, table) as run:
                 before = run.exported
-                _check(this, before.source)
+                _check(this, before)
                 ranges = missing(extent, cuts, before.ids)
                 count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
                 # From now on retention may delete what is verified, and nothing else.
@@ -150,6 +151,8 @@ def follow(
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
     if compact_every is not None and compact_every <= 0:
         raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
+    if compact_every is not None:
+        check_compacts(format)
     compacted_at = time.monotonic()
     while True:
         report = export(spark, dsn, queue, to, table=table, format=format)
@@ -163,15 +166,17 @@ def follow(
             return
 
 
-def _check(this: _Export, source: str) -> None:
-    """Refuse a lake that has another format, or another database's queue under the same name."""
+def _check(this: _Export, before: Exported) -> None:
+    """Refuse a lake that has another format, or another queue of the same name."""
     check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
-    if source and source != this.source:
+    if before.source and before.source != this.source:
         raise PipelineError(
-            f"{this.lake.uri} holds the queue {this.options.queue} of another database",
-            hint="Use another folder; or, if this is that database, moved: spanmq pipeline moved.",
+            f"{this.lake.uri} holds another queue of the name {this.options.queue}",
+            hint="It is of another database, or was dropped and created again: use another folder. If its"
+            " database was moved with all it has: spanmq pipeline moved.",
             queue=this.options.queue,
         )
+    check_ids(this.options.dsn, this.lake, before)
 
 
 def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Range]:
@@ -182,7 +187,7 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
         if have == [(a, b)]:
             continue
         pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        conditions = [extent.where] if extent.where else []
+        conditions = []
         if have:
             conditions.append(f"not ('{{{pieces}}}'::int8multirange @> {extent.key})")
         found.append(replace(extent, first=a, last=b, where=" and ".join(conditions)))

@@ -42,16 +42,21 @@ class FolderLake:
         try:
             # A link fails where the name is taken; a rename would not.
             os.link(draft, self._path / name)
+            _sync(draft.parent)
         finally:
             draft.unlink()
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file, or replace it."""
-        self._draft(name, data).replace(self._path / name)
+        path = self._path / name
+        self._draft(name, data).replace(path)
+        _sync(path.parent)
 
     def delete(self, name: str) -> None:
         """Delete a file, if there is one."""
-        (self._path / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (self._path / name).unlink()
+            _sync((self._path / name).parent)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the names, in order, and sizes of the files in a folder and those in it."""
@@ -66,11 +71,12 @@ class FolderLake:
     def writer(self, name: str) -> Iterator[IO[bytes]]:
         """Open a new file to write for a block; it exists when that has ended."""
         path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with path.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        _sync(path.parent)
 
     def reader(self, name: str) -> Any:
         """Open a file to read."""
@@ -79,12 +85,29 @@ class FolderLake:
     def _draft(self, name: str, data: bytes) -> Path:
         path = self._path / name
         draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}{DRAFT}")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with draft.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         return draft
+
+
+def _make(folder: Path) -> None:
+    """Create a folder and those above it, on the disk."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Write the names that a folder has to the disk: the sync of a file does not write its name."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 class StoreLake:

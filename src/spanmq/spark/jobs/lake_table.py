@@ -57,8 +57,12 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 
 def folder_of(table: str, queue: str) -> str:
     """Return the folder of a queue's files in a lake."""
-    escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", queue)
-    return f"{table}/{PARTITIONS[0]}={escaped}"
+    return f"{table}/{PARTITIONS[0]}={escaped(queue)}"
+
+
+def escaped(queue: str) -> str:
+    """Return the name of a queue as a part of the name of a file."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", queue)
 
 
 def table_named(name: str) -> LakeTable:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from spanmq.errors import PipelineError
 from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import escaped
 
 FOLDER: Final = "_spanmq"
 VERSION: Final = 1
@@ -106,7 +107,10 @@ def note_format(lake: Lake, table: str, name: str) -> str:
 def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
     """Return all manifests of a queue, or of all queues, oldest first."""
     prefix = f"{FOLDER}/{table}/manifest"
-    found = [_manifest(lake, name) for name in lake.sizes(prefix if queue is None else f"{prefix}/{queue}")]
+    found = [
+        _manifest(lake, name)
+        for name in lake.sizes(prefix if queue is None else f"{prefix}/{escaped(queue)}")
+    ]
     return [each for each in found if each is not None]
 
 
@@ -152,7 +156,7 @@ def write_draft(lake: Lake, manifest: Manifest) -> None:
 
 def read_drafts(lake: Lake, queue: str, table: str) -> Iterator[Manifest]:
     """Return the drafts of runs on a queue that have not ended."""
-    for name in lake.sizes(f"{FOLDER}/{table}/draft/{queue}"):
+    for name in lake.sizes(f"{FOLDER}/{table}/draft/{escaped(queue)}"):
         if (draft := _manifest(lake, name)) is not None:
             yield draft
 
@@ -163,15 +167,15 @@ def drop_draft(lake: Lake, manifest: Manifest) -> None:
 
 
 def _name(queue: str, table: str, number: int) -> str:
-    return f"{FOLDER}/{table}/manifest/{queue}/{number:08}.json"
+    return f"{FOLDER}/{table}/manifest/{escaped(queue)}/{number:08}.json"
 
 
 def _draft(manifest: Manifest) -> str:
-    return f"{FOLDER}/{manifest.table}/draft/{manifest.queue}/{manifest.token}.json"
+    return f"{FOLDER}/{manifest.table}/draft/{escaped(manifest.queue)}/{manifest.token}.json"
 
 
 def _summary(exported: Exported) -> str:
-    return f"{FOLDER}/{exported.table}/{exported.queue}.exported"
+    return f"{FOLDER}/{exported.table}/{escaped(exported.queue)}.exported"
 
 
 def _written(manifest: Manifest) -> bytes:

@@ -9,7 +9,7 @@ from spanmq.errors import PipelineError
 from spanmq.spark import rows
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import format_of, read_exported, write_manifest
-from spanmq.spark.jobs.run import run_on
+from spanmq.spark.jobs.run import check_ids, run_on
 from spanmq.spark.reader import queue_named
 
 
@@ -33,32 +33,25 @@ def moved(
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        source = rows.identity(server)
-        newest = rows.call(server, "receiver_log", "last_id", queue=queue).fetchone()
+        source = rows.identity(server, queue)
         receivers = rows.call(server, "list_receivers", "receiver::text", queue=queue).fetchall()
     tables, offsets = [], 0
     if lake is not None:
-        tables = _move_lake(dsn, lake_at(lake), queue, source, newest[0] if newest else 0)
+        tables = _move_lake(dsn, lake_at(lake), queue, source)
     if checkpoint is not None:
         system = source.partition("/")[0]
         offsets = _move_checkpoint(Path(checkpoint), queue, system, {name for [name] in receivers})
     return MovedReport(queue, tables, offsets)
 
 
-def _move_lake(dsn: str, lake: Lake, queue: str, source: str, newest: int) -> list[str]:
+def _move_lake(dsn: str, lake: Lake, queue: str, source: str) -> list[str]:
     tables = []
     for table in ("archive", "dead_letters"):
         with run_on(dsn, lake, queue, table) as run:
             exported = run.exported
             if not exported.number or exported.source == source:
                 continue
-            if table == "archive" and exported.ids and exported.ids[-1][1] > newest:
-                raise PipelineError(
-                    f"{lake.uri} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to "
-                    f"{newest}",
-                    hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
-                    queue=queue,
-                )
+            check_ids(dsn, lake, exported)
             manifest = run.begin(source, format_of(lake, table) or "parquet")
             write_manifest(lake, manifest)
             run.end(manifest)

@@ -65,14 +65,11 @@ class Run:
         write_draft(self.lake, manifest)
         return manifest
 
-    def end(self, manifest: Manifest) -> Exported:
-        """Delete what a manifest that counts replaces, forget the draft, and return what the lake has now."""
-        for name in manifest.removed:
-            self.lake.delete(name)
-        exported = self.exported.followed_by(manifest)
-        write_exported(self.lake, exported)
+    def end(self, manifest: Manifest) -> None:
+        """Delete what a manifest that counts replaces, and files of attempts that do not; forget the draft."""
+        _sweep(self.lake, manifest)
+        write_exported(self.lake, self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)
-        return exported
 
 
 @contextlib.contextmanager
@@ -95,6 +92,21 @@ def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> N
         raise PipelineError(
             f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
             hint="Use another folder, or its format.",
+        )
+
+
+def check_ids(dsn: str, lake: Lake, exported: Exported) -> None:
+    """Raise PipelineError if a lake has ids of a queue that it has not assigned."""
+    if exported.table != "archive" or not exported.ids:
+        return
+    queue = exported.queue
+    with rows.connected(dsn) as server:
+        [newest] = rows.call_one(server, "receiver_log", "last_id", queue=queue)
+    if exported.ids[-1][1] > newest:
+        raise PipelineError(
+            f"{lake.uri} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to {newest}",
+            hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
+            queue=queue,
         )
 
 

@@ -4,7 +4,8 @@
 
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
 -- refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver allows
--- the next one to replace it; also where this receiver bore it until it was released), MQ051 for a receiver that is not
+-- the next one to replace it; also where this receiver bore it until it was released), unless that has never called
+-- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
 -- of this queue or this server.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
@@ -13,6 +14,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     found_one spanmq_core.receiver;
     silent record;
+    at_ constant timestamptz := clock_timestamp();
 begin
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
@@ -25,7 +27,11 @@ begin
     if receiver is null and label is not null then
         select * into found_one from spanmq_core.receiver r
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
-        if found and found_one.state = 'active' then
+        if found_one.state = 'active' and found_one.seen_at = found_one.created_at then
+            -- It has never called, so it holds nothing. A new one: where a checkpoint does have it, each has its own.
+            update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = found_one.receiver_id;
+            found_one := null;
+        elsif found_one.state = 'active' then
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
                 using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
                     hint = format('`spanmq receiver adopt %1$s %2$s` lets the next new checkpoint go on in its place,'
@@ -35,14 +41,13 @@ begin
     end if;
     begin
         if receiver is null then
-            insert into spanmq_core.receiver (queue_id, label) values (this.queue_id, receiver_open.label) returning * into found_one;
+            insert into spanmq_core.receiver (queue_id, label, created_at, opened_at, seen_at)
+                values (this.queue_id, receiver_open.label, at_, at_, at_) returning * into found_one;
         else
             update spanmq_core.receiver r
                 set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
-            perform spanmq_core.raise_if(not found,
-                format('the queue %s has no receiver %s', this.name, receiver),
-                'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ051');
+            perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
     exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
@@ -58,16 +63,25 @@ begin
     return next;
 end $$;
 
--- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation.
+-- Raises MQ054 unless the queue has the receiver of a checkpoint.
+create or replace function spanmq_core.check_receiver(exists_here boolean, queue text, receiver uuid) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.raise_if(not exists_here, format('the queue %s has no receiver %s', queue, receiver),
+        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ054');
+end $$;
+
+-- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation, MQ054 if it does not exist.
 create or replace function spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint) returns spanmq_core.receiver
 language plpgsql as $$
 declare
     found_one spanmq_core.receiver;
 begin
     select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
-    if not found or found_one.incarnation is distinct from lock_receiver.incarnation then
+    perform spanmq_core.check_receiver(found, this.name, receiver);
+    if found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
-                case found_one.state when 'released' then 'released by hand' when 'adoptable' then 'given to another checkpoint'
+                case found_one.state when 'released' then 'released by hand, or replaced before its first call' when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end
             using errcode = 'MQ051', hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
     end if;
@@ -84,7 +98,7 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
 -- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
--- nothing waits. Raises MQ051 for a reader that is not the newest.
+-- nothing waits. Raises MQ051 for a reader that is not the newest, MQ054 for a receiver that the queue does not have.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
 ) returns bigint
@@ -106,7 +120,7 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
-    if reader.seen_at < at_ - interval '1 minute' then
+    if reader.seen_at < at_ - interval '1 minute' or reader.seen_at = reader.created_at then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
     perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
@@ -191,7 +205,7 @@ begin
 end $$;
 
 -- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
--- not the newest and for a batch that was released by hand, MQ053 for one that is gone or that a purge took, if fail_on_loss.
+-- not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a purge took, if fail_on_loss.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
 )

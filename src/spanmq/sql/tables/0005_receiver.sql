@@ -14,7 +14,7 @@ create table spanmq_core.receiver (
     settled bigint not null default 0,     -- up to which batch all is settled
     created_at timestamptz not null default clock_timestamp(),
     opened_at timestamptz not null default clock_timestamp(),
-    seen_at timestamptz not null default clock_timestamp() -- when its reader last called; written once a minute
+    seen_at timestamptz not null default clock_timestamp() -- when its reader last called, written once a minute; created_at until its first claim
 );
 create unique index receiver_label on spanmq_core.receiver (queue_id, label) where label is not null and state <> 'released';
 

@@ -122,6 +122,16 @@ def shared_database(spanmq_shared_database: str) -> str:
 
 
 @pytest.fixture
+def dsns(spanmq_server: str, spanmq_template: str) -> Iterator[dict[str, str]]:
+    """The DSNs of two databases with spanmq, which have as little of each other as two servers."""
+    with (
+        new_database(spanmq_server, template=spanmq_template) as one,
+        new_database(spanmq_server, template=spanmq_template) as other,
+    ):
+        yield {"here": with_database(spanmq_server, one), "there": with_database(spanmq_server, other)}
+
+
+@pytest.fixture
 def empty_database(spanmq_server: str) -> Iterator[str]:
     """The DSN of a new, empty database."""
     with new_database(spanmq_server) as name:

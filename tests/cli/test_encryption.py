@@ -28,18 +28,28 @@ def test_file_of_keys_is_its_owners_and_tells_which_are_in_use(database: str, tm
     assert spanmq("encryption add-key", str(path), "--id", "first", dsn=database).code == 1
     with Client(database, encryption=Encryption.from_file(path)) as opened:
         opened.queues.create("orders")
-        opened.send_batch("orders", [1, 2])
-        opened.reject(opened.receive("orders"))
+        opened.send_batch("orders", [1, 2, 3])
+        opened.reject(opened.receive("orders", 2))
+        opened.dead_letters.redrive("orders", limit=1)
         opened.schedules.create("daily", "orders", "0 3 * * *", {"report": True})
         opened.queues.create("others")
         opened.schedules.create("other", "others", "0 3 * * *", 1)
         opened.batches.create("orders", "all are done", {"orders": [2]})
     assert records("encryption in-use", "orders", dsn=database) == [
-        {"where": "messages", "key": "second", "bodies": 1},
-        {"where": "dead letters", "key": "second", "bodies": 1},
+        {"where": "messages", "key": "second", "bodies": 2},
+        {"where": "dead letters", "key": "second", "bodies": 2},
         {"where": "schedules", "key": "second", "bodies": 1},
         {"where": "batches", "key": "second", "bodies": 1},
     ]
+
+
+def test_file_that_is_not_text_gets_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(b"\xff")
+    done = spanmq("encryption add-key", str(path), dsn=None)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"spanmq: encryption: the file of keys {str(path)!r} is not UTF-8\n"
+    assert path.read_bytes() == b"\xff"
 
 
 def test_commands_and_the_service_open_with_the_keys_of_their_environment(
@@ -69,14 +79,14 @@ def test_service_stores_no_plain_hash_of_a_body_and_opens_what_its_environment_t
         return http.post(f"/v1/queues/{queue}/messages", json={"body": SECRET}, headers=headers).json()
 
     with service(database, tmp_path) as running, running.client() as http:
-        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        sqs = client_of(running.address)
         fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
         sqs.create_queue(QueueName="orders.fifo", Attributes=fifo)
         for queue in ("plain", "orders"):
             http.put(f"/v1/queues/{queue}")
         send(http, "plain")
     with service(database, tmp_path, more=more) as running, running.client() as http:
-        sqs = client_of(running.address, {"access_key_id": "any", "secret_access_key": "any"})
+        sqs = client_of(running.address)
         url = sqs.get_queue_url(QueueName="orders.fifo")["QueueUrl"]
         for _ in range(2):
             sqs.send_message(QueueUrl=url, MessageBody=SECRET, MessageGroupId="g")

@@ -53,9 +53,12 @@ def test_ack_is_refused_for_what_the_lease_no_longer_holds(filled: str) -> None:
     assert records("ack", stdin=forged, dsn=filled) == [{"message_id": 1, "outcome": "stale"}]
 
 
-def test_ack_of_a_bad_line_settles_nothing(filled: str) -> None:
+@pytest.mark.parametrize(
+    "line", ['{"message_id": 1}', '{"queue": "orders", "lease_id": [1], "message_id": 1}']
+)
+def test_ack_of_a_bad_line_settles_nothing(filled: str, line: str) -> None:
     printed = spanmq("receive", "orders", "-n", 2, "--json", dsn=filled).out
-    done = spanmq("ack", stdin=f'{printed}{{"message_id": 1}}\n', dsn=filled)
+    done = spanmq("ack", stdin=f"{printed}{line}\n", dsn=filled)
     assert (done.code, "not a message that receive --json printed" in done.err) == (2, True)
     assert ask(filled, "select count(*) from pgmq.q_orders") == 5
 

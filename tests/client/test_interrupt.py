@@ -192,7 +192,7 @@ async def test_cancelled_wait_takes_nothing(client: Client, database: str) -> No
 
 
 TERMINATE = (
-    "select pg_terminate_backend(pid, 20000) from pg_stat_activity"
+    f"select pg_terminate_backend(pid, {1000 * WAIT_SECONDS:.0f}) from pg_stat_activity"
     " where datname = current_database() and wait_event_type = 'Lock' and pid <> pg_backend_pid()"
 )
 

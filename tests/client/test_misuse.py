@@ -5,7 +5,7 @@ import inspect
 import math
 import shlex
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -210,17 +210,13 @@ ORDINARY = {
 
 
 @pytest.fixture(scope="module")
-def orders(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
-    from spanmq.testing import new_database, with_database
-
-    with new_database(spanmq_server, template=spanmq_template) as name:
-        dsn = with_database(spanmq_server, name)
-        with Client(dsn) as client:
-            client.queues.create("orders")
-            client.send_batch("orders", range(5))
-            client.receive("orders", 2, lease=3600)
-            client.archive("orders", 5)
-        yield dsn
+def orders(module_database: str) -> str:
+    with Client(module_database) as client:
+        client.queues.create("orders")
+        client.send_batch("orders", range(5))
+        client.receive("orders", 2, lease=3600)
+        client.archive("orders", 5)
+    return module_database
 
 
 def contents(dsn: str) -> dict[str, str]:

@@ -79,6 +79,11 @@ class Process(Running):
         self.process.wait(WAIT_SECONDS)
 
 
+async def always() -> bool:
+    """Permit a request to wait."""
+    return True
+
+
 def patient(dsn: str) -> str:
     """Return a DSN whose sessions wait for locks as long as the test holds them."""
     return make_conninfo(dsn, options="-c lock_timeout=0 -c statement_timeout=0")

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import psycopg
 import pytest
 from tests.cli.program import do
+from tests.patience import WAIT_SECONDS
+from tests.service.running import always
 
 from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
@@ -16,14 +18,8 @@ from spanmq.model import Leased, Message
 from spanmq.service import waiting
 from spanmq.service.waiting import QUEUES_MAX, Ahead, Waiting
 
-
-async def always() -> bool:
-    return True
-
-
 # No second look comes within the wait but the one when something falls due.
 NEVER_SECONDS = 3_600.0
-WAIT_SECONDS = 20.0
 DUE_SECONDS = 1.0
 WAITERS = 3
 

@@ -9,8 +9,6 @@ from tests.cli.program import ask, do
 from tests.service.running import Running
 from tests.service.sqs.conftest import client_of
 
-ANYBODY = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
-
 
 @pytest.fixture
 def full(service_database: str, queue: str) -> str:
@@ -36,7 +34,7 @@ def test_send_is_told_to_come_back(http: httpx.Client, service_database: str, fu
 
 
 def test_sqs_client_is_throttled(shared: Running, service_database: str, full: str) -> None:
-    sqs: Any = client_of(shared.address, ANYBODY)
+    sqs: Any = client_of(shared.address)
     url = sqs.get_queue_url(QueueName=full)["QueueUrl"]
     with pytest.raises(ClientError) as refused:
         sqs.send_message(QueueUrl=url, MessageBody="3")

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import patient, service, token
-from tests.service.test_overload import STUCK
+from tests.service.test_overload import STUCK, answers, stuck
 
 SEARCH = "/v1/queues/orders/dead-letters/search"
 
@@ -26,7 +26,9 @@ def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
         psycopg.connect(orders) as blocker,
         ThreadPoolExecutor(4) as threads,
     ):
-        assert client.get("/v1/queues").status_code == 200
+        wait_until(answers(client, "/v1/queues", 200))
+        with stuck(orders, searching, 3):
+            pass  # now the pool has all its connections
         # A search that takes as long as this is held.
         blocker.execute("lock table spanmq_core.dead_letter in access exclusive mode")
         asked = [threads.submit(searching.post, SEARCH, json={"error": "x"}) for _ in range(4)]

@@ -19,7 +19,7 @@ SECOND = FOREIGN.replace("0af7", "1af7")
 @asynccontextmanager
 async def serving(dsn: str) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of a service in this process, for its traces are recorded here."""
-    app = create_app(Settings(dsn=dsn, with_tokens=False))
+    app = create_app(Settings(dsn=dsn, with_tokens=False, wait_max=600))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(
@@ -63,13 +63,13 @@ def test_long_poll_stays_in_the_trace_of_its_request(
     async def act(http: httpx.AsyncClient) -> None:
         async def receive(parent: str) -> None:
             answer = await http.post(
-                "/v1/queues/orders/receive", json={"wait": 20}, headers={"traceparent": parent}
+                "/v1/queues/orders/receive", json={"wait": 600}, headers={"traceparent": parent}
             )
             assert len(answer.json()["messages"]) == 1
 
         waiting = [asyncio.create_task(receive(parent)) for parent in (FOREIGN, SECOND)]
         gate = http._transport.app.state.backend.gate  # type: ignore[attr-defined]
-        await asyncio.wait_for(until(lambda: gate.waiting == 2), 30)
+        await asyncio.wait_for(until(lambda: gate.waiting == 2), WAIT_SECONDS)
         client.send_batch("orders", [1, 2])
         await asyncio.gather(*waiting)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
-from tests.service.running import Running, service
+from tests.service.running import Running, always, service
 
 from spanmq.client import AsyncClient
 from spanmq.model import Message
@@ -24,6 +24,8 @@ ON_THE_SERVICE = (
 )
 
 
+# Headers that are deeper than Python can read.
+DEEP = """('{"a":' || repeat('[', 5000) || repeat(']', 5000) || '}')::jsonb"""
 # Longer than a test may take.
 POLL_SECONDS = 600
 WAIT_MAX = ("--wait-max", POLL_SECONDS)
@@ -34,10 +36,6 @@ def running(orders: str, tmp_path: Path) -> Iterator[Running]:
     """A service that lets requests wait for long."""
     with service(orders, tmp_path, *WAIT_MAX) as started:
         yield started
-
-
-async def always() -> bool:
-    return True
 
 
 def waiting(running: Running) -> int:
@@ -135,6 +133,18 @@ def test_waiters_of_a_queue_that_is_dropped_are_told(running: Running, orders: s
         do(orders, "select pgmq.drop_queue('orders')")
         done = [future.result(WAIT_SECONDS) for future in asked]
     assert [each.json()["error"]["code"] for each in done] == ["queue_not_found"] * 2
+
+
+def test_message_that_cannot_be_read_is_the_error_of_one_waiter(running: Running, orders: str) -> None:
+    do(orders, "select spanmq.set_policy('orders', '{\"max_attempts\": 1}')")
+    with waiters(running, 2) as asked:
+        do(orders, f"select pgmq.send('orders', '1', {DEEP})")
+        wait_until(lambda: any(future.done() for future in asked))
+        do(orders, "select pgmq.send('orders', '2')")
+        done = [future.result(WAIT_SECONDS) for future in asked]
+    failed, served = sorted(done, key=lambda each: -each.status_code)
+    assert (failed.status_code, failed.json()["error"]["code"]) == (422, "invalid_body")
+    assert [message["body"] for message in served.json()["messages"]] == [2]
 
 
 def test_more_waiters_than_the_limit_are_sent_away(orders: str, tmp_path: Path) -> None:

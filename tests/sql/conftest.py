@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.queue import Connection, Queue
 from tests.sql.race.sessions import Race
@@ -15,9 +16,6 @@ from tests.sql.rights import ROLE, fill
 from spanmq.client import Client
 from spanmq.client._sync.admin import Tokens
 from spanmq.testing import wait_until_waiting
-
-# What waits longer waits for ever. It is the time limit of statements that ought to wait for nobody.
-WAIT_SECONDS = 60
 
 
 class System:

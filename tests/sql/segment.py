@@ -84,9 +84,3 @@ def make_sparse(race: Race) -> tuple[list[int], list[int]]:
     stay = ids[::100]
     delete(race, sorted(set(ids) - set(stay)))
     return stay, others
-
-
-# Of one group, one by one.
-SEND_GROUP = (
-    "select pgmq.send('jobs', to_jsonb(i), '{\"x-pgmq-group\": \"a\"}'::jsonb) from generate_series(1, %s) i"
-)

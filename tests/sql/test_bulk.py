@@ -1,6 +1,6 @@
 """copy_begin and copy_publish: what they refuse, and that they keep to what every sender does."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +10,6 @@ from psycopg import sql
 from tests.sql.queue import Connection, one
 
 from spanmq.client import Client
-
-
-@pytest.fixture
-def client(database: str) -> Iterator[Client]:
-    with Client(database) as client:
-        client.queues.create("orders")
-        yield client
 
 
 def begin(connection: Connection, queue: str, n: int) -> list[tuple[str, int, int, datetime]]:

@@ -54,14 +54,6 @@ def test_bulk_read_of_nothing(race: Race) -> None:
     assert race.main.rows(IN_BULK) == []
 
 
-def test_status_is_dead(race: Race) -> None:
-    ids = kill(race, 40)
-    (other,) = send(race, 1)
-    states = race.main.column("select spanmq.state('jobs', id) from unnest(%s::bigint[]) id", ids)
-    assert set(states) == {"dead"}
-    assert race.main.value("select spanmq.state('jobs', %s)", other) == "pending"
-
-
 def redrive(session: Session, more: str = "delay => 0") -> list[int]:
     return session.column(f"select msg_id from spanmq.redrive('jobs', {more})")
 
@@ -126,17 +118,3 @@ def test_each_has_its_own_history(race: Race) -> None:
     )
     expected = [["no"]] * 30 + [["never"]] * 30 + [[]] * 140
     assert found == list(zip(ids, expected, strict=True))
-
-
-def test_they_go_with_their_queue(race: Race) -> None:
-    kill(race)
-    race.main.value("select pgmq.drop_queue('jobs')")
-    assert race.main.value("select count(*) from spanmq_core.dead_letter") == 0
-    assert race.main.value("select count(*) from spanmq_core.dead_letter_count") == 0
-
-
-def test_a_purge_of_the_queue_keeps_them(race: Race) -> None:
-    ids = kill(race)
-    send(race, 5)
-    race.main.value("select pgmq.purge_queue('jobs')")
-    assert race.main.column("select msg_id from spanmq.dead_letters('jobs', qty => 1000)") == ids

@@ -44,13 +44,6 @@ def test_story_is_told_over_all_deaths(jobs: Connection) -> None:
     assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "completed"
 
 
-def test_purged_dead_letter_is_unknown(jobs: Connection) -> None:
-    id_ = one(jobs, "select pgmq.send('jobs', '1')")
-    settle(jobs, "reject", error="no")
-    assert one(jobs, "select spanmq.purge_dead_letters('jobs')") == 1
-    assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "unknown"
-
-
 def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[])")
     assert settle(jobs, "nack", error="invalid date") == "dead"

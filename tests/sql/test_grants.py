@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.schemas import qualified
+from tests.sql import rights
 from tests.sql.queue import Connection, column, one, rows, sqlstate_of
 
 ROLE = "spanmq_test_granted"
@@ -21,11 +22,7 @@ def roles(jobs: Connection) -> Connection:
 
 def outcome(connection: Connection, call: str, role: str = ROLE) -> str:
     """Return how a call of a role ends: an SQLSTATE, or ok. What it did is rolled back."""
-    try:
-        as_role(connection, f"select * from {qualified(call)}", role)
-    except psycopg.Error as error:
-        return error.sqlstate or "unknown"
-    return "ok"
+    return rights.outcome(connection, f"select * from {qualified(call)}", role)
 
 
 def as_role(connection: Connection, query: str, role: str = ROLE) -> list[Any]:

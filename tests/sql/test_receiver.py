@@ -334,3 +334,12 @@ def test_rejecting_nothing_lets_the_stream_run(client: Client, connection: Conne
         client.admin.receivers.reject("orders", "lake", 1)
     with no_receiver:
         client.admin.receivers.release("orders", "lake")
+
+
+def test_tokens_of_what_a_batch_leaves_in_the_queue_are_given_back(
+    client: Client, connection: Connection
+) -> None:
+    client.send_batch("orders", range(10))
+    rows(connection, """select spanmq.set_policy('orders', '{"rate_limit": 0.001, "rate_burst": 10}')""")
+    reader = Reader(connection)
+    assert [reader.claim(batch, 10, max_bytes=1) for batch in range(10)] == [*range(1, 11)]

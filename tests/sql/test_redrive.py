@@ -4,17 +4,13 @@ import psycopg
 import pytest
 from tests.patience import wait_until
 from tests.schemas import qualified
+from tests.sql import queue
 from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race, Session, side_by_side
 
-BURY = (
-    "select spanmq_core.bury(q, spanmq_core.take_out(q.queue_id, %s, null), clock_timestamp(),"
-    " ('PERMANENT', 'boom', null, null, null)::spanmq_core.reason) from spanmq_core.queue q where q.name = %s"
-)
-
 
 def kill(race: Race, ids: list[int]) -> None:
-    race.main.value(BURY, ids, race.queue)
+    queue.kill(race.main.connection, ids, queue=race.queue)
 
 
 def send(race: Race, groups: list[str | None]) -> list[int]:

@@ -55,7 +55,7 @@ REFUSED = {
         failures('orders', ?) <- null
         schedule(?, 'orders', '* * * * *', '1') <- '' | null | repeat('a', 256)
         schedule('a', 'orders', ?, '1') <- null
-        schedule('a', 'orders', '* * * * *', '1', ?) <- null | headers => '[]' | catch_up => null
+        schedule('a', 'orders', '* * * * *', '1', ?) <- null | 'Nowhere' | '' | headers => '[]' | catch_up => null
         plan_schedule('tick', now(), ?, now()) <- null | array[null]::timestamptz[]
         plan_schedule('tick', now(), ?, now()) <- '{infinity}' | '{-infinity}'
         plan_schedule('tick', now(), '{}', ?) <- 'infinity'
@@ -131,9 +131,6 @@ REFUSED = {
     """,
     "MQ060": r"""
         set_policy('audit', '{"max_backlog": ?}') <- 5
-    """,
-    "22023": r"""
-        schedule('a', 'orders', '* * * * *', '1', ?) <- 'Nowhere'
     """,
     "2201W": r"""
         peek_archive('orders', ?) <- -1

@@ -42,7 +42,7 @@ def test_settlement_notifies_while_a_session_waits(database: str, settle: str, i
         session.execute("select pgmq.create('orders'), pgmq.send_batch('orders', array['1', '2']::jsonb[])")
         lease = one(session, "select lease_id from spanmq.receive('orders', 2)")
         if is_awaited:
-            assert one(session, "select spanmq.await_settled('ORDERS')") == "spanmq.s_orders"
+            assert one(session, "select spanmq.await_settled('ORDERS', 60)") == "spanmq.s_orders"
         session.execute(settle.encode(), {"lease": lease})
         assert bool(listener.heard(session)) is is_awaited
 

@@ -334,3 +334,12 @@ def test_outcomes_ascend_where_groups_lie_between_each_other(connection: Connect
     orders.rows("select pgmq.send_batch('orders', array_fill('1'::jsonb, array[8]), %s::jsonb[])", headers)
     lease, ids = orders.receive()
     assert sorted(orders.settle(call, lease, ids)) == ids
+
+
+def test_cancelled_message_is_unknown_as_long_as_its_segment_exists(orders: Queue) -> None:
+    ids = orders.send(1)
+    assert orders.rows("select * from spanmq.cancel('orders', %s)", ids) == [(ids[0], "cancelled")]
+    assert orders.statuses(ids) == ["unknown"]
+    orders.rows("update spanmq_core.failure set failed_at = failed_at - interval '2 days'")
+    orders.rows("select * from spanmq.maintain()")
+    assert orders.statuses(ids) == ["unknown"]

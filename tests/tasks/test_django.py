@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 PROGRAM = Path(__file__).with_name("site") / "check.py"
 
 
-def test_site(empty_database: str) -> None:
-    parts = conninfo_to_dict(empty_database)
+def test_site(empty_database: str, tmp_path: Path) -> None:
+    parts = {**conninfo_to_dict(empty_database), "file": tmp_path / "site.sqlite3"}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM)],
         env={**os.environ, **{f"SITE_{name.upper()}": str(value) for name, value in parts.items()}},

@@ -19,6 +19,7 @@ from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
 from spanmq import Client, Message
 from spanmq.tasks import GIVEN, Call, Retry, Tasks
+from spanmq.testing import drain_async
 
 ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
 
@@ -65,6 +66,23 @@ FAILURES = {
 }
 
 
+async def test_calls_beside_other_values_are_refused(client: Client, database: str) -> None:
+    own = Tasks("orders", dsn=database)
+
+    @own.task
+    async def first() -> list[Any]:
+        return [last.call(), None]
+
+    @own.task
+    async def last() -> None: ...
+
+    await first.send_async()
+    with pytest.raises(TypeError, match="calls and other values"):
+        await drain_async(own)
+    assert [message.body["task"] for message in client.peek("orders")] == ["first"]
+    await own.close_async()
+
+
 async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> None:
     async with working() as outcomes:
         for how, expected in FAILURES.items():
@@ -77,6 +95,26 @@ async def test_failures_are_settled_by_the_rules_of_the_task(client: Client) -> 
     assert categories["'mapped'"] == "BUSINESS"
     assert categories["never"] == "PERMANENT"
     assert next(text for text in categories if text and "took longer" in text)
+
+
+@pytest.mark.parametrize("pause", [-1, float("nan"), float("inf"), "soon"])
+async def test_task_whose_backoff_is_not_a_duration_is_retried_by_the_policy(
+    client: Client, database: str, pause: Any
+) -> None:
+    client.queues.set_policy("orders", backoff_base=0.01, max_attempts=2)
+    broken = Tasks("orders", dsn=database, retry=Retry(backoff=lambda attempt: pause))
+
+    @broken.task
+    async def divide() -> None:
+        raise ZeroDivisionError
+
+    divide.send()
+    async with working(broken) as outcomes:
+        assert await outcomes.all(2) == ["dead", "retrying"]
+    [letter] = client.dead_letters.list("orders")
+    assert "backoff" in (letter.error or "")
+    [failure, _] = client.inspect.failures("orders", letter.message_id)
+    assert "ZeroDivisionError" in (failure.traceback or "")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,24 @@ async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
     await tasks.close_async()
 
 
+async def test_sends_go_to_the_database_that_was_connected_last(
+    client: Client, database: str, empty_database: str
+) -> None:
+    own = Tasks("orders", dsn=database)
+    count = own.task(shop.count.function)
+    await count.send_async(1)
+    own.connect(empty_database)
+    with Client(empty_database) as other:
+        other.install()
+        other.queues.create("orders")
+        count.send(2)
+        await count.send_async(3)
+        assert [message.body["args"]["number"] for message in other.peek("orders")] == [2, 3]
+    assert [message.body["args"]["number"] for message in client.peek("orders")] == [1]
+    own.close()
+    await own.close_async()
+
+
 async def test_send_belongs_to_the_transaction_of_the_caller(client: Client, database: str) -> None:
     url = "postgresql+psycopg://"
     engine = create_engine(url, creator=lambda: psycopg.connect(database))

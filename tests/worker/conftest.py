@@ -1,25 +1,11 @@
 """A queue that is sharded over two databases."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from tests.worker.sharded import opened
 
 from spanmq import ShardedQueue
-from spanmq.testing import new_database, with_database
-
-
-@pytest.fixture
-def dsns(spanmq_server: str, spanmq_template: str) -> Iterator[dict[str, str]]:
-    """Two databases, which have as little of each other as two servers."""
-    with ExitStack() as stack:
-        yield {
-            place: with_database(
-                spanmq_server, stack.enter_context(new_database(spanmq_server, template=spanmq_template))
-            )
-            for place in ("here", "there")
-        }
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """A worker whose keys stand in its environment."""
 
+import asyncio
 import base64
 import secrets
+import signal
 
 import pytest
 from tests.cli.program import wait_until
 from tests.worker.running import working
 
-from spanmq import Client, Message
+from spanmq import Client, Message, Worker
 from spanmq.codec.encryption import KEYS_VARIABLE, ONLY_SEALED_VARIABLE, TRUSTED_VARIABLE, Encryption
+from spanmq.errors import EncryptionError
 from spanmq.worker.event import CallFailed, MessageSettled
 
 KEY, OTHER = (base64.b64encode(secrets.token_bytes(32)).decode() for _ in range(2))
@@ -34,6 +37,23 @@ def test_handler_gets_opened_bodies(client: Client, database: str, sealing: Encr
     with working(database, handle) as record:
         record.outcomes(1)
     assert bodies == [{"secret": 1}]
+
+
+def test_worker_whose_keys_can_not_be_read_leaves_no_handlers_of_signals(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEYS_VARIABLE, "no key")
+
+    def handlers() -> list[object]:
+        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    async def work() -> None:
+        before = handlers()
+        with pytest.raises(EncryptionError):
+            await Worker("orders", print, dsn=database, observers=()).work()
+        assert handlers() == before
+
+    asyncio.run(work())
 
 
 def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a_pause(

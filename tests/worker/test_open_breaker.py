@@ -22,8 +22,8 @@ def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, d
     policy = BreakerPolicy(window=5, pause=0.05, pause_max=0.1)
     with working(database, handle, concurrency=5, breaker=policy) as record:
         record.wait(BreakerOpened, 2)  # the first trial failed too
-        tried = len(record.of(BreakerTried))
         failed = len(record.of(MessageHandled))
+        tried = len(record.of(BreakerTried))
         assert failed <= 15 + tried, "messages went on failing while the breaker was open"
         is_down = False
         record.wait(BreakerClosed)
@@ -41,7 +41,7 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
 
     async def well(message: Message) -> None: ...
 
-    policy = BreakerPolicy(window=4, pause=60.0)
+    policy = BreakerPolicy(window=4, pause=600.0, pause_max=600.0)
     record = Record()
     broken = Running(
         Worker("orders", cut_off, dsn=database, observers=[record], concurrency=2, breaker=policy), record
@@ -54,7 +54,7 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
         until(observer, "select breaker_open_until is not null from spanmq.glance()")
     for [shown] in (client.health.now(), client.inspect.count(["orders"]), client.health.latest()):
         assert shown.breaker_open_until is not None
-        assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 60 + 5
+        assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 600 + 5
     with working(database, well, breaker=policy, poll_interval=0.05) as other:
         other.wait(MessageSettled, len(sent), where=lambda event: event.outcome == "acked")
         assert other.of(BreakerOpened) == []
@@ -74,7 +74,7 @@ def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None
         if message.queue == "orders":
             raise ConnectionRefusedError
 
-    policy = BreakerPolicy(window=5, pause=60.0)
+    policy = BreakerPolicy(window=5, pause=600.0, pause_max=600.0)
     worker = Worker(["orders", "events"], handle, dsn=database, observers=[record], breaker=policy)
     running = Running(worker, record)
     record.wait(BreakerOpened)
@@ -82,3 +82,27 @@ def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None
     client.send("events", 1)
     record.wait(MessageSettled, where=lambda event: event.queue == "events" and event.outcome == "acked")
     running.stop()
+
+
+def test_message_that_can_not_be_decoded_is_no_trial(client: Client, database: str) -> None:
+    is_down = True
+
+    def decode(raw: bytes) -> str:
+        if raw == b'"bad"':
+            raise ValueError("bad")
+        return raw.decode()
+
+    async def handle(message: Message) -> None:
+        if is_down:
+            raise ConnectionRefusedError
+
+    client.queues.set_policy("orders", backoff_base=600, jitter=False)
+    client.send_batch("orders", ["good", "bad", "bad"])
+    policy = BreakerPolicy(window=1, pause=0.05)
+    with working(database, handle, concurrency=1, breaker=policy, decoder=decode) as record:
+        record.wait(MessageSettled, 2, where=lambda event: event.outcome == "dead")
+        assert record.of(BreakerClosed) == []
+        is_down = False
+        client.send("orders", "good")
+        record.wait(BreakerClosed)
+        assert record.wait(MessageSettled, where=lambda event: event.outcome == "acked")[0].message_id == 4

@@ -3,11 +3,12 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from tests.worker.running import working
 
 from spanmq import Client, Message
 from spanmq.worker import RetryIn
-from spanmq.worker.event import MessageSettled
+from spanmq.worker.event import MessageHandled, MessageSettled
 
 
 def test_ordered_queue_is_handled_in_order_through_a_failure(client: Client, database: str) -> None:
@@ -40,3 +41,26 @@ def test_what_is_behind_a_failed_message_is_released(client: Client, database: s
     outcomes = Counter(event.outcome for event in record.of(MessageSettled))
     assert outcomes.pop("released") > 0
     assert outcomes == {"acked": 40, "retrying": 40}
+
+
+@pytest.mark.parametrize("in_batches", [True, False])
+def test_what_is_behind_a_message_that_can_not_be_decoded_is_released(
+    client: Client, database: str, in_batches: bool
+) -> None:
+    client.queues.set_policy("orders", ordered=True)
+    client.send_batch("orders", [1, 2, 3, 4, 5, 6], group=["a", "a", "a", "b", "a", None])
+
+    def decode(raw: bytes) -> int:
+        if raw == b"2":
+            raise ValueError("not two")
+        return int(raw)
+
+    with working(
+        database, lambda messages: None, concurrency=6, decoder=decode, in_batches=in_batches
+    ) as record:
+        record.wait(MessageSettled, 5, where=lambda event: event.outcome == "acked")
+    outcomes = Counter((event.message_id, event.outcome) for event in record.of(MessageSettled))
+    acked = [(number, "acked") for number in (1, 3, 4, 5, 6)]
+    assert outcomes == Counter([*acked, (2, "dead"), (3, "released"), (5, "released")])
+    # No handler got the one that is dead.
+    assert sorted(event.message_id for event in record.of(MessageHandled)) == [1, 3, 4, 5, 6]

@@ -1,22 +1,38 @@
 """Pieces that decide or order, without a database: settings, appetite, line, log lines, time limits."""
 
+import asyncio
 import inspect
 import logging
+import threading
 from typing import Any, get_type_hints
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.patience import WAIT_SECONDS
 
 from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.appetite import Appetite
-from spanmq.worker.event import BreakerClosed, Event, MessageSettled, Seam, WorkerStarted, name_of
+from spanmq.worker.condition import Condition
+from spanmq.worker.event import (
+    BreakerClosed,
+    ConnectionBroken,
+    ConnectionRestored,
+    Event,
+    MessageSettled,
+    Seam,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    name_of,
+)
 from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
+from spanmq.worker.threads import Threads
 
 
 def ignore(message: Any) -> None: ...
@@ -237,3 +253,88 @@ def test_log_looks_at_the_routine_at_the_level_of_debugging(caplog: pytest.LogCa
         caplog.set_level(level, "spanmq.worker")
         assert write.hears_routine() == is_heard
         assert Seam([write]).hears_routine() == is_heard
+
+
+def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> None:
+    condition = Condition()
+    events: list[tuple[Event, str]] = [
+        (WorkerStarted("worker", ("orders_0", "orders_1")), "ready"),
+        (ConnectionBroken("gone", 1.0, "here"), "no connection"),
+        (ConnectionBroken("gone", 1.0, "there"), "no connection"),
+        (ConnectionBroken("gone", 2.0, "there"), "no connection"),
+        (ConnectionRestored(3, "there"), "no connection"),
+        (ConnectionRestored(2, "here"), "ready"),
+        (ConnectionRestored(1, "there"), "ready"),
+        (ConnectionBroken("gone", 1.0, "here"), "no connection"),
+        (WorkerStopping("worker", "asked"), "stopping"),
+        (ConnectionRestored(2, "here"), "stopping"),
+        (WorkerStopped("worker", 0), "stopping"),
+    ]
+
+    async def observe() -> None:
+        for event, state in events:
+            condition(event)
+            assert condition.readiness() == (state == "ready", state)
+
+    asyncio.run(observe())
+
+
+def test_function_that_ends_as_its_caller_is_cancelled_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def call() -> None:
+        threads = Threads()
+        begun, end, has_ended = asyncio.Event(), threading.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def function() -> None:
+            call_soon_threadsafe(begun.set)
+            end.wait(WAIT_SECONDS)
+
+        def observed(*arguments: Any) -> asyncio.Handle:
+            handle = call_soon_threadsafe(*arguments)
+            has_ended.set()
+            return handle
+
+        task = asyncio.create_task(threads.call(function))
+        await begun.wait()
+        monkeypatch.setattr(loop, "call_soon_threadsafe", observed)
+        # In one turn of the loop: the function ends first, and then its caller is cancelled.
+        end.set()
+        assert has_ended.wait(WAIT_SECONDS)
+        task.cancel()
+        await asyncio.wait([task], timeout=WAIT_SECONDS)
+        assert task.cancelled()
+        threads.close()
+
+    asyncio.run(call())
+
+
+def test_cancelled_caller_waits_for_its_function_and_a_caller_cancelled_twice_does_not() -> None:
+    async def call() -> None:
+        threads = Threads()
+        begun, end = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def function() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            end.wait(WAIT_SECONDS)
+            raise ValueError("after its caller was cancelled")
+
+        for is_twice in (True, False):
+            begun.clear()
+            task = asyncio.create_task(threads.call(function))
+            await begun.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            if is_twice:
+                task.cancel()
+            else:
+                end.set()
+            await asyncio.wait([task], timeout=WAIT_SECONDS)
+            assert task.cancelled()
+        threads.close()
+
+    asyncio.run(call())

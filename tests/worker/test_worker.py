@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +14,11 @@ from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import Record, Running, working
 
-from spanmq import Client, Message, Reject, RetryIn, Worker
+from spanmq import Client, Message, Reject, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
 from spanmq.model import PolicyChange
 from spanmq.worker.event import (
+    CallFailed,
     Event,
     HandlerOverran,
     LeaseExtended,
@@ -188,20 +190,6 @@ def test_failure_is_recorded_with_its_circumstances(client: Client, database: st
     assert "in fail" in str(failure.traceback)
 
 
-def test_retry_comes_back_when_the_handler_said(client: Client, database: str) -> None:
-    client.send("orders", 1)
-    attempts: list[int] = []
-
-    async def handle(message: Message) -> None:
-        attempts.append(message.attempt)
-        if message.attempt < 3:
-            raise RetryIn(0, "not yet")
-
-    with working(database, handle) as record:
-        assert record.outcomes(3) == ["retrying", "retrying", "acked"]
-    assert attempts == [1, 2, 3]
-
-
 def test_reject_and_permanent_failures_are_dead_at_once(client: Client, database: str) -> None:
     client.send_batch("orders", ["reject", "permanent"])
 
@@ -257,9 +245,9 @@ def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, d
     assert (event.category, event.error) == ("PERMANENT", "the body cannot be decoded: not two")
 
 
-@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("kind", ["async", "plain", "plain, with a connection"])
 def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
-    client: Client, database: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.send_batch("orders", ["slow", "quick"])
     client.queues.set_policy("orders", **LATER)
@@ -276,6 +264,9 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
             ahead = 601.0
             end.wait(WAIT_SECONDS)
 
+    def with_connection(message: Message, connection: psycopg.Connection[Any]) -> None:
+        plain(message)
+
     async def asynchronous(message: Message) -> None:
         nonlocal ahead
         if message.body == "slow":
@@ -290,7 +281,8 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
         if isinstance(event, HandlerOverran):
             ahead = 0.0
 
-    handler = asynchronous if is_async else plain
+    handlers: dict[str, Callable[..., Any]] = {"async": asynchronous, "plain": plain}
+    handler = handlers.get(kind, with_connection)
     with working(
         database, handler, concurrency=1, handler_timeout=600.0, lease_max=3600.0, observers=[observe]
     ) as record:
@@ -298,7 +290,7 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
         outcomes = {event.message_id: event.outcome for event in record.wait(MessageSettled, 2)}
         assert outcomes[overran.message_id] == "retrying"
         assert sorted(outcomes.values()) == ["acked", "retrying"]
-        if is_async:
+        if kind == "async":
             assert cancelled.wait(WAIT_SECONDS)
         end.set()
 
@@ -377,26 +369,37 @@ def test_ack_whose_connection_was_lost_is_repeated_and_tells_that_its_outcome_is
         record.wait(MessageSettled, where=lambda event: event.outcome == "unknown")
 
 
-# The first call for a message meets a conflict, as the victim of a deadlock does.
-CONFLICT = """
+# The first call for a message fails.
+FIRST_ACK_FAILS = """
 create sequence public.acks;
 alter function spanmq.ack rename to ack_before;
 create function spanmq.ack(queue text, lease_id bigint, msg_ids bigint[])
 returns table (msg_id bigint, outcome text) language plpgsql as $$ begin
     if exists (select from spanmq_core.held h where h.lease_id = $2) and nextval('public.acks') = 1 then
-        raise 'deadlock detected' using errcode = '40P01';
+        raise 'not now' using errcode = '{sqlstate}';
     end if;
     return query select * from spanmq.ack_before($1, $2, $3);
 end $$"""
 
 
-def test_ack_that_meets_a_conflict_is_repeated(client: Client, database: str) -> None:
+@pytest.mark.parametrize(
+    "sqlstate",
+    [
+        "40P01",  # the victim of a deadlock
+        "25006",  # the server is a standby: a failover is under way
+        "53100",  # its disk is full
+    ],
+)
+def test_ack_that_fails_for_a_moment_is_repeated(client: Client, database: str, sqlstate: str) -> None:
     client.send("orders", 1)
     with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(CONFLICT)
+        owner.execute(FIRST_ACK_FAILS.format(sqlstate=sqlstate).encode())
         with working(database, lambda message: None) as record:
             assert record.outcomes(1) == ["acked"]
         assert owner.execute("select last_value from public.acks").fetchone() == (2,)
+    [failed] = record.of(CallFailed)
+    assert failed.error.startswith("not now")
+    assert failed.retry_in
     assert client.queues.metrics("orders").length == 0
 
 

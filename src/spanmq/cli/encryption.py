@@ -49,6 +49,8 @@ def add_key(
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
             # The last line may lack its end.
             file.write(f"{line}\n" if not text or text.endswith("\n") else f"\n{line}\n")
+    except UnicodeDecodeError as error:
+        raise EncryptionError(f"the file of keys {str(path)!r} is not UTF-8") from error
     except OSError as error:
         raise EncryptionError(f"the file of keys {str(path)!r} can't be written: {error.strerror}") from error
     output.done(f"added key {chosen} to {path}", key=chosen, path=str(path))
@@ -59,7 +61,8 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
     """Count a queue's bodies by the key that sealed them: messages, archive, dead letters, schedules, and
     batches that have not ended.
 
-    A key that is not listed may be removed from the file.
+    A key that is not listed may be removed from the file, unless it sealed results, or messages that are
+    kept for a replay: these are not counted.
 
     $ spanmq encryption in-use orders
     """
@@ -69,7 +72,9 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
         looks: dict[str, Callable[[int], list[Any]]] = {
             "messages": lambda after: opened.peek(queue, PAGE, after=after),
             "archive": lambda after: opened.inspect.archive(queue, PAGE, after=after),
-            "dead letters": lambda after: opened.dead_letters.list(queue, after=after, limit=PAGE),
+            "dead letters": lambda after: opened.dead_letters.list(
+                queue, redriven=None, after=after, limit=PAGE
+            ),
         }
         counts = {where: _count(look) for where, look in looks.items()}
         schedules = [each for each in opened.schedules.list() if each.queue.lower() == queue.lower()]

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -139,15 +139,12 @@ def top(
     """
     output = Output(as_json=as_json)
     with Stop() as stop, client(dsn) as opened:
+        surveys = _surveys(opened, stop, every, times)
         if sys.stdout.isatty() and not as_json:
-            _watch(opened, stop, every, times)
+            _show_live(surveys, screen=times is None)
         else:
-            queries = 0
-            while not stop.is_set():
-                output.records(opened.health.now(), columns=HEALTH_COLUMNS, empty="no queues")
-                queries += 1
-                if queries == times or stop.wait(every):
-                    break
+            for survey in surveys:
+                output.records(survey, columns=HEALTH_COLUMNS, empty="no queues")
 
 
 @commands.command(passes_on=True)
@@ -187,26 +184,34 @@ def _variables(dsn: str) -> tuple[dict[str, str], str]:
     return variables, make_conninfo("", **rest)
 
 
-def _watch(opened: "Client", stop: Stop, every: float, times: int | None) -> None:
+def _surveys(
+    opened: "Client", stop: Stop, every: float, times: int | None
+) -> Iterator[Sequence["QueueHealth"]]:
+    """Query again and again; after the first query, report temporary errors and continue."""
+    queries = 0
+    while not stop.is_set():
+        try:
+            survey = opened.health.now()
+        except PASSING as error:
+            if not queries:
+                raise
+            say(describe(error))
+        else:
+            yield survey
+        queries += 1
+        if queries == times or stop.wait(every):
+            break
+
+
+def _show_live(surveys: Iterable[Sequence["QueueHealth"]], *, screen: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
     before: Sequence[QueueHealth] = ()
-    queries = 0
-    with Live(console=Console(), auto_refresh=False, screen=times is None) as live:
-        while not stop.is_set():
-            try:
-                now = opened.health.now()
-            except PASSING as error:
-                if not queries:
-                    raise
-                say(describe(error))
-            else:
-                live.update(_table(now, before), refresh=True)
-                before = now
-            queries += 1
-            if queries == times or stop.wait(every):
-                break
+    with Live(console=Console(), auto_refresh=False, screen=screen) as live:
+        for now in surveys:
+            live.update(_table(now, before), refresh=True)
+            before = now
 
 
 def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]") -> "Table":

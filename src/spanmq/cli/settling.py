@@ -165,7 +165,7 @@ def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | No
         try:
             message = json_of(line)
             name, lease, message_id = (message[field] for field in ("queue", "lease_id", "message_id"))
+            leases.setdefault((name, lease), []).append(message_id)
         except (ValueError, RecursionError, LookupError, TypeError) as error:
             raise typer.BadParameter(f"{line[:80]!r} is not a message that receive --json printed") from error
-        leases.setdefault((name, lease), []).append(message_id)
     return [Leased(*lease, message_ids) for lease, message_ids in leases.items()]

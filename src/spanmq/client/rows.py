@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from spanmq.client.call import Rows, listed, made
 from spanmq.codec.body import Codec, read_json, unread
-from spanmq.codec.encryption import Unopened
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
@@ -50,18 +49,14 @@ BINDING_COLUMNS: Final = {"queue": "queue_name", "expression": "compiled_regex"}
 
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
     """Return messages from rows of `message_record` or of types with more columns."""
-    pick, decode = _picker(rows.columns), codec.decode
+    pick = _picker(rows.columns)
     found = []
     for row in rows.values:
         # With a place for what there is no column for.
         number, body, raw, attempt, sent_at, until, read_at, lease, slot, group, error, archived_at = pick(
             (*row, None)
         )
-        body = decode(body)
-        try:
-            headers = None if raw is None else read_json(raw)
-        except RecursionError as reason:
-            headers, body = None, unread(raw, "headers", reason)
+        body, headers = decoded(codec, body, raw)
         # PGMQ takes any JSON as headers.
         if group is None and type(headers) is dict and (value := headers.get(GROUP_HEADER)) is not None:
             group = str(value)
@@ -85,15 +80,25 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
     return found
 
 
-def unopened(messages: Sequence[Message]) -> dict[tuple[str, str], list[Message]]:
-    """Return, and log, the messages that can't be decrypted or read, by the reason and the class of its error."""
+def decoded(codec: Codec, raw: bytes | None, headers: bytes | None) -> tuple[Any, Any]:
+    """Return a body and headers; an Unopened as the body if one of them cannot be decoded."""
+    body = codec.decode(raw)
+    if headers is None:
+        return body, None
+    try:
+        return body, read_json(headers)
+    except RecursionError as error:
+        return unread(headers, "headers", error), None
+
+
+def by_reason(closed: Sequence[Message]) -> dict[tuple[str, str], list[Message]]:
+    """Return, and log, messages that can't be decrypted or read, by the reason and the class of its error."""
     reasons: dict[tuple[str, str], list[Message]] = {}
-    for message in messages:
-        if isinstance(message.body, Unopened):
-            error = message.body.error
-            reasons.setdefault((error.message, type(error).__name__), []).append(message)
-            about = message.queue, message.message_id, error.message
-            logger.warning("body_unopened queue=%s message=%s error=%r", *about)
+    for message in closed:
+        error = message.body.error
+        reasons.setdefault((error.message, type(error).__name__), []).append(message)
+        about = message.queue, message.message_id, error.message
+        logger.warning("body_unopened queue=%s message=%s error=%r", *about)
     return reasons
 
 
@@ -130,14 +135,12 @@ def read_time(text: str) -> datetime:
 
 def templates(codec: Codec, rows: Rows) -> list[dict[str, Any]]:
     """Return rows that have the body and headers of a message to come, decoded."""
-    return [
-        row
-        | {
-            "message": codec.of(row["queue"]).decode(row["message"]),
-            "headers": None if row["headers"] is None else json.loads(row["headers"]),
-        }
-        for row in rows.records()
-    ]
+    return [_with_decoded(codec.of(row["queue"]), row) for row in rows.records()]
+
+
+def _with_decoded(codec: Codec, row: dict[str, Any]) -> dict[str, Any]:
+    body, headers = decoded(codec, row["message"], row["headers"])
+    return row | {"message": body, "headers": headers}
 
 
 def raw_json(value: Any) -> bytes | None:
@@ -161,12 +164,7 @@ def redriven_letters(codec: Codec, rows: Rows) -> list[Redriven]:
 def dead_letters(codec: Codec, rows: Rows) -> list[DeadLetter]:
     """Return dead letters with their histories."""
     records = [
-        row
-        | {
-            "message": codec.of(row["queue_name"]).decode(row["message"]),
-            "headers": None if row["headers"] is None else read_json(row["headers"]),
-            "history": _history(row["history"]),
-        }
+        _with_decoded(codec.of(row["queue_name"]), row) | {"history": _history(row["history"])}
         for row in rows.records()
     ]
     columns = {"queue": "queue_name", "message_id": "msg_id", "body": "message", "group": "group_key"}

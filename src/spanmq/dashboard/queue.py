@@ -11,7 +11,7 @@ from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queues import standing_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
-from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 
 MESSAGES: Final = 20
 SHOWN: Final = 50
@@ -102,7 +102,7 @@ async def send(visit: Visit) -> Response:
             group=fields.get("group", "").strip() or None,
             delay=typed.number(fields.get("delay", ""), "delay"),
         )
-    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError) as error:
+    except InvalidArgumentError as error:
         return show_form(visit, "send.html", error.message, queue=visit.queue, fields=fields)
     # A caller with the right to send but not to look is only shown that the message was sent.
     if not visit.may("look", visit.queue):

@@ -10,7 +10,7 @@ from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show_form
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
-from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, NotPossibleError
+from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
 
 
@@ -34,7 +34,7 @@ async def repair(visit: Visit) -> Response:
             body=typed.body(given) if is_touched else UNCHANGED,
             delay=typed.number(fields.get("delay", ""), "delay") or 0.0,
         )
-    except (InvalidArgumentError, InvalidBodyError, BodyTooLargeError, NotPossibleError) as error:
+    except (InvalidArgumentError, NotPossibleError) as error:
         return _form(visit, letter, fields, error.message)
     if not visit.may("look", visit.queue):
         return go(address("/queue/dead-letters/redrive", queue=visit.queue))

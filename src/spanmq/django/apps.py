@@ -26,6 +26,8 @@ def upgrade(using: str, **_: Any) -> None:
     from django.db.migrations.recorder import MigrationRecorder
 
     connection = connections[using]
+    if connection.vendor != "postgresql":
+        return
     if ("spanmq", "0001_schema") in MigrationRecorder(connection).applied_migrations():
         connection.ensure_connection()
         schema.install(connection.connection)

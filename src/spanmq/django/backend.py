@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from importlib import import_module
+from threading import Lock
 from traceback import format_exception
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ BaseTaskBackend: Any = import_module(f"{FRAMEWORK}.backends.base").BaseTaskBacke
 
 # Of Django's priorities, -100 to 100, those above 0 are ours from 1 to 9.
 PRIORITY_STEP: Final = 100 / 9
+# Django makes a backend for each thread and each request: their tasks are registered once.
+REGISTERING: Final = Lock()
 
 
 class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
@@ -46,24 +49,21 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
     supports_priority = True
     supports_get_result = False
 
-    def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        super().__init__(alias, params)
-        self._runs: dict[str, Task[..., Any]] = {}
-
-    def register(self) -> None:
-        """Register a task for each queue, which runs Django's; before the first send, and in a worker."""
-        if not self._runs:
-            tasks: Tasks = import_string(self.options["tasks"])
-            for queue in sorted(self.queues) or ["default"]:
-                run = tasks.task(name=f"django.{self.alias}.{queue}", queue=queue)(run_django_task)
-                self._runs[queue] = run
+    def register(self) -> dict[str, Task[..., Any]]:
+        """Return a task for each queue, which runs Django's; registered by the first call, also in a worker."""
+        tasks: Tasks = import_string(self.options["tasks"])
+        names = {queue: f"django.{self.alias}.{queue}" for queue in sorted(self.queues) or ["default"]}
+        with REGISTERING:
+            for queue, name in names.items():
+                if name not in tasks.catalog.tasks:
+                    tasks.task(name=name, queue=queue)(run_django_task)
+        return {queue: tasks.catalog.tasks[name] for queue, name in names.items()}
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Send a task."""
         self.validate_task(task)
-        self.register()
+        run = self.register()[task.queue_name]
         result = _result(task, "", list(args), kwargs, "READY", datetime.now(UTC))
-        run = self._runs[task.queue_name]
         options: dict[str, Any] = {"priority": min(9, max(0, round(task.priority / PRIORITY_STEP)))}
         if task.run_after is not None:
             options["at"] = task.run_after

@@ -20,7 +20,7 @@ from spanmq import tracing
 from spanmq.client import AsyncClient
 from spanmq.client._async.listener import AsyncAnnouncement
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
-from spanmq.errors import SpanmqError
+from spanmq.errors import DecryptionError, InvalidBodyError, SpanmqError
 from spanmq.model import Message
 
 logger = logging.getLogger("spanmq.service")
@@ -32,6 +32,8 @@ LOOKS_PER_SECOND: Final = 400
 # again within this time.
 ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
+# Errors of a receive that got only messages that cannot be read, and nacked them: the next one gets others.
+UNREADABLE: Final = (DecryptionError, InvalidBodyError)
 
 Result = TypeVar("Result")
 Take = Callable[[], Awaitable[list["Message"]]]
@@ -194,12 +196,13 @@ class Waiting:
             try:
                 messages = await waiter.take() if await waiter.permit() else None
             except SpanmqError as error:
-                # The queue or the database is gone: the error goes to all requests in line.
-                for each in line:
+                # Unless messages cannot be read, the queue or the database is gone: for all requests in line.
+                for each in [waiter] if isinstance(error, UNREADABLE) else list(line):
                     if not each.found.done():
                         each.found.set_exception(error)
-                line.clear()
-                return has_found
+                    if each in line:
+                        line.remove(each)
+                continue
             if messages == []:
                 return has_found
             has_found = has_found or messages is not None

@@ -15,7 +15,7 @@ from spanmq.errors import InvalidArgumentError
 
 
 class Clients:
-    """One client a process, one an event loop."""
+    """One client a process, one for each event loop and DSN."""
 
     def __init__(
         self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None, options: Mapping[str, Any]
@@ -26,7 +26,10 @@ class Clients:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
+        # In each event loop by DSN: only that loop can close them, and `dsn` may change.
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, AsyncClient]] = (
+            WeakKeyDictionary()
+        )
 
     def address(self) -> str:
         """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
@@ -47,12 +50,10 @@ class Clients:
 
     def async_client(self) -> AsyncClient:
         """Return the client of this event loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._async_clients:
-            self._async_clients[loop] = AsyncClient(
-                self.address(), encryption=self.encryption, **self._options
-            )
-        return self._async_clients[loop]
+        clients = self._async_clients.setdefault(asyncio.get_running_loop(), {})
+        if self.dsn not in clients:
+            clients[self.dsn] = AsyncClient(self.address(), encryption=self.encryption, **self._options)
+        return clients[self.dsn]
 
     def of(self, connection: Any = None, session: Any = None) -> Client:
         """Return a client for the caller's transaction, else that of the process."""
@@ -77,9 +78,8 @@ class Clients:
         self._client = None
 
     async def close_async(self) -> None:
-        """Close the client of this event loop."""
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
+        """Close the clients of this event loop."""
+        for client in self._async_clients.pop(asyncio.get_running_loop(), {}).values():
             await client.close()
 
 

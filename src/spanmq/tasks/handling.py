@@ -68,6 +68,7 @@ class Handling:
         try:
             return retry.judge(error, message.attempt)
         except Exception as broken:  # noqa: BLE001, a function `backoff` may raise anything
+            broken.__cause__ = error  # for the traceback
             return judge(broken, {})
 
     def handler(self, timeout: float | None = None) -> Handler:
@@ -179,12 +180,17 @@ class Handling:
 
 
 def steps_of(result: object) -> list[Call | BatchCall]:
-    """Return what is to be sent of what a task returned: a call, a batch, or a list of them."""
+    """Return what is to be sent of what a task returned: a call, a batch, or a list of them.
+
+    Raises TypeError for a list of calls and other values, which could neither be sent nor be a result.
+    """
     if result is None:
         return []
     results = [*result] if isinstance(result, list | tuple) else [result]
     steps = [each for each in results if isinstance(each, Call | BatchCall)]
-    return steps if len(steps) == len(results) else []
+    if steps and len(steps) < len(results):
+        raise TypeError("the task returned calls and other values in one list")
+    return steps
 
 
 def batch_of(message: Message, task: str) -> BatchResult:

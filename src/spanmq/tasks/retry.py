@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from spanmq.client.call import duration
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.worker.failure import Category, Failure, RetryIn, checked_category, judge
 
@@ -63,9 +64,9 @@ class Retry:
         return failure
 
     def pause(self, attempt: int) -> float:
-        """Return the seconds before the next attempt."""
+        """Return the seconds before the next attempt; raises InvalidArgumentError for a bad result of `backoff`."""
         if callable(self.backoff):
-            return self.backoff(attempt)
+            return duration("backoff", self.backoff(attempt)).total_seconds()
         longest = min((self.backoff or 0.0) * 2.0 ** min(attempt - 1, 40), PAUSE_SECONDS_MAX)
         return random.uniform(0.5, 1.0) * longest
 

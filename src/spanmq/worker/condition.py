@@ -25,6 +25,8 @@ class Condition:
     def __init__(self, *, patience: float = 30.0) -> None:
         self._patience = patience
         self._state = "starting"
+        # The servers that do not answer.
+        self._away: set[str | None] = set()
         self._ticked_at: float | None = None
         self._tick: asyncio.TimerHandle | None = None
 
@@ -34,9 +36,9 @@ class Condition:
             self._state = "ready"
             self._come_round()
         elif isinstance(event, ConnectionBroken):
-            self._state = "no connection"
+            self._away.add(event.server)
         elif isinstance(event, ConnectionRestored):
-            self._state = "ready"
+            self._away.discard(event.server)
         elif isinstance(event, WorkerStopping):
             self._state = "stopping"
         elif isinstance(event, WorkerStopped) and self._tick is not None:
@@ -52,7 +54,7 @@ class Condition:
         ticked_at = self._ticked_at
         if ticked_at is not None and (seconds := monotonic() - ticked_at) > self._patience:
             return False, f"stuck: a handler has blocked the event loop for {seconds:.0f} s"
-        return True, self._state
+        return True, "no connection" if self._away and self._state == "ready" else self._state
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether the worker receives messages, and its state."""

@@ -23,10 +23,9 @@ from spanmq.worker.event import (
 from spanmq.worker.failure import Failure
 from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake
-from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
+from spanmq.worker.job import Holding, Job, Release, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.performing import Performer
-from spanmq.worker.reporting import Reporter
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
@@ -67,12 +66,16 @@ class Engine:
         self._handler = handler
         self._seam = seam
         self._queues = queues
+        # Includes former queues, whose last messages may still be in flight.
+        self._intakes: dict[str, Intake] = {}
         self._servers = {
             server: Server(
+                server,
                 dsn,
                 settings,
                 handler,
                 queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
+                intakes=self._intakes,
                 worker=name,
                 seam=seam,
                 on_settled=self._settled,
@@ -80,8 +83,6 @@ class Engine:
             )
             for server, dsn in dsns.items()
         }
-        # Includes former queues, whose last messages may still be in flight.
-        self._intakes: dict[str, Intake] = {}
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
         self._pieces: dict[str, asyncio.Task[None]] = {}
@@ -94,13 +95,6 @@ class Engine:
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
-        self._reporter = Reporter(
-            name,
-            settings.concurrency,
-            handler.kind_of,
-            self._intakes,
-            lambda queue: self._places[queue].session,
-        )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
         self._is_stopping = False
@@ -110,7 +104,7 @@ class Engine:
         """Connect, check the queues, and start; `crash` is called with unexpected errors."""
         self._crash = crash
         for server in self._servers.values():
-            server.settler.crash = crash
+            server.session.crash = server.settler.crash = crash
             if not isinstance(self._queues, Sharding):
                 server.session.queue = self._queues[0]
             await server.session.start()
@@ -133,7 +127,8 @@ class Engine:
             await self._receive_from(queue, server_name)
         if self._roster is not None:
             self._begin("roster", self._roster.run())
-        self._begin("reporter", self._reporter.run())
+        for name, server in self._servers.items():
+            self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
 
@@ -156,10 +151,9 @@ class Engine:
             await self._slots.stop()
             servers = self._servers.values()
             await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            has_reported = "reporter" in self._pieces
             await self._end(*self._pieces)
-            if has_reported:
-                await self._reporter.report_end()
+            if self._is_started:
+                await asyncio.gather(*[server.reporter.report_end() for server in servers])
         await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
         if self._is_started:
             count = sum(server.settler.settled for server in self._servers.values())
@@ -244,7 +238,7 @@ class Engine:
             line=Line(self._slots.add if self._limited is None else self._limited.add),
             seam=self._seam,
             on_lease=server.heartbeat.add,
-            on_bad=self._ended,
+            on_decided=self._decide,
             worker=self._name,
         )
         backlog_max = settings.batch * BACKLOG_BATCHES
@@ -256,41 +250,41 @@ class Engine:
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
-        count = len(job.messages)
-        succeeded = verdict is None or isinstance(verdict, Gone)
-        if succeeded or isinstance(verdict, Failure):
-            self._reporter.record(job, failed=not succeeded)
+        change = None
+        if not isinstance(verdict, Release):
+            failure = verdict if isinstance(verdict, Failure) else None
+            self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(
                         MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
                     )
-            intake.appetite.record(job.seconds / count)
-            is_dependency = isinstance(verdict, Failure) and verdict.category == "DEPENDENCY"
+            intake.appetite.record(job.seconds / len(job.messages))
+            is_dependency = failure is not None and failure.category == "DEPENDENCY"
             change = intake.breaker.record(is_dependency, monotonic())
-            intake.tell(change, verdict.error if isinstance(verdict, Failure) else None)
-            if change == "opened":
-                self._settle(job, verdict)
-                self._leave(job, intake, succeeded=succeeded)
-                self._give_back_waiting(intake.queue)
-                return
+            intake.tell(change, failure.error if failure else None)
+        self._decide(job, verdict)
+        if change == "opened":
+            self._give_back_waiting(intake.queue)
+
+    def _decide(self, job: Job, verdict: Verdict) -> None:
+        """Settle a job, handled or not, and make room for others."""
+        intake = self._intakes[job.holding.queue]
         self._settle(job, verdict)
-        self._leave(job, intake, succeeded=succeeded)
-
-    def _settle(self, job: Job, verdict: Verdict) -> None:
-        self._places[job.holding.queue].settler.settle(job, verdict)
-
-    def _leave(self, job: Job, intake: Intake, *, succeeded: bool) -> None:
         intake.held -= len(job.messages)
         if self._limited is not None:
             self._limited.done(job)
-        for other in intake.line.done(job, succeeded=succeeded and not self._is_stopping):
+        succeeded = not isinstance(verdict, Failure | Release) and not self._is_stopping
+        for other in intake.line.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
             intake.held -= len(other.messages)
         intake.wake()
         if self._is_stopping and not any(each.held for each in self._intakes.values()):
             self._idle.set()
+
+    def _settle(self, job: Job, verdict: Verdict) -> None:
+        self._places[job.holding.queue].settler.settle(job, verdict)
 
     def _settled(self, holding: Holding) -> None:
         self._places[holding.queue].heartbeat.settled(holding)

@@ -163,10 +163,14 @@ class BreakerClosed:
 
 @event
 class ConnectionBroken:
-    """The database does not answer; the next attempt follows in `retry_in` seconds."""
+    """The database does not answer; the next attempt follows in `retry_in` seconds.
+
+    `server` is its name, if the queue is sharded.
+    """
 
     error: str
     retry_in: float
+    server: str | None = None
 
 
 @event
@@ -174,6 +178,7 @@ class ConnectionRestored:
     """The database answers again, after `attempts` attempts."""
 
     attempts: int
+    server: str | None = None
 
 
 @event

@@ -26,7 +26,7 @@ from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
-from spanmq.worker.job import Holding, Job, Undecodable, Verdict
+from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
@@ -59,7 +59,10 @@ POLICY_SECONDS: Final = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class Intake:
-    """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in line."""
+    """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in line.
+
+    `on_decided` is called with a job that no handler gets.
+    """
 
     queue: str
     session: Session
@@ -68,7 +71,7 @@ class Intake:
     line: Line
     seam: Seam
     on_lease: Callable[[Holding], None]
-    on_bad: Callable[[Job, Verdict], None]
+    on_decided: Callable[[Job, Verdict], None]
     worker: str
 
     def __post_init__(self) -> None:
@@ -219,9 +222,17 @@ class Intake:
         self.on_lease(holding)
         self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
         good = []
+        bad_groups = set()
         for message in messages:
+            group = message.group if self._is_ordered else None
             if type(message.body) is Undecodable:
-                self.on_bad(Job([message], holding, None), undecodable(message.body.error))
+                self.on_decided(Job([message], holding, None), undecodable(message.body.error))
+                bad_groups.add(group)
+            elif group is not None and group in bad_groups:
+                # The database releases it when the one before it is rejected.
+                job = Job([message], holding, None)
+                job.is_behind = True
+                self.on_decided(job, Release())
             else:
                 good.append(message)
         if not self.settings.in_batches:

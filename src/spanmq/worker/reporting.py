@@ -29,13 +29,14 @@ Times = Counter[tuple[str, bool, int]]
 
 @dataclass(eq=False)
 class Reporter:
-    """Sends a report for each queue periodically, and a last one; its errors do not affect the worker."""
+    """Sends a report for each queue of a server periodically, and a last one; its errors do not affect the worker."""
 
+    session: Session
     worker: str
     slots: int
     kind_of: Callable[[Message], str | None] | None
+    # Those of all servers.
     intakes: Mapping[str, Intake]
-    session_of: Callable[[str], Session]
 
     def __post_init__(self) -> None:
         """Begin with nothing recorded."""
@@ -67,11 +68,11 @@ class Reporter:
     async def _report(self, *, is_last: bool = False) -> None:
         for queue, intake in [*self.intakes.items()]:
             # A shard that the worker has left has had its last report.
-            if intake.is_stopped and not is_last:
+            if intake.session is not self.session or (intake.is_stopped and not is_last):
                 continue
             times = self._times.pop(queue, Counter())
             try:
-                await self.session_of(queue).run(self._call(intake, times, is_last=is_last))
+                await self.session.run(self._call(intake, times, is_last=is_last))
             except SpanmqError:
                 self._times[queue].update(times)
 

@@ -104,8 +104,8 @@ class Worker:
         self._end = self._loop.create_future()
         if self._is_asked:
             self._finish("asked")
-        undo = self._listen_to_signals(self._loop) if signals else []
         engine = self._running = await self._engine()
+        undo = self._listen_to_signals(self._loop) if signals else []
         try:
             try:
                 await engine.start(self._crash)

@@ -1,12 +1,14 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from spanmq.codec.body import Decoder
 from spanmq.worker.event import Seam
 from spanmq.worker.handler import Handler
 from spanmq.worker.heartbeat import Heartbeat
+from spanmq.worker.intake import Intake
 from spanmq.worker.job import Holding
+from spanmq.worker.reporting import Reporter
 from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings, forgiving
 from spanmq.worker.settling import Settler
@@ -16,27 +18,31 @@ LENT_BESIDE: int = 6
 
 
 class Server:
-    """One session with its settlements and heartbeats: an unreachable server does not affect others."""
+    """One session with its settlements, heartbeats and reports: an unreachable server does not affect others."""
 
-    __slots__ = ("heartbeat", "session", "settler")
+    __slots__ = ("heartbeat", "reporter", "session", "settler")
 
     def __init__(
         self,
+        name: str,
         dsn: str,
         settings: Settings,
         handler: Handler,
         *,
         queues: int,
+        intakes: Mapping[str, Intake],
         worker: str,
         seam: Seam,
         on_settled: Callable[[Holding], None],
         on_lost: Callable[[Holding], None],
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
-        lends = settings.concurrency if handler.takes_connection else 0
+        # A handler that overran keeps its connection, beside its successor.
+        handlers_max = 2 * settings.concurrency
+        lends = handlers_max if handler.takes_connection else 0
         # A handler that dispatches in threads may begin a transaction for any message.
         takes_any = lends or handler.takes_delivery
-        lends_to_threads = settings.concurrency if takes_any and not handler.is_async else 0
+        lends_to_threads = handlers_max if takes_any and not handler.is_async else 0
         if handler.uses_threads:
             lends_to_threads = lends
         self.session = Session(
@@ -47,8 +53,10 @@ class Server:
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             seam=seam,
+            server=name or None,
         )
         self.settler = Settler(
             session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
         )
         self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)
+        self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes)

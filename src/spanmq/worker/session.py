@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from spanmq.client import AsyncClient, Client
 from spanmq.codec.body import Decoder
 from spanmq.codec.encryption import Encryption
-from spanmq.errors import ConnectionFailedError, ConnectionLostError, ServerExhaustedError, SpanmqError
+from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased
 from spanmq.worker.event import ConnectionBroken, ConnectionRestored, Seam
 
@@ -47,6 +47,8 @@ class Session:
     patience: float
     pooler: bool
     seam: Seam
+    # The name of the server, if the queue is sharded.
+    server: str | None = None
 
     def __post_init__(self) -> None:
         """Begin without a connection."""
@@ -58,6 +60,7 @@ class Session:
         self._leftovers: set[asyncio.Future[Any]] = set()
         # A queue that is received from: used to warm up new sessions.
         self.queue: str | None = None
+        self.crash: Callable[[BaseException], None] = lambda _: None
 
     async def start(self) -> None:
         """Connect; raises ConnectionFailedError if no server answers."""
@@ -112,6 +115,12 @@ class Session:
             self._client = None
             self._is_whole.clear()
             self._mending = asyncio.create_task(self._mend(client, error), name="spanmq reconnecting")
+            self._mending.add_done_callback(self._mended)
+
+    def _mended(self, mending: asyncio.Task[None]) -> None:
+        # Errors other than the database's are bugs: the worker must stop.
+        if not mending.cancelled() and (error := mending.exception()) is not None:
+            self.crash(error)
 
     async def _mend(self, old: AsyncClient, error: BaseException) -> None:
         self._keep(asyncio.ensure_future(old.close()))
@@ -119,16 +128,17 @@ class Session:
         while True:
             if attempt:
                 pause = backoff(attempt)
-                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause))
+                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause, self.server))
                 await asyncio.sleep(pause)
             attempt += 1
             try:
                 client = await self._connect()
-            except (ConnectionFailedError, ConnectionLostError, ServerExhaustedError) as again:
+            except SpanmqError as again:
+                # Any: a database that is being restored has no schema yet, or lacks a right.
                 error = again
                 continue
             await self._install(client)
-            self.seam.emit(ConnectionRestored(attempt))
+            self.seam.emit(ConnectionRestored(attempt, self.server))
             return
 
     async def _connect(self) -> AsyncClient:

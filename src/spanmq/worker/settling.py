@@ -9,6 +9,8 @@ from spanmq.client import AsyncClient
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
+    ServerExhaustedError,
+    ServerReadOnlyError,
     SpanmqError,
     StatementCancelledError,
     TransactionConflictError,
@@ -21,6 +23,13 @@ from spanmq.worker.session import Session, backoff
 
 # The number of concurrent calls.
 CALLS_MAX: Final = 3
+# The server's errors that may be over soon, for example during a failover.
+TEMPORARY: Final = (
+    ServerExhaustedError,
+    ServerReadOnlyError,
+    StatementCancelledError,
+    TransactionConflictError,
+)
 
 Bundle = tuple[Holding, Failure | Release | None]
 
@@ -119,22 +128,25 @@ class Settler:
         # An earlier call may have taken effect.
         is_doubtful = False
         call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self.worker)
-        attempt = 0
+        attempt = 1
         while True:
+            pause = backoff(attempt)
             try:
                 settled = await self.session.run(call)
                 break
             except (ConnectionLostError, ConnectionFailedError) as error:
                 is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
-            except (StatementCancelledError, TransactionConflictError):
-                pass
             except SpanmqError as error:
-                # The queue was dropped, or a right is missing: a retry would fail, too.
-                self.seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), None))
-                settled = [Settled(message_id, "stale") for message_id in ids]
-                break
+                is_temporary = isinstance(error, TEMPORARY)
+                # Otherwise the queue was dropped, or a right is missing: a retry would fail, too.
+                self.seam.emit(
+                    CallFailed(holding.queue, " ".join(str(error).split()), pause if is_temporary else None)
+                )
+                if not is_temporary:
+                    settled = [Settled(message_id, "stale") for message_id in ids]
+                    break
             attempt += 1
-            await asyncio.sleep(backoff(attempt))
+            await asyncio.sleep(pause)
         self.backlog -= len(ids)
         holding.unsettled -= len(ids)
         self.settled += len(ids)

@@ -48,8 +48,6 @@ class Threads:
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._ended: Returned[tuple[asyncio.Future[Any], Any, BaseException | None]] = Returned(self._end)
-        # Functions that continue although their callers were cancelled.
-        self._left: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._running = 0
         self._threads = 0
 
@@ -65,12 +63,11 @@ class Threads:
             threading.Thread(target=self._run, name="spanmq task", daemon=True).start()
         self._calls.put((future, partial(copy_context().run, function)))
         try:
-            return await future
+            await asyncio.wait([future])
         except asyncio.CancelledError:
-            if future.cancelled():
-                self._left[future] = self._loop.create_future()
-                await self._left[future]
+            await asyncio.wait([future])
             raise
+        return future.result()
 
     def close(self) -> None:
         """End the idle threads."""
@@ -90,12 +87,9 @@ class Threads:
     def _end(self, ended: tuple[asyncio.Future[Any], Any, BaseException | None]) -> None:
         future, result, error = ended
         self._running -= 1
-        if future.cancelled():
-            left = self._left.pop(future, None)
-            if left is not None and not left.done():
-                left.set_result(None)
-        elif error is None:
+        if error is None:
             future.set_result(result)
         else:
             # A future cannot carry this exception.
             future.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
+            future.exception()  # not logged by asyncio if the caller was cancelled

@@ -121,6 +121,22 @@ async def test_client_only_borrows_from_a_pool(database: str, client: AsyncClien
     assert len(await client.peek("orders")) == 2
 
 
+async def test_pool_gets_a_connection_back_whose_statement_was_interrupted(
+    database: str, client: AsyncClient
+) -> None:
+    async with AsyncConnectionPool(database, min_size=1, max_size=1, open=False) as pool:
+        borrower = AsyncClient(pool=pool, timeout=WAIT_SECONDS)
+
+        async def interrupt() -> None:
+            async with borrower.transaction() as transaction:
+                transaction.connection.pgconn.send_query(b"select 1")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await interrupt()
+        assert (await borrower.queues.metrics("orders")).length == 0
+
+
 async def test_pool_of_one_can_wait(database: str, client: AsyncClient) -> None:
     async with AsyncConnectionPool(database, min_size=1, max_size=1, open=False) as pool:
         assert await AsyncClient(pool=pool, timeout=WAIT_SECONDS).receive("orders", wait=0.05) == []

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from spanmq.client import AsyncClient
+from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidArgumentError, NotFoundError
 from spanmq.model import CategoryPolicy, CategoryRule, DeadLetterCount
 
@@ -41,6 +42,24 @@ async def test_dead_letter_comes_back_with_all_that_it_keeps(client: AsyncClient
     [failure] = letter.history
     assert (failure["error"], failure["outcome"], failure["attempt"]) == ("first", "retrying", 1)
     assert failure["failed_at"] == letter.first_failed_at
+
+
+async def test_headers_that_cannot_be_read_keep_no_other_from_a_list(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    deep = """('{"a":' || repeat('[', 5000) || repeat(']', 5000) || '}')::jsonb"""
+    observer.execute(f"select pgmq.send('orders', '1', {deep}), pgmq.send('orders', '2')".encode())
+    await client.queues.set_policy("orders", max_attempts=1)
+    await client.reject(await client.receive("orders", 2))
+    first, second = await client.dead_letters.list("orders")
+    assert isinstance(first.body, Unopened)
+    assert second.body == 2
+    schedule = "select spanmq.schedule('{}', 'orders', '0 0 1 1 *', '3', headers => {})"
+    observer.execute(schedule.format("first", deep).encode())
+    observer.execute(schedule.format("second", "null").encode())
+    bodies = [each.body for each in await client.schedules.list()]
+    assert isinstance(bodies[0], Unopened)
+    assert bodies[1] == 3
 
 
 async def test_filters_arrive(client: AsyncClient) -> None:

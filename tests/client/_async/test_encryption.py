@@ -98,6 +98,20 @@ async def test_those_that_open_come_and_those_that_do_not_come_again(
         assert [each.body for each in await newer.receive("orders", 10)] == ["newer"]
 
 
+@pytest.mark.parametrize("group", [None, "a"])
+async def test_message_behind_one_that_does_not_open_waits_for_it(
+    orders: AsyncClient, database: str, group: str | None
+) -> None:
+    await orders.queues.set_policy("orders", ordered=True)
+    async with with_keys(database, new=NEW) as newer:
+        await newer.send("orders", "closed", group=group)
+    await orders.send("orders", "behind it", group=group)
+    await orders.send("orders", "of another group", group="b")
+    received = await orders.receive("orders", 10)
+    assert [message.body for message in received] == ["of another group"]
+    assert [each.outcome for each in await orders.ack(received)] == ["acked"]
+
+
 async def test_keys_are_rotated_without_a_gap(orders: AsyncClient, database: str) -> None:
     await orders.send("orders", "older")
     async with with_keys(database, old=OLD, new=NEW) as both, with_keys(database, new=NEW) as last:

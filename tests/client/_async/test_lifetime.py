@@ -7,11 +7,12 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from tests.client.concurrency import AsyncTasks
+from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS, wait_until
 
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import in_thread
+from spanmq.client.dsn import Timeouts
 from spanmq.errors import NotPossibleError
 
 
@@ -81,3 +82,22 @@ async def test_claim_does_not_wait_for_the_disk_unless_told_to(
         assert claimed == [("on" if durable else "off",)]
         assert within == ("on",)
         assert (await claimer.ack(message))[0].outcome == "acked"
+
+
+async def test_listening_session_has_the_limits_of_the_others(
+    database: str, client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    observer.execute("create table listened (lock_timeout text)")
+    observer.execute("alter function spanmq.await_messages rename to await_messages_before")
+    observer.execute(
+        "create function spanmq.await_messages(queue text, seconds double precision) returns text"
+        " language plpgsql as $$ begin"
+        " insert into public.listened values (current_setting('lock_timeout'));"
+        " return spanmq.await_messages_before(queue, seconds); end $$"
+    )
+    async with AsyncClient(database, timeouts=Timeouts(lock=7)) as waiting, AsyncTasks() as tasks:
+        received = tasks.start(waiting.receive, "orders", wait=WAIT_SECONDS)
+        await until_async(observer, "select exists (select from listened)")
+        await client.send("orders", 1)
+        assert len(await received()) == 1
+    assert observer.execute("select distinct lock_timeout from listened").fetchall() == [("7s",)]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
 from spanmq.client import AsyncClient
@@ -62,10 +63,10 @@ async def test_house_keeper_sends_what_was_missed_and_plans_on(client: AsyncClie
 async def test_background_sends_at_the_time(database: str, client: AsyncClient) -> None:
     async with AsyncClient(database, maintain_interval=0.05) as keeper:
         await keeper.schedules.create("often", "orders", "* * * * * *", 1)
-        [message] = await keeper.receive("orders", wait=30)
+        [message] = await keeper.receive("orders", wait=WAIT_SECONDS)
     assert message.headers is not None
     late = message.enqueued_at - datetime.fromisoformat(message.headers["x-spanmq-scheduled-at"])
-    assert timedelta() <= late < timedelta(seconds=20)
+    assert timedelta() <= late < timedelta(seconds=WAIT_SECONDS)
 
 
 async def test_schedule_belongs_to_the_transaction(database: str, client: AsyncClient) -> None:

@@ -1,8 +1,8 @@
 """Shards: where messages go, and that a change of the shards under load reorders nothing."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
@@ -14,28 +14,19 @@ from spanmq.client import AsyncClient, AsyncShardedQueue, calls
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.model import Message
 from spanmq.model.shard_map import Routing, ShardMap
-from spanmq.testing import new_database, with_database
 
 GROUPS = [f"order-{number}" for number in range(40)]
 
 
 @pytest.fixture
-def dsns(spanmq_server: str, spanmq_template: str) -> Iterator[list[str]]:
-    """Two databases, which have as little of each other as two servers."""
-    with ExitStack() as stack:
-        names = [stack.enter_context(new_database(spanmq_server, template=spanmq_template)) for _ in range(2)]
-        yield [with_database(spanmq_server, name) for name in names]
-
-
-@pytest.fixture
-async def clients(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
+async def clients(dsns: dict[str, str]) -> AsyncIterator[dict[str, AsyncClient]]:
     async with both(dsns) as clients:
         yield clients
 
 
 @asynccontextmanager
-async def both(dsns: list[str]) -> AsyncIterator[dict[str, AsyncClient]]:
-    here, there = dsns
+async def both(dsns: dict[str, str]) -> AsyncIterator[dict[str, AsyncClient]]:
+    here, there = dsns.values()
     async with AsyncClient(here, timeouts=None) as one, AsyncClient(there, timeouts=None) as other:
         yield {"here": one, "there": other}
 
@@ -61,6 +52,24 @@ async def test_receive_leases_for_as_long_as_the_policy_says(orders: AsyncSharde
     [message] = await orders.receive()
     assert message.last_read_at is not None
     assert (message.leased_until - message.last_read_at).total_seconds() == 90
+
+
+async def test_error_of_a_shard_does_not_keep_the_messages_of_the_others(
+    clients: dict[str, AsyncClient],
+) -> None:
+    sharded = AsyncShardedQueue("jobs", clients)
+    await sharded.create({"jobs_0": "here", "jobs_1": "there"}, routing="turn")
+    for number in range(4):
+        await sharded.send(number)
+    await clients["there"].queues.drop("jobs_1")
+    received: list[int] = []
+    failed = 0
+    while failed < 2:  # a receive begins with each shard in turn
+        try:
+            received += [message.body for message in await sharded.receive(10)]
+        except errors.QueueNotFoundError:
+            failed += 1
+    assert len(received) == 2
 
 
 async def test_group_stays_in_one_shard_and_all_shards_are_used(orders: AsyncShardedQueue) -> None:
@@ -183,9 +192,9 @@ async def test_change_that_stopped_half_way_is_completed_by_the_next_sender(
 
 
 async def test_change_waits_for_a_sender(
-    orders: AsyncShardedQueue, clients: dict[str, AsyncClient], dsns: list[str]
+    orders: AsyncShardedQueue, clients: dict[str, AsyncClient], dsns: dict[str, str]
 ) -> None:
-    with psycopg.connect(dsns[0], autocommit=True) as observer:
+    with psycopg.connect(dsns["here"], autocommit=True) as observer:
         async with AsyncTasks() as tasks:
             async with clients["here"].transaction() as sender:
                 await sender.admin.run(calls.enter_shards("orders", 1))
@@ -195,7 +204,9 @@ async def test_change_waits_for_a_sender(
             assert (await changing()).epoch == 2
 
 
-async def test_shard_added_under_load_reorders_nothing(orders: AsyncShardedQueue, dsns: list[str]) -> None:
+async def test_shard_added_under_load_reorders_nothing(
+    orders: AsyncShardedQueue, dsns: dict[str, str]
+) -> None:
     """Producers and consumers with clients of their own; each producer numbers its messages in each group."""
     each = 20
     # The first change finds a backlog, and producers that are sending.

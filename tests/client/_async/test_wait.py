@@ -41,7 +41,7 @@ async def test_message_that_is_there_is_taken_without_waiting(
     client: AsyncClient, observer: Connection
 ) -> None:
     await client.send("orders", 1)
-    assert len(await client.receive("orders", 5, wait=60)) == 1
+    assert len(await client.receive("orders", 5, wait=WAIT_SECONDS)) == 1
     assert observer.execute(SOMEBODY_LISTENS).fetchone() == (False,)
 
 
@@ -49,7 +49,7 @@ async def test_message_that_is_there_is_taken_without_waiting(
 async def test_delayed_message_ends_a_wait(database: str, client: AsyncClient, listen: bool) -> None:
     await client.send("orders", 1, delay=0.3)
     async with AsyncClient(database, listen=listen) as waiter:
-        assert len(await waiter.read("orders", wait=60, grouped="fill")) == 1
+        assert len(await waiter.read("orders", wait=WAIT_SECONDS, grouped="fill")) == 1
 
 
 class Waits(AsyncAnnouncement):
@@ -87,14 +87,14 @@ async def test_wait_is_no_longer_than_until_something_is_due() -> None:
 
 async def test_wait_in_a_transaction_sees_what_others_commit(client: AsyncClient) -> None:
     async with AsyncTasks() as tasks, client.transaction() as transaction:
-        waiting = tasks.start(transaction.receive, "orders", wait=60)
+        waiting = tasks.start(transaction.receive, "orders", wait=WAIT_SECONDS)
         await client.send("orders", 1)
         assert len(await waiting()) == 1
 
 
 async def test_wait_holds_neither_snapshot_nor_transaction(client: AsyncClient, observer: Connection) -> None:
     async with AsyncTasks() as tasks:
-        waiting = tasks.start(client.receive, "orders", wait=60)
+        waiting = tasks.start(client.receive, "orders", wait=WAIT_SECONDS)
         await until_async(observer, SOMEBODY_LISTENS)
         await until_async(
             observer,
@@ -109,7 +109,7 @@ async def test_many_waiters_share_one_listening_connection(client: AsyncClient, 
     await client.queues.create("events")
     queues = ["orders"] * 12 + ["events"] * 12
     async with AsyncTasks() as tasks:
-        waiting = [tasks.start(client.receive, queue, wait=60) for queue in queues]
+        waiting = [tasks.start(client.receive, queue, wait=WAIT_SECONDS) for queue in queues]
         await until_async(observer, SOMEBODY_LISTENS)
         listening = observer.execute(f"select count(*) {LISTENERS}").fetchone()
         await client.send_batch("orders", range(12))
@@ -158,7 +158,7 @@ async def test_message_ends_a_wait_without_anything_switched_on(
     for queue in ("orders", "Mixed"):
         await client.queues.create(queue)
         async with AsyncClient(database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
-            waiting = tasks.start(waiter.receive, queue, wait=60)
+            waiting = tasks.start(waiter.receive, queue, wait=WAIT_SECONDS)
             await until_async(
                 observer, f"select waiting is not null from spanmq_core.queue where name = '{queue}'"
             )
@@ -174,7 +174,7 @@ async def test_message_ends_a_wait_without_anything_switched_on(
 @pytest.mark.usefixtures("no_polls")
 async def test_message_that_came_before_listening_began_is_found(client: AsyncClient) -> None:
     async with AsyncTasks() as tasks:
-        waiting = tasks.start(client.receive, "orders", wait=60)
+        waiting = tasks.start(client.receive, "orders", wait=WAIT_SECONDS)
         await client.send("orders", 1)
         assert len(await waiting()) == 1
 
@@ -186,7 +186,7 @@ async def test_upstream_announces_where_it_is_switched_on(
     await upstream.admin.notifications.enable("orders", throttle=0)
     with psycopg.connect(upstream_database, autocommit=True) as observer:
         async with AsyncClient(upstream_database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
-            waiting = tasks.start(waiter.read, "orders", wait=60)
+            waiting = tasks.start(waiter.read, "orders", wait=WAIT_SECONDS)
             await until_async(
                 observer,
                 "select count(*) > 0 from pg_stat_activity where state = 'idle' and query like 'listen %'"
@@ -200,10 +200,11 @@ async def test_broken_listener_leaves_polls_and_is_logged_once(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncClient(database, poll_interval=0.02) as waiter, AsyncTasks() as tasks:
-        waiting = tasks.start(waiter.receive, "orders", wait=60)
+        waiting = tasks.start(waiter.receive, "orders", wait=WAIT_SECONDS)
         await until_async(observer, SOMEBODY_LISTENS)
         # Returns when it has ended: the next one may be there before anybody looks.
-        ended = observer.execute(f"select pg_terminate_backend(pid, 20000) {LISTENERS}").fetchall()
+        terminate = f"select pg_terminate_backend(pid, {1000 * WAIT_SECONDS:.0f}) {LISTENERS}"
+        ended = observer.execute(terminate).fetchall()
         assert ended == [(True,)]
         await client.send("orders", 1)
         assert len(await waiting()) == 1

@@ -172,15 +172,33 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
             assert (done.code, "interrupted" in done.err) == (code, code == 130), command
 
 
+@contextmanager
+def failing(dsn: str, function: str) -> Iterator[None]:
+    """Have each call of an SQL function fail with a temporary error."""
+    healthy = ask(dsn, f"select pg_get_functiondef('{function}'::regproc)")
+    broken = "begin raise 'no luck' using errcode = '40001'; end"
+    do(dsn, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
+    yield
+    do(dsn, healthy)
+
+
 def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
-    healthy = ask(orders, "select pg_get_functiondef('spanmq.maintain'::regproc)")
     with started("maintain", "--every", "0.05", dsn=orders) as process:
         assert process.stdout.readline().startswith(b"orders ")
-        broken = "begin raise 'no luck' using errcode = '40001'; end"
-        do(orders, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
-        assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
-        do(orders, healthy, "select pgmq.create('more')")
+        with failing(orders, "spanmq.maintain"):
+            assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
+        do(orders, "select pgmq.create('more')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
+        assert end(process).code == 0
+
+
+def test_top_outlives_an_error(orders: str) -> None:
+    with started("top", "--json", "--every", "0.1", dsn=orders) as process:
+        assert json.loads(process.stdout.readline())["queue"] == "orders"
+        with failing(orders, "spanmq_call.health"):
+            assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
+        do(orders, "select pgmq.create('more')")
+        assert any(json.loads(line)["queue"] == "more" for line in iter(process.stdout.readline, b""))
         assert end(process).code == 0
 
 

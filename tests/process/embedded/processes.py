@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import Program
+from tests.cli.program import Program, ask
 from tests.patience import WAIT_SECONDS, wait_until
 
 import spanmq
@@ -112,13 +112,6 @@ def is_stopped(folder: Path) -> bool:
 
 def wait_until_stopped(folder: Path) -> bool:
     return keeper.wait_until(lambda: is_stopped(folder), WAIT_SECONDS)
-
-
-def ask(dsn: str, query: str) -> Any:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        cursor = connection.execute(query)
-        row = cursor.fetchone() if cursor.description else None
-        return row[0] if row else None
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.cli.program import ask
 from tests.patience import WAIT_SECONDS
 from tests.process.embedded.processes import (
     HOLDER,
-    ask,
     kill_postmaster,
     start_python,
     state,

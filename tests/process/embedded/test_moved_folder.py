@@ -5,8 +5,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.cli.program import ask, do
 from tests.patience import WAIT_SECONDS
-from tests.process.embedded.processes import Holder, ask, delete, is_stopped
+from tests.process.embedded.processes import Holder, delete, is_stopped
 
 from spanmq import embedded
 from spanmq.embedded import keeper
@@ -24,7 +25,7 @@ def moved(folder: Path) -> Path:
 def test_moved_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) -> None:
     tag = ServerFolder(folder).tag
     with embedded.start(folder) as server:
-        ask(server.dsn, "create table kept as select 42 as answer")
+        do(server.dsn, "create table kept as select 42 as answer")
         place = moved(folder)
     assert keeper.processes_of(tag) == []
     with embedded.start(place) as server:

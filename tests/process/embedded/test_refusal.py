@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.process.embedded.processes import ask, fill, foreign_server, needs_root, open_lock
+from tests.cli.program import ask, do
+from tests.process.embedded.processes import fill, foreign_server, needs_root, open_lock
 
 from spanmq import embedded
 from spanmq.embedded import binaries
@@ -24,7 +25,7 @@ def test_foreign_server_on_the_folder_is_left_alone(folder: Path) -> None:
 
 def test_data_of_another_major_version_is_refused_and_kept(folder: Path) -> None:
     with embedded.start(folder, version=16) as server:
-        ask(server.dsn, "create table kept as select 42 as answer")
+        do(server.dsn, "create table kept as select 42 as answer")
         with pytest.raises(EmbeddedError, match="PostgreSQL 16, not 18"):
             embedded.start(folder, version=18)
     with pytest.raises(EmbeddedError, match="version=16"):

@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.process.embedded.processes import IS_ROOT, NOBODY, ask
+from tests.cli.program import ask, do
+from tests.process.embedded.processes import IS_ROOT, NOBODY
 
 from spanmq import embedded
 from spanmq.embedded.folder import ServerFolder
@@ -36,7 +37,7 @@ def test_nobody_else_may_enter_data_or_socket(temporary: embedded.TemporaryServe
 
 
 def test_dsn_of_another_database_quotes_its_name(temporary: embedded.TemporaryServer) -> None:
-    ask(temporary.dsn, 'create database "a/b?c d"')
+    do(temporary.dsn, 'create database "a/b?c d"')
     assert ask(temporary.dsn_for("a/b?c d"), "select current_database()") == "a/b?c d"
 
 

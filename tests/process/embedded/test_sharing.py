@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.cli.program import ask
 from tests.patience import WAIT_SECONDS
 from tests.process.embedded.processes import (
     HOLDER,
     Holder,
     all_processes,
-    ask,
     is_stopped,
     start_python,
 )

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.cli.program import ask
 from tests.process.embedded.processes import (
     NOBODY,
     Holder,
-    ask,
     is_stopped,
     needs_root,
     python_for_everybody,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cli.program import ask, wait_until
+from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running
 
@@ -19,7 +19,7 @@ app = Celery("orders", broker=os.environ["BROKER"])
 app.conf.update(
     broker_transport_options={
         "region": "eu-central-1", "is_secure": False, "wait_time_seconds": 1, "polling_interval": 0.1,
-        "visibility_timeout": 60,
+        "visibility_timeout": 600,
     },
     task_default_queue="celery-orders",
     broker_connection_retry_on_startup=True,
@@ -108,13 +108,12 @@ def test_task_of_a_worker_that_was_killed_is_done_by_the_next_one(
     keyed: Running, key: dict[str, str], service_database: str, tmp_path: Path
 ) -> None:
     """With acks_late the message stays in the queue until the task is done; SIGKILL leaves no other trace."""
-    tasks = TASKS.replace("celery-orders", "celery-killed").replace(
-        '"visibility_timeout": 60', '"visibility_timeout": 10'
-    )
-    celery = Celery(tmp_path, keyed.address, key, tasks)
+    celery = Celery(tmp_path, keyed.address, key, TASKS.replace("celery-orders", "celery-killed"))
     length = "select queue_length from pgmq.metrics('celery-killed')"
     assert celery.run("-c", HANGING).wait(WAIT_SECONDS) == 0, celery.log
     celery.work_until(lambda: celery.lines("started.txt") == ["1"])
     assert ask(service_database, length) == 1
+    # Its visibility timeout is over.
+    do(service_database, """select pgmq.set_vt('celery-killed', msg_id, 0) from pgmq."q_celery-killed" """)
     celery.work_until(lambda: ask(service_database, length) == 0)
     assert (celery.lines("started.txt"), celery.lines("done.txt")) == (["1", "1"], ["1"]), celery.log

@@ -6,12 +6,12 @@ from pathlib import Path
 from tests.cli.program import do, wait_until
 from tests.service.running import service, service_process
 from tests.service.sqs.conftest import client_of
-from tests.service.sqs.test_moves import ANYBODY, MESSAGES, bodies, stage, start, task
+from tests.service.sqs.test_moves import MESSAGES, bodies, stage, start, task
 
 
 def test_task_of_a_service_that_was_killed_is_gone_on_with(database: str, tmp_path: Path) -> None:
     with service_process(database, tmp_path) as first:
-        sqs = client_of(first.address, ANYBODY)
+        sqs = client_of(first.address)
         _, _, arn = stage(sqs)
         start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
         wait_until(lambda: len(bodies(database, "back")) >= 1)
@@ -22,7 +22,7 @@ def test_task_of_a_service_that_was_killed_is_gone_on_with(database: str, tmp_pa
     folder = tmp_path / "second"
     folder.mkdir()
     with service(database, folder) as second:
-        again = client_of(second.address, ANYBODY)
+        again = client_of(second.address)
         wait_until(lambda: task(again, arn)["Status"] == "COMPLETED")
         assert task(again, arn)["ApproximateNumberOfMessagesMoved"] == MESSAGES
     assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))

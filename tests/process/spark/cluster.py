@@ -6,7 +6,6 @@ Spark runs no speculative copy of a task on the host of its first attempt: not i
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any, Final, Self
 
 import pyspark
 from tests.patience import WAIT_SECONDS, wait_until
+from tests.process.spark.object_store import answers
 from tests.process.spark.rabbit import free_ports
 
 from spanmq.spark.programs import java_home
@@ -46,7 +46,7 @@ class Cluster:
         address = ["--host", HOSTS[0], "--port", str(self._port)]
         self._start("master", HOSTS[0], "master.Master", *address)
         try:
-            self._await_master()
+            wait_until(lambda: answers(self._port), self._processes[0], seconds=SECONDS)
             for host in HOSTS:
                 offer = ["--host", host, "--cores", "1", "--memory", OFFER]
                 work = ["--work-dir", str(self._folder / f"work-{host}")]
@@ -87,13 +87,6 @@ class Cluster:
             )
         self._processes.append(process)
         return process
-
-    def _await_master(self) -> None:
-        def is_there() -> bool:
-            with socket.socket() as tried:
-                return tried.connect_ex((HOSTS[0], self._port)) == 0
-
-        wait_until(is_there, self._processes[0], seconds=SECONDS)
 
     def _stop(self) -> None:
         """Stop the workers, which stop their executors, then the master."""

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.patience import WAIT_SECONDS
 from tests.process.spark import on_cluster
-from tests.process.spark.cluster import EXECUTOR, HOSTS, Cluster, await_file
+from tests.process.spark.cluster import EXECUTOR, HOSTS, SECONDS, Cluster, await_file
 from tests.process.spark.lakes import parquet_bodies
 from tests.spark.real_session import FRUGAL
 
@@ -89,7 +88,7 @@ def test_pipeline_survives_the_kill_of_a_worker_on_a_cluster_that_has_the_wheel_
             try:
                 await_file(tmp_path / "waiting", driver)
                 cluster.kill(doomed)
-                assert driver.wait(WAIT_SECONDS) == 0, (tmp_path / "driver.log").read_text()
+                assert driver.wait(SECONDS) == 0, (tmp_path / "driver.log").read_text()
             finally:
                 driver.kill()
                 driver.wait()

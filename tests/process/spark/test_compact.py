@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.process.spark.lakes import archive, delta_bodies, leftovers, parquet_bodies
+from tests.process.spark.lakes import KilledError, archive, delta_bodies, killed, leftovers, parquet_bodies
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
@@ -18,10 +18,6 @@ from spanmq.spark.jobs.report import report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class KilledError(BaseException):
-    pass
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
@@ -59,9 +55,6 @@ def test_small_files_become_one_and_exports_and_reports_go_on(
 def test_killed_compaction_never_was_or_counts(
     client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
-        raise KilledError
-
     def killed_after(*given: Any) -> None:
         write_manifest(*given)
         raise KilledError

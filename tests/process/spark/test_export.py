@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.process.spark.lakes import (
+    KilledError,
     archive,
     delta_bodies,
     delta_rows,
     iceberg_bodies,
+    killed,
     leftovers,
     parquet_bodies,
     parquet_rows,
@@ -70,14 +72,6 @@ def test_delta_table_has_the_columns_of_the_archive(
     archived = client.inspect.archive("orders")[7]
     assert (row["queue"], row["message_id"], row["group"]) == ("orders", 8, "a")
     assert (row["archived_at"], row["day"]) == (archived.archived_at, f"{archived.archived_at:%Y-%m-%d}")
-
-
-class KilledError(BaseException):
-    pass
-
-
-def killed(*_: object) -> None:
-    raise KilledError
 
 
 @pytest.mark.parametrize(

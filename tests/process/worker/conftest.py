@@ -1,5 +1,5 @@
 """The fixtures of tests/worker."""
 
-from tests.worker.conftest import dsns, orders, quick_looks
+from tests.worker.conftest import orders, quick_looks
 
-__all__ = ["dsns", "orders", "quick_looks"]
+__all__ = ["orders", "quick_looks"]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,12 +13,19 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.cli.program import ask, wait_until
+from tests.patience import WAIT_SECONDS
 from tests.process.worker.proxy import Mode, proxying
 from tests.worker.running import Record, working
 
 from spanmq import Client, Message, embedded
 from spanmq.simulate.server import stat_of
-from spanmq.worker.event import ConnectionBroken, ConnectionRestored, MessageHandled, MessageSettled
+from spanmq.worker.event import (
+    ConnectionBroken,
+    ConnectionRestored,
+    MessageHandled,
+    MessageSettled,
+    MessagesReceived,
+)
 
 # What an earlier delivery of a message may have come to, if there was a later one.
 UNDONE = {"stale", "unknown", "released"}
@@ -141,6 +149,29 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
             record.wait(MessageSettled, 5, where=lambda event: event.outcome in {"retrying", *UNDONE})
         found = other.execute("select number from shipped order by number").fetchall()
     assert [number for (number,) in found] == sent
+
+
+def test_worker_waits_for_the_schema_of_a_database_that_is_restored(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    end = threading.Event()
+    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]ack'"
+    with (
+        psycopg.connect(database, autocommit=True) as other,
+        psycopg.connect(database) as locking,
+        working(database, lambda message: end.wait(WAIT_SECONDS)) as record,
+    ):
+        record.wait(MessagesReceived)
+        locking.execute("select pgmq.delete('orders', 1)")
+        end.set()
+        wait_until(lambda: other.execute(waiting).fetchone())
+        # The server answers, and the schema is not there yet.
+        other.execute("alter schema spanmq rename to spanmq_before")
+        other.execute(TERMINATED)
+        record.wait(ConnectionBroken, where=lambda event: "version()" in event.error)
+        other.execute("alter schema spanmq_before rename to spanmq")
+        record.wait(ConnectionRestored)
+        locking.rollback()
+        assert record.outcomes(1) == ["acked"]
 
 
 def terminate_all(dsn: str) -> None:

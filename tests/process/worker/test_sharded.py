@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections import defaultdict
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ from spanmq.worker.event import (
 
 
 @pytest.mark.usefixtures("quick_looks")
-def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[str, str]) -> None:
+def test_server_that_is_away_holds_up_no_other(
+    orders: ShardedQueue, dsns: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spanmq.worker.reporting.REPORT_SECONDS", 0.05)
     parts: dict[str, Any] = conninfo_to_dict(dsns["there"])
     if not str(parts.get("host", "")).startswith("/"):
         pytest.skip("the server is not reached through a unix socket")
@@ -48,9 +52,16 @@ def test_server_that_is_away_holds_up_no_other(orders: ShardedQueue, dsns: dict[
             # A shard is added meanwhile on the server that answers.
             orders.change({"orders_0": "here", "orders_1": "there", "orders_2": "here"})
             record.wait(ShardJoined)
-            record.wait(ConnectionBroken)
+            assert {event.server for event in record.wait(ConnectionBroken)} == {"there"}
+            reported_at: set[datetime] = set()
+
+            def reports() -> int:
+                reported_at.update(each.seen_at for each in orders.servers["here"].health.workers("orders_0"))
+                return len(reported_at)
+
+            wait_until(lambda: reports() > 3)
             proxy.set("pass")
-            record.wait(ConnectionRestored)
+            assert {event.server for event in record.wait(ConnectionRestored)} == {"there"}
             # One whose ack nobody answered may have come again: it is told of twice.
             wait_until(lambda: not orders.metrics().length)
     done = record.of(MessageSettled, lambda event: event.outcome in ("acked", "unknown"))

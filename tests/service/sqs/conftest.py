@@ -1,28 +1,31 @@
 """A boto3 client of the service that tests share, with a key, and names of queues of a test's own."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.cli.program import records
+from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
 Make = Callable[..., Any]
+ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 
 
-def client_of(address: str, key: dict[str, str]) -> Any:
-    """Return a client as a program would make it."""
+def client_of(address: str, key: Mapping[str, str] = ANYBODY) -> Any:
+    """Return a client as a program would make it; a service without tokens takes any key."""
     return boto3.client(
         "sqs",
         endpoint_url=address,
         region_name="eu-central-1",
         aws_access_key_id=key["access_key_id"],
         aws_secret_access_key=key["secret_access_key"],
-        config=Config(retries={"max_attempts": 0}, connect_timeout=60, read_timeout=60, proxies={}),
+        config=Config(
+            retries={"max_attempts": 0}, connect_timeout=WAIT_SECONDS, read_timeout=WAIT_SECONDS, proxies={}
+        ),
     )
 
 
@@ -67,8 +70,3 @@ def make(sqs: Any, request: pytest.FixtureRequest) -> Make:
         return str(sqs.create_queue(QueueName=full, Attributes=attributes)["QueueUrl"])
 
     return made
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path

@@ -11,10 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.cli.program import ask, do, records, wait_until
 from tests.service.running import Running, service
-from tests.service.sqs.conftest import client_of
+from tests.service.sqs.conftest import arn_of, client_of
 
-ANYBODY = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
-MESSAGES = 60
+# At one a second, more than a test has time for.
+MESSAGES = 600
 
 
 @pytest.fixture
@@ -26,8 +26,7 @@ def first(database: str, tmp_path: Path) -> Iterator[Running]:
 def stage(sqs: Any, count: int = MESSAGES) -> tuple[str, str, str]:
     """Make a dead-letter queue with messages, and one that they may go to; return their URLs and an ARN."""
     dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
-    shown = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
-    arn = shown["Attributes"]["QueueArn"]
+    arn = arn_of(sqs, dead)
     back = sqs.create_queue(QueueName="back", Attributes=redrive(arn))["QueueUrl"]
     for start in range(0, count, 10):
         entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(start, min(start + 10, count))]
@@ -57,7 +56,7 @@ def bodies(dsn: str, queue: str) -> Counter[str]:
 def test_two_services_share_a_task_and_move_each_message_once(
     first: Running, database: str, tmp_path: Path
 ) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     folder = tmp_path / "second"
     folder.mkdir()
     with service(database, folder):
@@ -69,7 +68,7 @@ def test_two_services_share_a_task_and_move_each_message_once(
 
 
 def test_task_that_is_cancelled_leaves_the_rest(first: Running, database: str) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     _, _, arn = stage(sqs)
     handle = start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
     with pytest.raises(ClientError, match="UnsupportedOperation"):
@@ -85,7 +84,7 @@ def test_task_that_is_cancelled_leaves_the_rest(first: Running, database: str) -
 
 
 def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, database: str) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     _, back, arn = stage(sqs)
     with_rate = {"MaxNumberOfMessagesPerSecond": 1}
     start(sqs, arn, **with_rate)
@@ -97,7 +96,7 @@ def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, 
 
 
 def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, database: str) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     _, _, arn = stage(sqs, 20)
     do(database, """select spanmq.set_policy('back', '{"max_backlog": 5}')""")
     other = sqs.create_queue(QueueName="other")["QueueUrl"]
@@ -116,7 +115,7 @@ def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, d
 
 
 def test_task_goes_only_to_queues_that_name_its_source(first: Running, database: str) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     _, _, arn = stage(sqs, 1)
     sqs.create_queue(QueueName="stranger")
     with pytest.raises(ClientError, match="must have the source as its dead-letter queue"):
@@ -127,7 +126,7 @@ def test_task_goes_only_to_queues_that_name_its_source(first: Running, database:
 
 
 def test_source_that_a_header_names_means_nothing(first: Running, database: str) -> None:
-    sqs = client_of(first.address, ANYBODY)
+    sqs = client_of(first.address)
     dead, back, arn = stage(sqs, 0)
     secret = sqs.create_queue(QueueName="secret", Attributes=redrive(arn))["QueueUrl"]
     sqs.send_message(QueueUrl=back, MessageBody="own")

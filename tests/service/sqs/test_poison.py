@@ -11,11 +11,10 @@ import psycopg
 import pytest
 from tests.cli.program import ask, do, wait_until
 from tests.service.running import Running, patient, service
-from tests.service.sqs.conftest import Make, arn_of, client_of
+from tests.service.sqs.conftest import Make, arn_of, client_of, refused
 from tests.service.sqs.test_signature import query, texts
-from tests.service.test_waiting import ON_THE_SERVICE
+from tests.service.test_waiting import DEEP, ON_THE_SERVICE
 
-ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 # jsonb expressions: whatever a role may write that may send.
 HEADERS: Final = {
     "attributes that are a string": """'{"x-sqs-attributes": "boom"}'""",
@@ -33,6 +32,11 @@ HEADERS: Final = {
     "a number of 5,000 digits": """'{"a": 1' || repeat('0', 5000) || '}'""",
     "a hint without a fact": """'{"x-sqs-moved": {"a": 1}}'""",
 }
+
+
+def retried_late(queue: str) -> str:
+    """Return a statement after which what fails comes back only after the test."""
+    return f"""select spanmq.set_policy('{queue}', '{{"backoff_base": 3600, "jitter": false}}')"""
 
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS.keys())
@@ -135,6 +139,42 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     assert sorted(message["Body"] for message in messages) == ["fresh", "spent"]
 
 
+def test_message_that_cannot_be_read_blocks_no_queue_with_a_redrive_policy(
+    sqs: Any, make: Make, service_database: str
+) -> None:
+    url = make(
+        RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, make("dead")), "maxReceiveCount": 9})
+    )
+    name = url.rpartition("/")[2]
+    do(service_database, retried_late(name), f"select pgmq.send('{name}', '1', {DEEP})")
+    sqs.send_message(QueueUrl=url, MessageBody="readable")
+    assert refused(sqs.receive_message, QueueUrl=url) == "InvalidParameterValue"
+    assert [each["Body"] for each in sqs.receive_message(QueueUrl=url)["Messages"]] == ["readable"]
+
+
+def test_move_task_leaves_what_cannot_be_read_and_moves_the_rest(
+    sqs: Any, make: Make, service_database: str
+) -> None:
+    dead, back = make("dead"), make("back")
+    arn = arn_of(sqs, dead)
+    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 9})
+    sqs.set_queue_attributes(QueueUrl=back, Attributes={"RedrivePolicy": redrive})
+    name = dead.rpartition("/")[2]
+    # More than one step takes.
+    sends = f"select pgmq.send('{name}', '1', {DEEP}) from generate_series(1, 11)"
+    do(service_database, retried_late(name), sends)
+    sqs.send_message(QueueUrl=dead, MessageBody="readable")
+    sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn_of(sqs, back))
+
+    def task() -> dict[str, Any]:
+        return dict(sqs.list_message_move_tasks(SourceArn=arn)["Results"][0])
+
+    wait_until(lambda: task()["Status"] != "RUNNING")
+    assert (task()["Status"], task()["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
+    assert [each["Body"] for each in sqs.receive_message(QueueUrl=back)["Messages"]] == ["readable"]
+    assert ask(service_database, f"select count(*) from pgmq.q_{name}") == 11
+
+
 def test_message_that_is_not_hidden_comes_once_beside_one_that_becomes_a_dead_letter(
     sqs: Any, make: Make
 ) -> None:
@@ -171,7 +211,7 @@ def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> 
 
             wait_until(is_cancelled)
             assert asked.result().status_code == 503
-        sqs = client_of(running.address, ANYBODY)
+        sqs = client_of(running.address)
         url = sqs.get_queue_url(QueueName="q")["QueueUrl"]
         found = sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20, AttributeNames=["All"]

@@ -92,9 +92,7 @@ def test_without_throttle_each_transaction_notifies(sender: Connection, listener
     assert listener.heard(sender) == ONE
 
 
-def test_notification_comes_with_the_commit_only(
-    sender: Connection, listener: Listener, databases: tuple[str, str]
-) -> None:
+def test_notification_comes_with_the_commit_only(sender: Connection, listener: Listener) -> None:
     sender.execute("select pgmq.enable_notify_insert('orders', 0)")
     with psycopg.connect(sender.info.dsn, autocommit=True) as other:
         with sender.transaction():

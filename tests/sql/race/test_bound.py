@@ -121,8 +121,8 @@ def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
     guard, one, two = race.begun(), race.open(), race.open()
     # It waits for one of them even where the delay was over so early that it counted for none.
     guard.rows("lock table spanmq_core.held, spanmq_core.fresh in share mode")
-    before = two.value("select clock_timestamp()")
     sending = one.waiting(SEND_SOON)
+    before = two.value("select clock_timestamp()")
     # The clock passes the delay, and by so much that the bound would be past it.
     wait_until(lambda: two.value("select clock_timestamp() > %s::timestamptz + interval '1.2 s'", before))
     maintain(two)
@@ -280,3 +280,18 @@ def test_ids_that_come_again_are_not_before_the_bound(bounds: Race) -> None:
     bounds.main.rows("select * from spanmq.maintain()")
     assert bounds.main.value("select pgmq.send('jobs', '1')") == 50001
     assert bounds.main.column("select msg_id from pgmq.read('jobs', 30, 2)") == [50001]
+
+
+@pytest.mark.parametrize(
+    "act", ["pgmq.send('jobs', '1', 9)", "pgmq.send_batch('jobs', array['1']::jsonb[], 9)", "hold"]
+)
+def test_message_that_becomes_due_after_the_clock_was_set_back(race: Race, act: str) -> None:
+    maintain(race.main)
+    if act == "hold":
+        [held] = race.send(1)
+        act = f"spanmq.hold('jobs', {race.lease(1)}, array[{held}]::bigint[], 9)"
+    ahead = "clock_timestamp() + interval '1 hour'"
+    race.main.rows(f"update spanmq_core.bound set due_from = {ahead}, mark_at = {ahead}")
+    race.main.rows(f"select {act}")
+    # When the clock has passed the mark again, nobody would notice that it was set back.
+    assert race.main.value("select (spanmq_core.bound_of(%s)).due_from < clock_timestamp()", race.queue_id)

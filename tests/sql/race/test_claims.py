@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 
 import pytest
+from tests.schemas import qualified
 from tests.sql.race.sessions import Race, Session, together
 
 CLAIMS = {
@@ -130,3 +131,19 @@ def test_who_asks_for_none_keeps_nothing_from_others(race: Race, claim: str, pol
     expected = race.main.column("select msg_id from pgmq.q_jobs")
     assert sorted(race.main.column("select msg_id from spanmq.receive('jobs', 100)")) == sorted(expected)
     rehearsal.commit()
+
+
+@pytest.mark.parametrize("n", [1, 12])
+@pytest.mark.parametrize(
+    "claim", ["receive('jobs', 1)", "read('jobs', 30, 1, '{\"kind\": 1}')", "read('jobs', 30, 1)"]
+)
+@pytest.mark.parametrize("has_priority", [False, True])
+def test_claim_goes_past_what_others_hold(race: Race, n: int, claim: str, has_priority: bool) -> None:
+    if has_priority:
+        race.main.rows("select spanmq.send_messages('jobs', '{1}', priority => 1), pgmq.pop('jobs')")
+    # Runs of one message, and one that is visible again: claims look at held ones too.
+    ids = [race.main.value("select pgmq.send('jobs', '{\"kind\": 1}')") for _ in range(n + 1)]
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", ids[0])
+    holders = [race.begun() for _ in range(n)]
+    held = [holder.column(f"select msg_id from {qualified(claim)}") for holder in holders]
+    assert [*held, race.main.column(f"select msg_id from {qualified(claim)}")] == [[each] for each in ids]

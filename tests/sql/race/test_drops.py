@@ -75,7 +75,11 @@ def test_drop_of_an_empty_queue_stops_no_doctor(race: Race) -> None:
     assert later.rows() == [("ok",)]
 
 
-def test_drop_and_senders_do_not_deadlock(race: Race) -> None:
+@pytest.mark.parametrize("policy", ["{}", '{"max_backlog": 10}'])
+def test_drop_and_senders_do_not_deadlock(race: Race, policy: str) -> None:
+    race.main.rows("select spanmq.set_policy('jobs', %s)", policy)
+    # The first sender also writes the queue's row.
+    race.send(1, new_block=False)
     one, two, three = race.begun(), race.open(), race.open()
     one.rows("select pgmq.send('jobs', '1')")
     drop = two.waiting(DROP)

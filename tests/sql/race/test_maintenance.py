@@ -65,3 +65,11 @@ def test_what_has_attempts_left_is_received_while_another_maintains(race: Race) 
     one.rows("select action, queue from spanmq.maintain()")
     assert [row[0] for row in race.main.rows("select msg_id from spanmq.receive('jobs', 10)")] == ids
     one.commit()
+
+
+def test_run_that_another_session_holds_is_not_counted_as_cut(race: Race) -> None:
+    race.send(200)
+    race.lease(200, -1)
+    reader = race.begun()
+    assert len(reader.rows("select msg_id from pgmq.read('jobs', 30, 1)")) == 1
+    assert any(race.main.rows("select * from spanmq.maintain()") == [] for _ in range(20))

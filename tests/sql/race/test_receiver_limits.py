@@ -154,3 +154,16 @@ def test_nobody_waits_for_a_long_transaction(race: Race, policy: str, waits: boo
     assert len(later.rows()) == gets
     holder.rollback()
     assert len(other.column(RECEIVE, race.queue, 2)) == 2
+
+
+def test_message_of_its_last_attempt_is_received_beside_an_open_transaction(race: Race) -> None:
+    race.main.value("select spanmq.set_policy(%s, '{\"max_in_flight\": 640}')", race.queue)
+    [first] = race.send(1)
+    for _ in range(22):
+        race.lease(1, -1)
+    race.lease(1)
+    [second] = race.send(1, new_block=False)
+    worker = race.begun()
+    assert worker.column("select msg_id from spanmq.receive('jobs', 1)") == [second]
+    race.main.rows("update spanmq_core.held set vt = clock_timestamp() where lo = %s", first)
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 1)") == [first]

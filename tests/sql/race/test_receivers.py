@@ -98,3 +98,16 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     with pytest.raises(psycopg.Error) as caught:
         reader.rows("select * from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)", receiver, incarnation)
     assert caught.value.sqlstate == "MQ053"
+
+
+def test_drop_and_purge_do_not_deadlock_while_a_stream_claims(race: Race) -> None:
+    race.send(20)
+    reader, purger, dropper = race.open(), race.open(), race.open()
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    reader.begin()
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    purge = purger.waiting("select pgmq.purge_queue('jobs')")
+    drop = dropper.waiting("select pgmq.drop_queue('jobs')")
+    reader.commit()
+    assert drop.rows() == [(True,)]
+    assert purge.rows() in ([(20,)], [(0,)])

@@ -23,7 +23,9 @@ def make_gate(race: Race) -> None:
     )
 
 
-def stopped_in_a_look(race: Race, passes: int) -> tuple[Session, Session, Later]:
+def stopped_in_a_look(
+    race: Race, passes: int, claim: str = "select msg_id from spanmq.receive('jobs', 1)"
+) -> tuple[Session, Session, Later]:
     """Stop a claim in its first look at the group, which it sees free, or in a later one.
 
     Return who may let it go on, another session, and the claim.
@@ -38,7 +40,7 @@ def stopped_in_a_look(race: Race, passes: int) -> tuple[Session, Session, Later]
     guard.rows("select pg_advisory_lock(%s)", GATE)
     slow.rows("select set_config('test.gate', %s, false)", str(GATE))
     slow.rows("select set_config('test.passes', %s, false)", str(passes))
-    return guard, quick, slow.waiting("select msg_id from spanmq.receive('jobs', 1)")
+    return guard, quick, slow.waiting(claim)
 
 
 def test_group_is_locked_before_the_second_look(race: Race) -> None:
@@ -75,6 +77,51 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
             quick.rows("select spanmq.reject('jobs', %s, %s)", lease, [first])
     guard.rows("select pg_advisory_unlock(%s)", GATE)
     assert later.rows() == []
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_run_that_another_shortened_meanwhile_leaves_no_gap(race: Race, is_leased: bool) -> None:
+    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    ids = race.main.column(SEND, 20, 20)
+    # Of a lease that ran out.
+    late = race.lease(3, -1) if is_leased else None
+    # After it has seen which runs the group has.
+    guard, quick, later = stopped_in_a_look(race, 2, "select msg_id from pgmq.read_grouped('jobs', 30, 20)")
+    if is_leased:
+        quick.rows("select spanmq.nack('jobs', %s, %s, retry_in => 60)", late, ids[1:2])
+    else:
+        quick.rows("select pgmq.delete('jobs', %s::bigint)", ids[4])
+    guard.rows("select pg_advisory_unlock(%s)", GATE)
+    received = [row[0] for row in later.rows()]
+    if is_leased:
+        assert received == []
+    else:
+        assert received[:4] == ids[:4]
+        assert received[4:] == ids[5 : len(received) + 1]
+
+
+def test_message_of_a_run_that_another_shortened_meanwhile_is_acked(race: Race) -> None:
+    ids = race.send(20)
+    lease = race.lease(20)
+    make_gate(race)
+    race.main.rows(
+        "alter function spanmq_core.runs_with(int, int8multirange, bigint) rename to runs_with_now"
+    )
+    race.main.rows(
+        "create function spanmq_core.runs_with(this_queue int, asked int8multirange, fence bigint)"
+        " returns table (lo bigint, n int, lease_id bigint, is_fresh boolean, wanted int8multirange)"
+        " language plpgsql as $$ begin"
+        " return query select * from spanmq_core.runs_with_now(this_queue, asked, fence);"
+        " perform spanmq.pass_gate(); end $$"
+    )
+    guard, slow, quick = race.open(), race.open(), race.open()
+    guard.rows("select pg_advisory_lock(%s)", GATE)
+    slow.rows("select set_config('test.gate', %s, false)", str(GATE))
+    later = slow.waiting("select outcome from spanmq.ack('jobs', %s, %s)", lease, ids[14:15])
+    quick.rows("select spanmq.nack('jobs', %s, %s, retry_in => 60)", lease, ids[4:5])
+    guard.rows("select pg_advisory_unlock(%s)", GATE)
+    assert later.rows() == [("acked",)]
+    assert ids[14] not in race.left()
 
 
 def test_claims_take_tokens_one_after_the_other(race: Race) -> None:

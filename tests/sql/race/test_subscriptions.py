@@ -61,7 +61,7 @@ def test_creation_does_not_wait_for_who_only_looks(race: Race, look: str) -> Non
     race.send(3)
     observer = race.begun()
     assert observer.rows(look)
-    race.main.rows("set lock_timeout = '1ms'")
+    race.main.rows("set lock_timeout = '10s'")
     race.main.rows(CREATE)
     observer.commit()
 

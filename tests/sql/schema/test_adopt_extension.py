@@ -45,13 +45,6 @@ def extended(session: Connection, tmp_path: Path) -> Connection:
     return session
 
 
-def test_extension_is_seen_and_install_refuses(extended: Connection) -> None:
-    now = schema.state(extended)
-    assert (now.holding, now.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.13.0")
-    with pytest.raises(NotPossibleError, match=r"extension 1\.13\.0"):
-        schema.install(extended)
-
-
 def test_extension_goes_and_its_queues_stay(extended: Connection) -> None:
     fill(extended, "orders")
     extended.execute("select pgmq.create_unlogged('quick')")

@@ -95,6 +95,16 @@ def test_obstacle_is_named_and_nothing_is_changed(
     assert one(upstream, "select count(*) from pgmq.q_orders") == count
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_own_schema_of_the_name_that_a_take_over_needs_is_named_and_stays(
+    upstream: Connection, dry_run: bool
+) -> None:
+    upstream.execute("create schema spanmq_adopt create table mine ()")
+    with pytest.raises(NotPossibleError, match="schema spanmq_adopt exists"):
+        adopt(upstream, dry_run=dry_run)
+    assert one(upstream, "select to_regclass('spanmq_adopt.mine') is not null")
+
+
 def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("create view public.v as select * from pgmq.q_orders")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -12,7 +13,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 FRAMEWORK = find_spec("django.tasks") or find_spec("django_tasks")
 BACKEND = {
@@ -55,7 +56,8 @@ settings.configure(
             "HOST": os.environ["SITE_HOST"],
             "PORT": os.environ.get("SITE_PORT", ""),
             "OPTIONS": {"connect_timeout": 7, "prepare_threshold": 5},
-        }
+        },
+        "files": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SITE_FILE"]},
     },
     SPANMQ_TASKS="shop.tasks.tasks",
     **({"TASKS": {"default": BACKEND}} if FRAMEWORK else {}),
@@ -88,6 +90,12 @@ def check_migrations() -> None:
     with suppress(CommandError):  # a server for tests is not fit for more
         call_command("spanmq_doctor", stdout=output)
     assert "ok      version: PostgreSQL" in output.getvalue(), output.getvalue()
+
+
+def check_migrations_elsewhere() -> None:
+    """A database that is not PostgreSQL gets no schema, and `migrate` works there."""
+    call_command("migrate", database="files", verbosity=0)
+    connections["files"].close()
 
 
 def check_address() -> None:
@@ -184,6 +192,20 @@ def check_backend() -> None:
     assert [each.exception_class for each in ended[2].errors] == [ValueError]
 
 
+def check_backend_in_threads() -> None:
+    from shop.jobs import add, added
+
+    def enqueue() -> None:
+        add.enqueue(5)
+        connection.close()
+
+    add.enqueue(4)
+    with ThreadPoolExecutor() as threads:  # each thread has a backend of its own
+        threads.submit(enqueue).result()
+    assert drain(tasks) == 2
+    assert added[-2:] == [("RUNNING", 1, 4), ("RUNNING", 1, 5)]
+
+
 def check_admin() -> None:
     from django.contrib.auth.models import User
     from django.test import Client as Browser
@@ -235,6 +257,7 @@ def check_admin() -> None:
 call_command("migrate", verbosity=0)
 checks = [
     check_migrations,
+    check_migrations_elsewhere,
     check_address,
     check_transactions,
     check_batches,
@@ -243,7 +266,7 @@ checks = [
     check_admin,
 ]
 if FRAMEWORK:
-    checks.append(check_backend)
+    checks += [check_backend, check_backend_in_threads]
 for check in checks:
     check()
     Client(connection=connection).queues.purge("orders")

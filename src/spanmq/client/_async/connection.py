@@ -50,15 +50,22 @@ RECONNECT_SECONDS: Final = 15.0
 class AsyncPoolLink:
     """Calls over a pool, each in a transaction of its own.
 
-    With a `dsn` the pool is the client's own, and is opened at the first call. `durable` makes claims wait
-    for the disk too.
+    With a `dsn` the pool is the client's own, and is opened at the first call; `address` is the same without
+    the client's time limits. `durable` makes claims wait for the disk too.
     """
 
     def __init__(
-        self, pool: AsyncConnectionPool[Any], *, dsn: str | None, timeout: float, durable: bool
+        self,
+        pool: AsyncConnectionPool[Any],
+        *,
+        dsn: str | None,
+        address: str | None,
+        timeout: float,
+        durable: bool,
     ) -> None:
         self.pool = pool
         self.dsn = dsn
+        self._address = address
         self.calls = 0
         self._timeout = timeout
         self._durable = durable
@@ -182,9 +189,14 @@ class AsyncPoolLink:
                 await connection.set_autocommit(True)
             yield connection
         finally:
-            if restore and not connection.closed:
-                await connection.set_autocommit(False)
-            await self.pool.putconn(connection)
+            try:
+                if restore:
+                    await connection.set_autocommit(False)
+            except psycopg.Error:
+                # It is broken, or was interrupted within a statement: the pool replaces it.
+                await connection.close()
+            finally:
+                await self.pool.putconn(connection)
 
     async def _alive(self) -> AsyncConnection[Any]:
         """Yield a connection of the pool; of the client's own pool one that is still connected."""
@@ -216,9 +228,9 @@ class AsyncPoolLink:
             yield connection
 
     async def address(self) -> str:
-        """Return the DSN of the pool."""
-        if self.dsn is not None:
-            return self.dsn
+        """Return the DSN of the pool, without the client's time limits."""
+        if self._address is not None:
+            return self._address
         async with self.lend() as connection:
             return address_of(connection)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
@@ -35,14 +36,16 @@ from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_source
+from spanmq.client.rows import by_reason, settlements
 from spanmq.client.rows import messages as read_messages
-from spanmq.client.rows import settlements, unopened
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
 from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.model import Message, Settled
 from spanmq.schema import Installed
+
+SHORTEST_LEASE: Final = timedelta(milliseconds=1)
 
 
 class Client:
@@ -114,12 +117,14 @@ class Client:
         self._listener: Listener | None = None
         self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
-        if dsn is not None:
-            limited = dsn if pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        if limited is not None:
             pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect)
         self._link: Link
         if pool is not None:
-            self._pool_link = PoolLink(pool, dsn=dsn, timeout=timeout, durable=durable_claims)
+            self._pool_link = PoolLink(
+                pool, dsn=limited, address=dsn, timeout=timeout, durable=durable_claims
+            )
             self._pool_link.on_open = self._begin_maintenance
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
@@ -434,12 +439,17 @@ class Client:
 
     def _opened(self, messages: list[Message]) -> list[Message]:
         """Nack messages that can't be decrypted or read; raises why if no other message came."""
-        for (reason, error_class), closed in unopened(messages).items():
-            self.nack(closed, reason, error_class=error_class)
+        closed = [message for message in messages if isinstance(message.body, Unopened)]
         opened = [message for message in messages if not isinstance(message.body, Unopened)]
-        if messages and not opened:
-            raise messages[0].body.error
-        return opened
+        for (reason, error_class), alike in by_reason(closed).items():
+            self.nack(alike, reason, error_class=error_class)
+        # In an ordered queue this has released the messages behind: return only those that are still held.
+        leases = [each.leased_until - each.last_read_at for each in opened if each.last_read_at]
+        settled = self.admin.hold(opened, max([SHORTEST_LEASE, *leases]))
+        held = {each.message_id for each in settled if each.outcome == "held"}
+        if not held:
+            raise closed[0].body.error
+        return [message for message in opened if message.message_id in held]
 
     def _begin_maintenance(self) -> None:
         if self._maintain_interval and self._pool_link is not None:

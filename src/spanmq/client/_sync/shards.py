@@ -12,7 +12,7 @@ from spanmq.client import calls
 from spanmq.client._sync.client import Client
 from spanmq.client.call import Delay, Seconds, duration
 from spanmq.codec.body import Headers
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError, SpanmqError
 from spanmq.model import Message, Policy, PolicyChange, QueueMetrics, Settled
 from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap, heaviest, newest, sum_of
 
@@ -210,7 +210,12 @@ class ShardedQueue:
             for name in names[first:] + names[:first]:
                 if len(taken) < quantity:
                     client = self._server(there[name])
-                    taken += client.receive(name, quantity - len(taken), lease=lease)
+                    try:
+                        taken += client.receive(name, quantity - len(taken), lease=lease)
+                    except SpanmqError:
+                        if not taken:
+                            raise
+                        break  # what was taken is leased; an error that lasts is raised by the next call
             left = deadline - monotonic()
             if taken or left <= 0:
                 return taken

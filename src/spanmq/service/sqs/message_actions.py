@@ -41,7 +41,7 @@ from spanmq.service.sqs.message import (
 from spanmq.service.sqs.queue import QueueView, Redrive
 from spanmq.service.sqs.refusal import SqsError, bad_value
 from spanmq.service.sqs.store import SqsOrigin
-from spanmq.service.waiting import in_own_trace
+from spanmq.service.waiting import UNREADABLE, in_own_trace
 
 logger = logging.getLogger("spanmq.service")
 
@@ -267,15 +267,23 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
         return await call.backend.client.receive(queue.name, quantity, lease=hidden, slots=quantity)
     messages: list[Message] = []
     moved = 0
+    unreadable: SpanmqError | None = None
     async with call.backend.client.transaction() as client:
         while not messages and moved < MOVED_MAX:
-            found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
+            try:
+                found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
+            except UNREADABLE as error:
+                # Raised after the commit, which keeps the nacks.
+                unreadable = error
+                break
             spent = [message for message in found if message.attempt > redrive.receives_max]
             gone = await _moved(client, call.backend.encryption, spent, redrive)
             moved += len(gone)
             messages = [message for message in found if message.message_id not in gone]
             if not gone:
                 break
+    if unreadable is not None:
+        raise unreadable
     return messages
 
 

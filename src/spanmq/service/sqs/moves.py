@@ -18,6 +18,7 @@ from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import QueueView, name_of_arn, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
 from spanmq.service.sqs.store import SqsMove
+from spanmq.service.waiting import UNREADABLE
 
 logger = logging.getLogger("spanmq.service")
 
@@ -152,10 +153,16 @@ async def _step(backend: Backend) -> float:
     return min(due_in or 0.0, LOOK_SECONDS)
 
 
-async def _move_some(backend: Backend, client: AsyncClient, move: SqsMove) -> int:
-    """Move some messages, all in this transaction: each is in exactly one queue."""
+async def _move_some(backend: Backend, client: AsyncClient, move: SqsMove) -> int | None:
+    """Move some messages, all in this transaction: each is in exactly one queue.
+
+    Returns None if none of them can be read: they are nacked, and there may be others.
+    """
     quantity = BATCH if move.rate is None else min(BATCH, move.rate)
-    messages = await client.receive(move.source, quantity, lease=HIDDEN_SECONDS, slots=quantity)
+    try:
+        messages = await client.receive(move.source, quantity, lease=HIDDEN_SECONDS, slots=quantity)
+    except UNREADABLE:
+        return None
     targets = await _targets(client, move, messages)
     moved = 0
     for target in sorted(set(targets.values())):

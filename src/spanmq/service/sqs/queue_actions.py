@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from spanmq.errors import QueueNotFoundError
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import (
@@ -18,7 +17,6 @@ from spanmq.service.sqs.queue import (
     check_together,
     name_of_arn,
     queue_of_name,
-    read_redrive,
 )
 from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_queue
 
@@ -178,15 +176,12 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
     """Raise an SqsError unless the dead-letter queue exists, is of the same kind, and allows this source."""
     if not (text := kept.get("RedrivePolicy")):
         return
-    read_redrive(text)
     try:
         target = await call.queue("send", name_of_arn(json.loads(text)["deadLetterTargetArn"]))
     except SqsError as fault:
         if fault.code != "QueueDoesNotExist":
             raise
         raise bad_attribute("RedrivePolicy", "the queue of deadLetterTargetArn does not exist") from fault
-    except QueueNotFoundError as error:
-        raise no_queue() from error
     if target.sqs_name == name:
         raise bad_attribute("RedrivePolicy", "a queue cannot be its own dead-letter queue")
     if target.is_fifo != name.endswith(".fifo"):

@@ -1,5 +1,13 @@
 -- The inventory of a PGMQ installation: its queues, the objects to drop, the objects that belong to it. A take-over
 -- records it in schema spanmq_adopt, which is dropped before the transaction ends.
+do $name$
+begin
+    if to_regnamespace('spanmq_adopt') is not null then
+        raise exception 'schema spanmq_adopt exists, and a take-over needs its name for itself'
+            using errcode = 'MQ004', hint = 'Rename it, and run it again.';
+    end if;
+end
+$name$;
 create schema spanmq_adopt;
 
 -- A row of pgmq.meta a queue; names that differ in case only are one queue, under the name that was there first.

@@ -101,6 +101,7 @@ create or replace function spanmq_core.claim_limited(this spanmq_core.queue, qua
 returns spanmq_core.run[]
 language plpgsql as $$
 declare
+    place text := case when not this.has_plain_policy then current_setting('spanmq.place_' || this.queue_id, true) end;
     runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     run spanmq_core.run;
     policy spanmq_core.policy;
@@ -116,6 +117,10 @@ begin
             policy := spanmq_core.policy_of(this.queue_id);
             if policy.rate_limit is not null then
                 perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
+            end if;
+            if policy.max_in_flight is not null then
+                -- For room_in_flight(): this transaction has taken nothing yet.
+                perform set_config('spanmq.place_' || this.queue_id, coalesce(place, ''), true);
             end if;
             this.max_attempts := spanmq_core.attempts_of(policy);
             return spanmq_core.claim(this, quantity, lease, until, at_, slots);
@@ -133,12 +138,11 @@ declare
     runs spanmq_core.run[] := '{}';
     took spanmq_core.run[];
     missing int := quantity;
-    found_any boolean;
+    passed bigint[] := '{}';       -- runs that others have locked
 begin
-    -- Repeated if other claims took the messages that were found: bounded, because then others continue with the rest.
-    for round in 1 .. 10 loop
+    -- Again where others hold some of those that were found. Each round takes messages or passes a run.
+    for round in 1 .. 1000 loop
         exit when missing = 0;
-        found_any := false;
         for candidate in
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
@@ -149,23 +153,23 @@ begin
                 '  order by lo) s'
                 ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
                 '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
-                ' limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
-            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing
+                ' where s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
+            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed
         loop
-            if candidate.is_fresh then
-                perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked;
-                continue when not found;
-                took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
-            else
+            took := null;
+            if not candidate.is_fresh then
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
+            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked) then
+                took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
             end if;
-            if took <> '{}' then
-                found_any := true;
+            if took is null or took = '{}' then
+                passed := passed || candidate.lo;
+            else
                 runs := runs || took;
                 missing := missing - spanmq_core.count_runs(took);
             end if;
         end loop;
-        exit when not found_any;
+        exit when not found;
     end loop;
     return runs;
 end $$;
@@ -185,37 +189,43 @@ declare
     took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
     missing int := quantity;
+    has_passed boolean;
 begin
-    -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher level.
-    select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
-        into found_los, found_priorities, found_at, are_fresh
-        from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f
-               where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit most)
-              union
-              (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
-                  select * from spanmq_core.fresh f
-                  where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0 and f.lo >= bound.fresh_from
-                  order by f.queue_id + 0, f.priority, f.lo limit most) f)
-              union
-              (select h.lo, h.priority, h.vt from spanmq_core.held h
-               where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000)) c;
-    if found_los is null then
-        return runs;
-    end if;
-    found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
-    for candidate in
-        select c.lo, c.is_fresh
-        from (select u.*,
-                     -- By id within a level: one that came back is as old as the oldest behind it.
-                     min(u.since) over (partition by u.priority order by u.lo desc) as waits_since
-              from unnest(found_los, found_priorities, found_at, are_fresh) u (lo, priority, since, is_fresh)) c
-        order by c.priority + coalesce(extract(epoch from at_ - c.waits_since), 0) / aging desc, c.lo
     loop
-        took := case when candidate.is_fresh then spanmq_core.take_fresh_at(this_queue, array[candidate.lo])
-                     else spanmq_core.take_held(this_queue, array[candidate.lo], at_) end;
-        runs := runs || spanmq_core.keep_first(this_queue, took, missing);
-        missing := missing - least(spanmq_core.count_runs(took), missing);
-        exit when missing = 0;
+        -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher level.
+        select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
+            into found_los, found_priorities, found_at, are_fresh
+            from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f
+                   where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit most)
+                  union
+                  (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
+                      select * from spanmq_core.fresh f
+                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0 and f.lo >= bound.fresh_from
+                      order by f.queue_id + 0, f.priority, f.lo limit most) f)
+                  union
+                  (select h.lo, h.priority, h.vt from spanmq_core.held h
+                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000)) c;
+        exit when found_los is null;
+        found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
+        has_passed := false;
+        for candidate in
+            select c.lo, c.is_fresh
+            from (select u.*,
+                         -- By id within a level: one that came back is as old as the oldest behind it.
+                         min(u.since) over (partition by u.priority order by u.lo desc) as waits_since
+                  from unnest(found_los, found_priorities, found_at, are_fresh) u (lo, priority, since, is_fresh)) c
+            order by c.priority + coalesce(extract(epoch from at_ - c.waits_since), 0) / aging desc, c.lo
+        loop
+            took := case when candidate.is_fresh then spanmq_core.take_fresh_at(this_queue, array[candidate.lo])
+                         else spanmq_core.take_held(this_queue, array[candidate.lo], at_) end;
+            has_passed := has_passed or took = '{}';
+            runs := runs || spanmq_core.keep_first(this_queue, took, missing);
+            missing := missing - least(spanmq_core.count_runs(took), missing);
+            exit when missing = 0;
+        end loop;
+        -- Again, and further on, where others hold some of those that were found.
+        exit when missing = 0 or not has_passed or most = 1000;
+        most := least(10 * most, 1000);
     end loop;
     return array(select r from unnest(runs) r order by coalesce(r.priority, 0) desc, r.lo);
 end $$;

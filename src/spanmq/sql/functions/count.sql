@@ -110,11 +110,14 @@ declare
             select h.lo, h.n from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000) d
         where d.n > 10 limit at_most);
+    runs spanmq_core.run[];
 begin
-    if los <> '{}' then
-        perform spanmq_core.put_back(this_queue, spanmq_core.take_held(this_queue, los, at_));
+    if los = '{}' then
+        return 0;
     end if;
-    return cardinality(los);
+    runs := spanmq_core.take_held(this_queue, los, at_);
+    perform spanmq_core.put_back(this_queue, runs);
+    return (select count(*) from unnest(runs) r where r.n > 10);
 end $$;
 
 -- Where the first run at or after first_id's block begins, and up to where, in whole blocks of 256, the runs from there on hold `quantity` ids from

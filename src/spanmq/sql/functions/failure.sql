@@ -69,7 +69,8 @@ begin
 end $$;
 
 -- Deletes failures that are no longer needed, at most 10,000 a call: those older than 30 days, and those older than a
--- day whose block of ids has no message left in the queue. Checks them once a minute.
+-- day whose block of ids has no message left in the queue. That a message was cancelled is known as long as its segment exists. Checks
+-- them once a minute.
 create or replace function spanmq_core.tidy_failures(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
@@ -86,9 +87,10 @@ begin
     end if;
     from_id := coalesce(from_id, 0);
     select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                        and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255)
+                                                        and (f.outcome <> 'cancelled' or (spanmq_core.segment_of(this.queue_id, f.lo)).lo is null))
         into looked_at, last_id, doomed
-        from (select k.ctid as id, k.lo, k.failed_at from spanmq_core.failure k
+        from (select k.ctid as id, k.lo, k.failed_at, k.outcome from spanmq_core.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
     delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
     get diagnostics n = row_count;

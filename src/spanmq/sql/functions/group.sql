@@ -238,8 +238,10 @@ language plpgsql as $$
 declare
     hidden record;
     due_los bigint[];
+    due_ns int[];
     fresh_los bigint[];
-    this_lo bigint;
+    fresh_ns int[];
+    fresh_n bigint;
     stop_at bigint := 9223372036854775807;
     took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
@@ -255,20 +257,22 @@ begin
     if mode = 'free' then
         want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
-    select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due)
-        into due_los, fresh_los
-        from (select u.*, sum(u.n) over (order by u.lo) - u.n as before
-              from (select h.lo, spanmq_core.count_left(h) as n, true as is_due from spanmq_core.held h
+    select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.n order by c.lo) filter (where c.is_due),
+           array_agg(c.lo order by c.lo) filter (where not c.is_due), array_agg(c.n order by c.lo) filter (where not c.is_due),
+           sum(c.n) filter (where not c.is_due)
+        into due_los, due_ns, fresh_los, fresh_ns, fresh_n
+        from (select u.*, sum(u.n_left) over (order by u.lo) - u.n_left as before
+              from (select h.lo, h.n, spanmq_core.count_left(h) as n_left, true as is_due from spanmq_core.held h
                     where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    select h.lo, spanmq_core.count_left(h), true from spanmq_core.held h
+                    select h.lo, h.n, spanmq_core.count_left(h), true from spanmq_core.held h
                     where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    (select f.lo, f.n, false from spanmq_core.fresh f
+                    (select f.lo, f.n, f.n, false from spanmq_core.fresh f
                      where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
-                    (select f.lo, f.n, false
+                    (select f.lo, f.n, f.n, false
                      from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue and f.lo >= bound.fresh_from
                            order by f.queue_id, f.lo limit 5000) f
                      where f.group_hash is null order by f.queue_id, f.lo limit want)) u) c
@@ -282,21 +286,23 @@ begin
         end if;
         stop_at := coalesce(hidden.delayed_lo, stop_at);
     end if;
-    -- Where another session holds a run, nothing behind it is delivered: but where groups have no order.
-    foreach this_lo in array coalesce(due_los, '{}') loop
-        exit when this_lo >= stop_at;
-        took := spanmq_core.take_from_held(this_queue, this_lo, null, null, at_);
+    -- Where another session holds a run, or has taken messages out of it since it was seen, nothing behind these is delivered: but where
+    -- groups have no order.
+    for i in 1 .. coalesce(cardinality(due_los), 0) loop
+        exit when due_los[i] >= stop_at;
+        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null, at_);
         if took is not null then
             runs := runs || took;
         elsif mode <> 'free' then
-            stop_at := this_lo;
+            stop_at := due_los[i];
             exit;
         end if;
     end loop;
-    fresh_los := array(select lo from unnest(fresh_los) lo where lo < stop_at order by lo);
-    took := spanmq_core.take_fresh_at(this_queue, fresh_los);
-    if cardinality(took) < cardinality(fresh_los) and mode <> 'free' then
-        stop_at := (select min(lo) from unnest(fresh_los) lo where lo <> all (array(select r.lo from unnest(took) r)));
+    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at order by lo));
+    if spanmq_core.count_runs(took) < fresh_n and mode <> 'free' then
+        stop_at := least(stop_at, (
+            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t on t.lo = s.lo
+            where t.lo is null or t.n < s.n));
     end if;
     runs := runs || took;
     if stop_at < 9223372036854775807 then

@@ -18,11 +18,12 @@ begin
         for candidate in
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted from spanmq_core.held h
             where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
-              and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
+              and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lease_id <> spanmq_core.suspects()
+              and h.lo + h.n > after_id + 1
             union all
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
             where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
-              and h.lo + h.n > after_id + 1
+              and h.lease_id <> spanmq_core.suspects() and h.lo + h.n > after_id + 1
             order by 1
         loop
             took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, candidate.lease_id);

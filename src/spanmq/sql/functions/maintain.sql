@@ -52,8 +52,12 @@ end $$;
 create or replace function spanmq_core.is_needed_by(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    return spanmq_core.is_reserved(this_queue, first_id, last_id) or spanmq_core.has_run(this_queue, first_id, last_id)
-        or spanmq_core.is_kept(this_queue, first_id, last_id);
+    if spanmq_core.is_reserved(this_queue, first_id, last_id) then
+        return true;
+    elsif spanmq_core.has_run(this_queue, first_id, last_id) then
+        return true;
+    end if;
+    return spanmq_core.is_kept(this_queue, first_id, last_id);
 end $$;
 
 -- Whether a segment is needed by its queue, or by one of its subscriptions.

@@ -237,8 +237,8 @@ declare
     drawn bigint := spanmq_core.drawn_from(this.ids);
     purged bigint;
 begin
-    -- A purge takes what batches hold, too: their streams shall hear of it, and one that is claiming is waited for.
-    perform from spanmq_core.receiver r where r.queue_id = this.queue_id order by r.receiver_id for update;
+    -- A purge takes what batches hold, too: their streams shall hear of it.
+    perform spanmq_core.hold_receivers(this.queue_id);
     update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this.queue_id and b.state = 'claimed';
     purged := spanmq_core.purge(this.queue_id);
     if purged > 0 then

@@ -268,6 +268,7 @@ begin
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
     runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
+    perform spanmq_core.heed_clock(this.queue_id);
     insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
         select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, greatest(until, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;

@@ -81,6 +81,10 @@ begin
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
+    if not exists (select from unnest(runs) r where r.vt is not null) then
+        return;
+    end if;
+    perform spanmq_core.heed_clock(this_queue);
     insert into spanmq_core.held (queue_id, lo, n, attempts, vt, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, 0, greatest(r.vt, clock_timestamp()), r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;

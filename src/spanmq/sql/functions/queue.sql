@@ -286,6 +286,9 @@ begin
         from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
     perform spanmq_core.raise_if(subscriptions is not null,
         format('queue %s has subscriptions: %s', this.name, subscriptions), 'They would lose their messages: drop them first.', 'MQ060');
+    -- From here on in the order in which senders and changes of the policy come to these: none of those that wait for this may hold
+    -- what this is to wait for.
+    perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then
         execute format('drop table %s', spanmq_core.archive_of(this));
@@ -295,10 +298,11 @@ begin
     if left_over is not null and not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
         execute format('drop table %s', left_over);
     end if;
-    -- In the order in which senders come to them: none of those that wait for this may hold what this is to wait for.
-    perform spanmq_core.drop_sequences(this.queue_id, '{room}');
     if not this.is_subscription then
         execute format('drop sequence %s', this.ids);
+    end if;
+    perform spanmq_core.drop_sequences(this.queue_id, '{room}');
+    if not this.is_subscription then
         -- First the whole log at once: otherwise another session could create a segment that the list below lacks.
         execute format('lock table spanmq_core.log_%s in access exclusive mode', this.queue_id);
     end if;
@@ -322,7 +326,7 @@ begin
     else
         execute format('drop table spanmq_core.log_%s', this.queue_id);
     end if;
-    perform spanmq_core.purge(this.queue_id);
+    perform spanmq_core.hold_receivers(this.queue_id), spanmq_core.purge(this.queue_id);
     delete from spanmq_core.bound b where b.queue_id = this.queue_id;
     delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
     perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);

@@ -88,6 +88,13 @@ begin
     return found_one;
 end $$;
 
+-- Waits for the streams of a queue that claim or settle, before their batches are taken. Their lock comes before those of batches and runs.
+create or replace function spanmq_core.hold_receivers(this_queue int) returns void
+language plpgsql as $$
+begin
+    perform from spanmq_core.receiver r where r.queue_id = this_queue order by r.receiver_id for update;
+end $$;
+
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
 -- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
@@ -103,6 +110,8 @@ declare
     lease bigint;
     runs spanmq_core.run[];
     held record;
+    taken bigint;
+    policy spanmq_core.policy;
     pending bigint;
     until constant timestamptz := '9999-12-30 00:00+00';
     -- So many show how large messages are.
@@ -134,8 +143,13 @@ begin
         last_id := least(last_id, case when size.bytes > max_bytes then size.last_id end);
     end if;
     if held.his[cardinality(held.his)] > last_id then
+        taken := held.n;
         perform spanmq_core.free_batch(this.queue_id, lease, last_id);
         held := spanmq_core.list_batch(this.queue_id, lease);
+        policy := spanmq_core.policy_of(this.queue_id);
+        if policy.rate_limit is not null then
+            perform spanmq_core.take_tokens(this.queue_id, (held.n - taken)::int, policy.rate_limit, policy.rate_burst);
+        end if;
     end if;
     if held.n = 0 then
         return receiver_claim.settled;

@@ -23,8 +23,11 @@ begin
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         'the headers of a schedule must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     perform spanmq_core.check_bodies(this, array[body]);
-    -- An unknown zone raises here.
-    perform now() at time zone time_zone;
+    begin
+        perform now() at time zone time_zone;
+    exception when invalid_parameter_value then
+        raise exception 'there is no time zone %', quote_literal(time_zone) using errcode = 'MQ002', hint = 'One is Europe/Berlin.';
+    end;
     perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
     before := spanmq_core.find_schedule(queue, name, false);

@@ -43,6 +43,7 @@ begin
             values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
             returning lo into id;
     else
+        perform spanmq_core.heed_clock(this_queue);
         insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
             values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, greatest(visible_at, clock_timestamp()),
                     hashtextextended(key, 0), key)

@@ -217,14 +217,15 @@ declare
 begin
     -- A shared lock for all transactions that add notes. A transaction that takes the whole run waits for them, or
     -- skips it.
-    select * into this from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease for key share;
+    select * into this from spanmq_core.held h
+        where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease and h.lo + h.n >= upper(wanted) for key share;
     if not found then
         return null;
     end if;
     with notes as (
         insert into spanmq_core.done (queue_id, msg_id)
             select this_queue, id
-            from unnest(wanted * spanmq_core.ids_of(this.lo, this.n)) r, generate_series(lower(r), upper(r) - 1) id order by id
+            from unnest(wanted) r, generate_series(lower(r), upper(r) - 1) id order by id
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;

@@ -77,8 +77,8 @@ declare
     runs spanmq_core.run[] := '{}';
     missing int := quantity;
 begin
-    -- Again where others hold some of those that were found, or messages of a run were done before.
-    for round in 1 .. 10 loop
+    -- Again where others hold some of those that were found, or messages of a run were done before. Each round passes a run.
+    for round in 1 .. 1000 loop
         with due as materialized (
             select h.lo, h.n from spanmq_core.held h
             where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to

@@ -39,9 +39,10 @@ class QueuesStreamReader(Stream):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note which queues there are now, and their newest messages: later ones are not for this run."""
-        for name in self._queues():
-            self._part(name).prepareForTriggerAvailableNow()
+        names = self._queues()
         self._is_bounded = True
+        for name in names:
+            self._part(name).prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Settle the messages up to `start`; return the end of the next batch, or `start` without new messages."""

@@ -223,6 +223,7 @@ def test_body_that_does_not_fit_is_dealt_with_as_the_mode_says(
         ({"columns": "bodi"}, "no column 'bodi'\nhint: Did you mean body?"),
         ({"minPartitions": "0"}, "minPartitions must be a number of 1 or more"),
         ({"columns": "message_id,body, message_id"}, "the option columns has the name 'message_id' twice"),
+        ({"receiver": "lake"}, "the option receiver is not for a batch read"),
         ({"table": "archive", "startingOffsets": "latest"}, "a batch can't begin with the latest"),
         ({"endingTimestamp": "2026-01-01"}, "the option endingTimestamp is for the table archive"),
         ({"table": "archive", "endingTimestamp": "soon"}, "endingTimestamp must be a time, got 'soon'"),
@@ -264,6 +265,7 @@ def test_write_with_an_id_is_harmless_to_repeat(client: Client, load: Load) -> N
         ({"id": ["1"]}, {}, "it has no column 'id'"),
         ({"body": [1]}, {}, "the column body must be a string"),
         ({"body": ["1"]}, {"overwrite": True}, "can't be overwritten"),
+        ({"body": ["1"]}, {"table": "archive"}, "the option table is not for a batch write"),
         # What is not the group would be left out without a word.
         (["body", "group"], {"group": "customer"}, "option group names the column 'customer'"),
         (["body", "custommer"], {"group": "customer"}, "names the column 'customer'.*Did you mean custommer"),

@@ -12,7 +12,7 @@ from tests.spark.conftest import Streams
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.jobs.export import export
+from spanmq.spark.jobs.export import export, follow
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import FOLDER, Manifest, read_exported, write_manifest
 from spanmq.spark.jobs.moved import moved
@@ -90,6 +90,11 @@ def test_lake_of_a_queue_that_was_created_again_or_restored_is_refused(
         run()
     moved(database, "orders", lake=tmp_path)
     assert (run(dry_run=True).exported, run().exported_before) == (0, 3)
+    # Rounds of one that follows are one run in the records.
+    rounds = iter([False, False, True])
+    done = follow(cast(Any, None), database, "orders", tmp_path, wait=lambda _: next(rounds))
+    assert (done.exports, done.exported) == (0, 0)
+    assert [each.done for each in client.admin.pipeline_runs.list()] == [0, 0, None]
     # As a standby, or a backup, that lacked the last messages.
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select setval('pgmq.q_orders_msg_id_seq', 2)")

@@ -180,6 +180,37 @@ def test_archive_that_joins_late_is_read_from_its_first_message(queues: Client, 
     assert arrived(lake) == each_once(3, 6, "orders", "orders_new")
 
 
+def test_limit_of_bytes_is_that_of_all_queues(queues: Client, stream: Streams) -> None:
+    for queue in QUEUES:
+        queues.send_batch(queue, ["x" * 8] * 20)
+    lake = stream(queue="orders*", maxBytesPerTrigger="300b")
+    driver = lake.start()
+    assert (driver.step(), driver.step()) == (0, 30)
+    driver.stop()
+    assert lake.start().step() == 30
+
+
+@pytest.mark.parametrize("kill", ["logged", ""])
+def test_checkpoint_of_another_kind_of_stream_is_refused(queues: Client, stream: Streams, kill: str) -> None:
+    queues.archive("orders", queues.send_batch("orders", range(20))[:10])
+    began: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+        ({"queue": "orders"}, {"table": "archive"}),
+        ({"table": "archive"}, {"table": "queue"}),
+        ({"table": "archive"}, {"table": "queue", "queue": "order[s]"}),
+        ({"queue": "order[s]"}, {"table": "archive"}),
+        ({"queue": "order[s]"}, {"queue": "orders"}),
+    )
+    for number, (options, changed) in enumerate(began):
+        lake = stream(str(number), maxOffsetsPerTrigger=2, **options)
+        lake.run(kill=kill)
+        with pytest.raises(PipelineError, match="the checkpoint is of another kind of stream"):
+            lake.run(**changed)
+    newest = lake.logged("offsets")[max(lake.logged("offsets"))]
+    newest.write_text('v1\n{}\n{"topic": {"0": 7}}')
+    with pytest.raises(PipelineError, match="the checkpoint is of version None"):
+        lake.run()
+
+
 def test_commands_find_a_queue_in_a_checkpoint_of_several(
     queues: Client, stream: Streams, database: str
 ) -> None:

@@ -226,6 +226,7 @@ def test_checkpoint_of_another_queue_or_server_is_refused(client: Client, stream
             "no option 'maxoffsetpertrigger'\nhint: Did you mean maxOffsetsPerTrigger?",
         ),
         ({"maxBytesPerTrigger": "1x"}, "the option maxBytesPerTrigger must be a size such as 64m, got '1x'"),
+        ({"rowsPerSecond": "1"}, "the option rowsPerSecond is not for a stream"),
         ({"table": "failures"}, "a stream reads the table queue or archive, not failures"),
         ({"columns": "message_id, leased_until"}, "a stream has no column leased_until"),
         ({"startingOffsets": "latest"}, "the option startingOffsets is for the table archive"),
@@ -379,8 +380,9 @@ def test_stream_that_sends_what_is_no_json_sends_nothing_of_its_epoch(client: Cl
     [
         ({"queue": "oders"}, False, "there is no queue 'oders'\nhint: Did you mean orders?"),
         ({"writterId": "a"}, False, "no option 'writterid'\nhint: Did you mean writerId?"),
+        ({"minPartitions": "2"}, False, "the option minPartitions is not for a stream that writes"),
         # Its epochs begin again at 0 with a new checkpoint, which would send nothing under a known id.
-        ({"writerId": "load"}, False, "the option writerId is for batch writes"),
+        ({"writerId": "load"}, False, "the option writerId is not for a stream that writes"),
         ({}, True, "a queue can't be overwritten"),
     ],
 )

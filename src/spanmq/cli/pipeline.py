@@ -82,7 +82,7 @@ def export(
             )
             return
         with Stop() as stop:
-            for each in jobs.follow(
+            jobs.follow(
                 job.spark,
                 found,
                 queue,
@@ -92,8 +92,8 @@ def export(
                 every=every,
                 compact_every=compact_every,
                 wait=stop.wait,
-            ):
-                say_done(each)
+                progress=say_done,
+            )
 
 
 @pipeline.command("compact")

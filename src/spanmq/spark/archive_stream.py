@@ -16,9 +16,8 @@ from spanmq import errors
 from spanmq.spark import rows
 from spanmq.spark.options import Bounds, Options
 from spanmq.spark.reader import RangePartition, queue_named
-from spanmq.spark.stream import UNLIMITED, Offset, Stream
+from spanmq.spark.stream import UNLIMITED, VERSION, Offset, Stream, check_kind
 
-VERSION: Final = 1
 # How old a position becomes where nothing is archived: of a young one the server knows exactly what is gone.
 REFRESH: Final = timedelta(minutes=1)
 
@@ -71,7 +70,10 @@ class ArchiveStreamReader(Stream):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges, after a count: retention may have been faster."""
-        if not start or not end or start == end or not end["rows"]:
+        if not start or not end or start == end:
+            return []
+        check_kind(end, "archive")
+        if not end["rows"]:
             return []
         after = start["id"] if start["position"] == end["position"] else 0
         size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
@@ -123,6 +125,7 @@ class ArchiveStreamReader(Stream):
 
     def _next(self, start: Offset, quantity: int) -> Offset:
         """Go on within the position of `start`, and when that is exhausted, to a newer one."""
+        check_kind(start, "archive")
         position = start["position"]
         now, is_gone, identity = self._position(position)
         self._check(start, identity)

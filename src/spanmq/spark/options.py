@@ -22,6 +22,14 @@ _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "endingOffsets", "endi
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")
 NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_BOUNDS, *_WRITE, *_SEALED)
+# The options that do not apply to a use.
+_OTHERS: Final = {
+    "a batch read": {*_STREAM, *_WRITE},
+    "a stream": set(_WRITE),
+    "a batch write": {*_READ, *_STREAM, *_BOUNDS},
+    # The checkpoint names it.
+    "a stream that writes": {*_READ, *_STREAM, *_BOUNDS, "writerId"},
+}
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
 
@@ -71,8 +79,11 @@ class Options:
         return self.body_schema is not None and self.body_schema.strip().lower() == "registered"
 
 
-def read_options(given: Mapping[str, str]) -> Options:
-    """Check the options; raises InvalidArgumentError for one that is unknown, missing or out of range."""
+def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
+    """Check the options, perhaps of one use of the source.
+
+    Raises InvalidArgumentError for one that is unknown, missing, out of range or not for this use.
+    """
     known = {name.lower(): name for name in NAMES}
     values: dict[str, str] = {}
     for key, value in given.items():
@@ -82,6 +93,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         if name is None:
             hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
             raise InvalidArgumentError(f"the source spanmq has no option {key!r}", hint=hint)
+        if use is not None and name in _OTHERS[use]:
+            raise InvalidArgumentError(f"the option {name} is not for {use}")
         values[name] = value
     dsn = values.get("dsn") or os.environ.get("SPANMQ_DSN")
     if not dsn:

@@ -18,7 +18,7 @@ from spanmq.spark import rows
 from spanmq.spark.archive_stream import ArchiveStreamReader
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, is_named, queues_named
-from spanmq.spark.stream import VERSION, Offset, Stream, StreamReader
+from spanmq.spark.stream import VERSION, Offset, Stream, StreamReader, check_kind
 
 # How often a stream looks for queues that a pattern matches since.
 LOOK_SECONDS: Final = 10.0
@@ -30,18 +30,19 @@ class QueuesStreamReader(Stream):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        # The options are checked before a stream starts.
-        self._of(options.queue)
         self._parts: dict[str, Part] = {}
         self._names: list[str] = []
         self._look_at = 0.0
         self._turn = 0
+        # The options are checked before a stream starts.
+        self._of(options.queue)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note which queues there are now, and their newest messages: later ones are not for this run."""
-        for name in self._queues():
-            self._part(name).prepareForTriggerAvailableNow()
+        names = self._queues()
         self._is_bounded = True
+        for name in names:
+            self._part(name).prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Settle the messages up to `start`; return the end of the next batch, or `start` without new messages."""
@@ -156,6 +157,8 @@ class QueuesStreamReader(Stream):
     def _part(self, name: str) -> Part:
         """Return the reader of a queue."""
         if name not in self._parts:
+            # Each has a share of the limit of bytes.
+            self._queues()
             self._parts[name] = self._of(name)
         return self._parts[name]
 
@@ -169,4 +172,7 @@ class QueuesStreamReader(Stream):
 
 def _of_several(offset: Offset) -> Offset:
     """Return an offset as one of several queues: a checkpoint may have begun with one."""
-    return offset if not offset or "queues" in offset else {"v": VERSION, "queues": {offset["queue"]: offset}}
+    if not offset or "queues" in offset:
+        return offset
+    check_kind(offset, "queue")
+    return {"v": VERSION, "queues": {offset["queue"]: offset}}

@@ -33,7 +33,7 @@ def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader of a batch."""
     from spanmq.spark.reader import FilteringReader, Reader
 
-    options = read_options(given)
+    options = read_options(given, "a batch read")
     _check(options, schema)
     kind = FilteringReader if _pushes_filters() else Reader
     return kind(options, schema)
@@ -46,7 +46,7 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
     from spanmq.spark.reader import is_several
     from spanmq.spark.stream import StreamReader
 
-    options = read_options(given)
+    options = read_options(given, "a stream")
     _check(options, schema)
     if options.table not in ("queue", "archive"):
         raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
@@ -61,7 +61,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
-    return Writer(read_options(given), schema)
+    return Writer(read_options(given, "a batch write"), schema)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
@@ -70,7 +70,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
 
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
-    return StreamWriter(read_options(given), schema)
+    return StreamWriter(read_options(given, "a stream that writes"), schema)
 
 
 def _check(options: Options, schema: StructType) -> None:

@@ -178,9 +178,11 @@ class StreamReader(Stream):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut the batches after `start` up to `end` into ranges."""
-        if not end or not start or start["lease"] == end["lease"]:
+        if not end or not start:
             return []
         self._open(end)
+        if start["lease"] == end["lease"]:
+            return []
         with self._server() as server:
             arguments = self._ranges(start, end, fail_on_loss=self._options.fail_on_data_loss)
             columns, queue = "first_id, last_id, attempt", self._options.queue
@@ -222,11 +224,6 @@ class StreamReader(Stream):
         """Become the receiver of this checkpoint, once in this reader's life."""
         if self._incarnation is not None:
             return
-        if offset.get("v") != VERSION:
-            raise errors.PipelineError(
-                f"the checkpoint is of version {offset.get('v')}, this release knows {VERSION}",
-                hint="Go on with the release that wrote it, or use a new checkpoint.",
-            )
         queue = ", ".join(offset.get("queues", [offset.get("queue")]))
         if queue.lower() != self._options.queue.lower():
             raise errors.PipelineError(
@@ -234,6 +231,7 @@ class StreamReader(Stream):
                 hint="Name what the checkpoint has, or use a new checkpoint.",
                 queue=self._options.queue,
             )
+        check_kind(offset, "receiver")
         columns, receiver = "incarnation, system_id", offset["receiver"]
         incarnation, system = self._call("receiver_open", columns, receiver=receiver)
         if system != offset["system"]:
@@ -243,6 +241,20 @@ class StreamReader(Stream):
                 queue=self._options.queue,
             )
         self._incarnation = incarnation
+
+
+def check_kind(offset: Offset, name: str) -> None:
+    """Raise PipelineError for an offset of another version, or of another kind of stream: those have no such name."""
+    if offset.get("v") != VERSION:
+        raise errors.PipelineError(
+            f"the checkpoint is of version {offset.get('v')}, this release knows {VERSION}",
+            hint="Go on with the release that wrote it, or use a new checkpoint.",
+        )
+    if name not in offset:
+        raise errors.PipelineError(
+            f"the checkpoint is of another kind of stream: its offset has no {name}",
+            hint="Use the options table and queue that it began with, or a new checkpoint.",
+        )
 
 
 def _warn(notice: psycopg.errors.Diagnostic) -> None:

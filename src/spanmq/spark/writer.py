@@ -73,10 +73,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Sends each epoch of a stream exactly once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        if options.writer_id is not None:
-            raise errors.InvalidArgumentError(
-                "the option writerId is for batch writes", hint="The checkpoint names a stream."
-            )
         check_columns(options, schema)
         self._options = for_queue(options)
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+# The largest message that the node takes: RabbitMQ 4's default.
+MESSAGE_BYTES = 1 << 24
 
 
 class Rabbit:
@@ -25,7 +27,7 @@ class Rabbit:
         self._port, distribution, names = free_ports(3)
         self.url = f"amqp://guest:guest@127.0.0.1:{self._port}/%2F"
         config = folder / "rabbit.conf"
-        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\n")
+        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\nmax_message_size = {MESSAGE_BYTES}\n")
         (folder / "plugins").write_text("[].\n")
         self._environment = {
             "PATH": os.environ["PATH"],

@@ -23,7 +23,7 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
-from spanmq.spark.jobs.export import export, follow, missing
+from spanmq.spark.jobs.export import ExportReport, export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import files_of, read_manifests, union, within
 from spanmq.spark.jobs.report import report
@@ -73,15 +73,17 @@ def test_export_that_follows_goes_on_until_it_is_told_to_stop(
         return len(rounds) == 3
 
     archive(client, 20)
-    done = follow(spark, database, "orders", tmp_path, every=7, compact_every=1e-9, wait=wait)
+    done: list[ExportReport] = []
+    follow(spark, database, "orders", tmp_path, every=7, compact_every=1e-9, wait=wait, progress=done.append)
     assert [each.exported for each in done] == [20, 10]
+    assert [(each.job, each.done) for each in client.admin.pipeline_runs.list()] == [("export", 30)]
     assert rounds == [7, 7, 7]
     assert parquet_bodies(tmp_path) == list(range(30))
     # Those of a day were joined.
     folders = [name.rpartition("/")[0] for name in files_of(lake_at(tmp_path), "orders")]
     assert len(folders) == len(set(folders))
     with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
-        next(follow(spark, database, "orders", tmp_path, every=0, wait=wait))
+        follow(spark, database, "orders", tmp_path, every=0, wait=wait)
 
 
 def test_command_that_follows_ends_in_good_order(

@@ -6,18 +6,21 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.process.spark.faltering import BATCH, KILLS, FalteringBroker
-from tests.process.spark.rabbit import Rabbit, declare, drained
+from tests.process.spark.rabbit import MESSAGE_BYTES, Rabbit, declare, drained
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError, QueueNotFoundError
 from spanmq.spark.brokers.amqp import WINDOW, AmqpBroker
+from spanmq.spark.brokers.outgoing import Outgoing
 from spanmq.spark.jobs.migrate import TASKS, MigrateReport, broker_named, migrate
 
 if TYPE_CHECKING:
@@ -195,6 +198,14 @@ def test_message_that_the_broker_has_no_queue_for_stays(client: Client, run: Run
     assert client.queues.metrics("orders").length == 1
     assert run().sent == 1
     assert [mark for mark, _, _ in arrived(target)] == ["orders:1"]
+
+
+def test_message_that_is_too_large_for_the_broker_stops_with_its_id(target: AmqpBroker) -> None:
+    small = Outgoing("orders", 1, "1", None, None, 1, datetime.now(UTC))
+    large = replace(small, message_id=2, body=f'"{MESSAGE_BYTES * "x"}"')
+    with pytest.raises(PipelineError, match=r"message orders:2 can't be sent: .*message size") as caught:
+        target.publish([small, large, replace(small, message_id=3)])
+    assert "spanmq receiver reject orders migrate 2" in str(caught.value.hint)
 
 
 def test_checkpoint_of_another_queue_is_refused(client: Client, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections import deque
@@ -25,6 +26,7 @@ WINDOW: Final = 1_000
 PATIENCE_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 1.0
 _INTEGER_MAX: Final = 2**63
+_SIZE: Final = re.compile(r"\bmessage size ([0-9]+)")
 # Reply codes of a broker that shuts down, or has an internal error.
 _GOING_AWAY: Final = (320, 541)
 
@@ -83,6 +85,11 @@ class AmqpBroker:
             if failure is None:
                 continue
             if not _may_pass(failure):
+                # RabbitMQ names the size of a message that is too large, and not the message.
+                size = _SIZE.search(_text(failure))
+                for message in messages:
+                    if size is not None and len(message.payload) == int(size[1]):
+                        raise message.refusal(_text(failure)) from failure
                 raise self._refusal(failure) from failure
             if len(waiting) < left:
                 left, deadline = len(waiting), time.monotonic() + self.patience
@@ -151,6 +158,7 @@ class _Session:
             on_close_callback=lambda _, reason: self._ended(reason),
         )
         self._connection.ioloop.start()
+        self._connection.ioloop.close()
         self._waiting.extendleft(reversed(self._flying.values()))
         return self._failure if self._waiting else None
 

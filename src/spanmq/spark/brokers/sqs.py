@@ -38,7 +38,13 @@ class SqsBroker:
         for batch in batches(messages):
             entries = [self._entry(number, message) for number, message in enumerate(batch)]
             for _ in range(ATTEMPTS):
-                done = self._call(client.send_message_batch, Entries=entries)
+                try:
+                    done = self._call(client.send_message_batch, Entries=entries)
+                except PipelineError as error:
+                    # Only a batch of one message can be: batches() cuts the others.
+                    if "BatchRequestTooLong" in str(error):
+                        raise batch[0].refusal(str(error)) from error
+                    raise
                 failed = {each["Id"]: each for each in done.get("Failed", ())}
                 entries = [each for each in entries if each["Id"] in failed]
                 if not entries or any(each["SenderFault"] for each in failed.values()):

@@ -61,6 +61,17 @@ class ExportReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowReport:
+    """What exports that followed each other did: the number of those that had something, and of rows."""
+
+    queue: str
+    table: str
+    to: str
+    exports: int
+    exported: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Export:
     """What one export is about."""
 
@@ -92,6 +103,19 @@ def export(
     any instant, the next run removes what was left and goes on. Raises PipelineError where the folder is in use,
     another export into it is under way, or what was written is not what the database holds.
     """
+    return _export(spark, dsn, queue, to, table, format, dry_run=dry_run)
+
+
+def _export(
+    spark: SparkSession,
+    dsn: str,
+    queue: str,
+    to: str | Path,
+    table: str,
+    format: str,  # noqa: A002 - Spark's word
+    *,
+    dry_run: bool = False,
+) -> ExportReport:
     began = time.monotonic()
     check_format(format)
     of_table, lake = table_named(table), lake_at(to)
@@ -130,6 +154,7 @@ def export(
     )
 
 
+@recorded("export", lambda given: given["to"])
 def follow(
     spark: SparkSession,
     dsn: str,
@@ -141,11 +166,13 @@ def follow(
     every: float = EVERY_SECONDS,
     compact_every: float | None = None,
     wait: Callable[[float], bool],
-) -> Iterator[ExportReport]:
-    """Export again and again, and yield the report of each export that had something.
+    progress: Callable[[ExportReport], None] = lambda _: None,
+) -> FollowReport:
+    """Export again and again, and pass the report of each export that had something to `progress`.
 
     Between two of them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do.
-    After an export the small files of the lake are joined, if that was `compact_every` seconds ago.
+    After an export the small files of the lake are joined, if that was `compact_every` seconds ago. All of it is
+    one run in the database's records.
     """
     if every <= 0:
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
@@ -154,16 +181,18 @@ def follow(
     if compact_every is not None:
         check_compacts(format)
     compacted_at = time.monotonic()
+    exports = exported = 0
     while True:
-        report = export(spark, dsn, queue, to, table=table, format=format)
+        report = _export(spark, dsn, queue, to, table, format)
         if report.exported:
-            yield report
+            exports, exported = exports + 1, exported + report.exported
+            progress(report)
         is_time = compact_every is not None and time.monotonic() - compacted_at >= compact_every
         if is_time and report.exported + report.exported_before:
             compact(dsn, report.queue, to, table=table)
             compacted_at = time.monotonic()
         if wait(every):
-            return
+            return FollowReport(report.queue, table, str(to), exports, exported)
 
 
 def _check(this: _Export, before: Exported) -> None:

@@ -28,7 +28,7 @@ Report = TypeVar("Report")
 def recorded(
     job: str, target: Callable[[Given], object], *, when: Callable[[Given], bool] = lambda _: True
 ) -> Callable[[Callable[Parameters, Report]], Callable[Parameters, Report]]:
-    """Record each run of a job that has parameters `dsn`, `queue` and `dry_run`, except dry runs.
+    """Record each run of a job that has parameters `dsn` and `queue`, and perhaps `dry_run`, except dry runs.
 
     `target` returns the destination or source of its data from the arguments, `when` whether the run does
     anything.
@@ -42,7 +42,7 @@ def recorded(
             bound = signature.bind(*arguments, **named)
             bound.apply_defaults()
             given = bound.arguments
-            if given["dry_run"] or not when(given):
+            if given.get("dry_run") or not when(given):
                 return function(*arguments, **named)
             note = _Note(given["dsn"], job, given["queue"], str(target(given)))
             try:

@@ -272,7 +272,6 @@ def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> 
         (ConnectionBroken("gone", 1.0, "here"), "stopping"),
         (WorkerStopped("worker", 0), "stopping"),
         (WorkerStarted("worker", ("orders_0", "orders_1")), "ready"),
-        (WorkerStopped("worker", 0), "ready"),
     ]
 
     async def observe() -> None:

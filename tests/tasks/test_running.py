@@ -1,6 +1,7 @@
 """Tasks in a worker: what is passed to them, what is acked with what, and what becomes of failures."""
 
 import asyncio
+import logging
 import threading
 from contextvars import ContextVar
 from dataclasses import replace
@@ -13,11 +14,13 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
+from tests.patience import WAIT_SECONDS
 from tests.recorded import Recorded, context_of
 from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 
 from spanmq import Client, Message
+from spanmq.errors import HandlerStuckError
 from spanmq.tasks import GIVEN, Call, Retry, Tasks
 from spanmq.testing import drain_async
 
@@ -401,6 +404,37 @@ async def test_stop_gives_back_what_waits_for_its_limit(client: Client, database
     release.set()
     assert len(client.receive("orders", 10)) == 5
     limited.close()
+
+
+async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(
+    client: Client, database: str
+) -> None:
+    slow = Tasks("orders", dsn=database)
+    release = threading.Event()
+    told = asyncio.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            assert "HandlerStuckError" in self.format(record)
+            told.set()
+
+    @slow.task(timeout=0.05)
+    def wait() -> None:
+        release.wait()
+
+    async def application() -> None:
+        async with slow.running(concurrency=1), asyncio.timeout(WAIT_SECONDS):
+            await slow.send_many_async([wait.call(), wait.call()])
+            await told.wait()
+
+    handler = Told(logging.ERROR)
+    logging.getLogger("spanmq").addHandler(handler)
+    with pytest.raises(HandlerStuckError):
+        await application()
+    logging.getLogger("spanmq").removeHandler(handler)
+    assert told.is_set()
+    release.set()
+    slow.close()
 
 
 async def test_worker_that_cannot_start_says_why(database: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -21,6 +22,8 @@ from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.runtime import run_in_loop
+
+logger = logging.getLogger("spanmq.tasks")
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -250,7 +253,10 @@ class Tasks:
     async def running(
         self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
     ) -> AsyncIterator[Worker]:
-        """Run a worker while a block of async code runs; raises errors that prevent it from continuing."""
+        """Run a worker while a block of async code runs.
+
+        Errors that prevent it from continuing are logged at once, and raised at the end of the block.
+        """
         started = asyncio.Event()
 
         def observe(event: Event) -> None:
@@ -266,11 +272,16 @@ class Tasks:
         try:
             await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
+                work.add_done_callback(self._tell_failure)
                 yield worker
         finally:
             begun.cancel()
             worker.stop()
             await work
+
+    def _tell_failure(self, work: asyncio.Task[None]) -> None:
+        if not work.cancelled() and (error := work.exception()) is not None:
+            logger.error("worker_failed tasks=%s", self.name, exc_info=error)
 
     def _worker(self, handling: Handling, queues: Iterable[str] | None, settings: WorkerOptions) -> Worker:
         self.catalog.check()

@@ -18,6 +18,7 @@ from tests.patience import WAIT_SECONDS
 from tests.recorded import Recorded, context_of
 from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
+from tests.worker.running import Record, Running
 
 from spanmq import Client, Message
 from spanmq.errors import HandlerStuckError
@@ -316,6 +317,33 @@ async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: 
         other.send()
         assert (await outcomes.next()).outcome == "acked"
     slow.close()
+
+
+async def test_worker_runs_plain_tasks_beside_async_ones_again(client: Client, database: str) -> None:
+    mixed = Tasks("orders", dsn=database)
+    threads: list[threading.Thread] = []
+
+    @mixed.task
+    def plain() -> None:
+        threads.append(threading.current_thread())
+
+    @mixed.task
+    async def awaited() -> None: ...
+
+    record = Record()
+    worker = mixed.worker(observers=[record])
+    for run in (1, 2):
+        plain.send()
+        # In a thread of its own, with another event loop each time.
+        running = Running(worker, record)
+        try:
+            assert record.outcomes(run) == ["acked"] * run
+        finally:
+            await asyncio.to_thread(running.stop)
+    for thread in threads:  # none stays when the worker has ended
+        await asyncio.to_thread(thread.join, WAIT_SECONDS)
+        assert not thread.is_alive()
+    mixed.close()
 
 
 async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:

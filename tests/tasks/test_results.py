@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 from tests.tasks.shop import working
 
 from spanmq import Client
@@ -64,6 +65,33 @@ async def test_wait_returns_the_result(client: Client) -> None:
             await (await fail.send_async(70_000)).wait_async()
     [letter] = client.dead_letters.list("orders")
     assert letter.category == "PERMANENT"
+
+
+async def test_as_many_results_are_stored_at_once_as_tasks_run(
+    client: Client, database: str, observer: psycopg.Connection[Any]
+) -> None:
+    many = 8
+    calls: list[int] = []
+    stored = Tasks("orders", dsn=database)
+
+    @stored.task(store_result=True)
+    async def work(number: int) -> int:
+        calls.append(number)
+        return number
+
+    waiting = (
+        "select count(*) from pg_stat_activity where datname = current_database()"
+        " and wait_event_type = 'Lock' and query ~ '[.]store_result'"
+    )
+    with psycopg.connect(database) as other:
+        other.execute("lock table spanmq_core.result")
+        async with working(stored, concurrency=many, timeouts=None) as outcomes:
+            await stored.send_many_async([work.call(number) for number in range(many)])
+            await asyncio.to_thread(wait_until, lambda: observer.execute(waiting).fetchone() == (many,))
+            other.rollback()
+            assert await outcomes.all(many) == ["acked"] * many
+    assert sorted(calls) == [*range(many)]
+    stored.close()
 
 
 def test_wait_is_over(client: Client) -> None:

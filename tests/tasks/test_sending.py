@@ -1,5 +1,6 @@
 """Sending tasks: checked arguments, options, and the caller's transaction."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from tests.patience import wait_until
 from tests.tasks import shop
 from tests.tasks.shop import Order, tasks
 
@@ -123,6 +125,24 @@ async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
         tasks.send_many(calls)
     assert client.queues.metrics("mail").length == 6
     await tasks.close_async()
+
+
+async def test_connection_to_another_database_replaces_the_one_before(dsns: dict[str, str]) -> None:
+    own = Tasks("orders", dsn=dsns["here"])
+    count = own.task(shop.count.function)
+    sessions = (
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
+    )
+    with psycopg.connect(dsns["here"], autocommit=True) as observer:
+        own.create_queues()
+        await count.send_async(1)
+        own.connect(dsns["there"])
+        own.create_queues()
+        await count.send_async(2)
+        await asyncio.to_thread(wait_until, lambda: observer.execute(sessions).fetchone() == (0,))
+    own.close()
+    await own.close_async()
 
 
 async def test_sends_go_to_the_database_that_was_connected_last(

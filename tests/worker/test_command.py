@@ -28,6 +28,10 @@ from spanmq import Client
             ("jobs:ship", "-q", "a", "--shards", "all", "--server", "e"),
             "invalid argument: --server is NAME=DSN",
         ),
+        (
+            ("jobs:ship", "-q", "a", "--shards", "all", "--server", "postgresql://ada:secret@east/shop"),
+            "invalid argument: --server is NAME=DSN",
+        ),
         (("jobs:ship", "-q", "orders", "--lease", "0"), "invalid argument: lease must be at least 0.1 s"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -53,3 +57,4 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     assert done.code == 1
     assert f"spanmq: {text}" in done.err
     assert "Traceback" not in done.err
+    assert "secret" not in done.err

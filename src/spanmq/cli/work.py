@@ -231,5 +231,6 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
 def _server_of(text: str) -> tuple[str, str]:
     name, equals, dsn = text.partition("=")
     if not equals or not name or not dsn:
-        raise errors.InvalidArgumentError(f"--server is NAME=DSN, got {text!r}")
+        # The text may have a password.
+        raise errors.InvalidArgumentError("--server is NAME=DSN, got another text")
     return name, dsn

@@ -41,7 +41,8 @@ REGISTERING: Final = Lock()
 class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
     """Sends through the `Tasks` that OPTIONS names: {"tasks": "shop.tasks.tasks"}; in Django's transaction.
 
-    Its queues must exist. What becomes of a task is for the worker and the dashboard: there are no results.
+    Its queues must exist, and a worker must know them: empty QUEUES are "default" only, not any queue. What
+    becomes of a task is for the worker and the dashboard: there are no results.
     """
 
     supports_defer = True
@@ -49,10 +50,14 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
     supports_priority = True
     supports_get_result = False
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.queues = {*(params.get("QUEUES") or ["default"])}
+
     def register(self) -> dict[str, Task[..., Any]]:
         """Return a task for each queue, which runs Django's; registered by the first call, also in a worker."""
         tasks: Tasks = import_string(self.options["tasks"])
-        names = {queue: f"django.{self.alias}.{queue}" for queue in sorted(self.queues) or ["default"]}
+        names = {queue: f"django.{self.alias}.{queue}" for queue in sorted(self.queues)}
         with REGISTERING:
             for queue, name in names.items():
                 if name not in tasks.catalog.tasks:

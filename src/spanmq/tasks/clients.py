@@ -15,7 +15,7 @@ from spanmq.errors import InvalidArgumentError
 
 
 class Clients:
-    """One client a process, one for each event loop and DSN."""
+    """One client a process, one for each event loop."""
 
     def __init__(
         self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None, options: Mapping[str, Any]
@@ -26,8 +26,8 @@ class Clients:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
-        # In each event loop by DSN: only that loop can close them, and `dsn` may change.
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, AsyncClient]] = (
+        # Of each event loop, with its `dsn`, which may change: only that loop can close it.
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncClient]] = (
             WeakKeyDictionary()
         )
 
@@ -48,12 +48,17 @@ class Clients:
                 self._process = os.getpid()
             return self._client
 
-    def async_client(self) -> AsyncClient:
-        """Return the client of this event loop."""
-        clients = self._async_clients.setdefault(asyncio.get_running_loop(), {})
-        if self.dsn not in clients:
-            clients[self.dsn] = AsyncClient(self.address(), encryption=self.encryption, **self._options)
-        return clients[self.dsn]
+    async def async_client(self) -> AsyncClient:
+        """Return the client of this event loop; close the one before if the DSN is another one now."""
+        loop = asyncio.get_running_loop()
+        dsn, before = self._async_clients.get(loop, (None, None))
+        if before is not None and dsn == self.dsn:
+            return before
+        client = AsyncClient(self.address(), encryption=self.encryption, **self._options)
+        self._async_clients[loop] = self.dsn, client
+        if before is not None:
+            await before.close()
+        return client
 
     def of(self, connection: Any = None, session: Any = None) -> Client:
         """Return a client for the caller's transaction, else that of the process."""
@@ -64,11 +69,11 @@ class Clients:
             return self.client()
         return Client(connection=within, encryption=self.encryption)
 
-    def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
+    async def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
         """Return a client for the caller's transaction, else that of the loop."""
         within = given(connection, session)
         if within is None:
-            return self.async_client()
+            return await self.async_client()
         return AsyncClient(connection=within, encryption=self.encryption)
 
     def close(self) -> None:
@@ -78,8 +83,9 @@ class Clients:
         self._client = None
 
     async def close_async(self) -> None:
-        """Close the clients of this event loop."""
-        for client in self._async_clients.pop(asyncio.get_running_loop(), {}).values():
+        """Close the client of this event loop."""
+        _, client = self._async_clients.pop(asyncio.get_running_loop(), (None, None))
+        if client is not None:
             await client.close()
 
 

@@ -154,7 +154,7 @@ class Handling:
             return result
         async with delivery.within(_needed(self._catalog.async_session, task, "async_session")) as session:
             result = await task.function(**arguments, session=session)
-            client = self._catalog.sender.clients.of_async(session=session)
+            client = await self._catalog.sender.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
 

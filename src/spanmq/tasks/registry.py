@@ -199,7 +199,8 @@ class Tasks:
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
     ) -> list[Sent]:
         """Send calls from async code; the twin of `send_many`."""
-        return await self.catalog.sender.send_async(self.clients.of_async(connection, session), calls)
+        client = await self.clients.of_async(connection, session)
+        return await self.catalog.sender.send_async(client, calls)
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
         """Return a batch: when the messages of all calls are settled, `then` is sent, once.

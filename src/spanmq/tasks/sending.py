@@ -93,7 +93,7 @@ class Sent:
 
     async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
         """Wait from async code; the twin of `wait`."""
-        client = self._clients.async_client()
+        client = await self._clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
         if await client.inspect.state(self.queue, self.message_id) == "dead":
@@ -133,7 +133,7 @@ class BatchCall:
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
         """Send it from async code."""
-        return await self.sender.send_batch_async(self.sender.clients.of_async(**place), self)
+        return await self.sender.send_batch_async(await self.sender.clients.of_async(**place), self)
 
 
 class Sender:

@@ -124,9 +124,8 @@ class Task(Generic[P, R]):
     async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send it from async code."""
         sender = self.catalog.sender
-        return (await sender.send_async(sender.clients.of_async(**self.place), [self.prepare(args, kwargs)]))[
-            0
-        ]
+        client = await sender.clients.of_async(**self.place)
+        return (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Check arguments; `call` and `send` do."""

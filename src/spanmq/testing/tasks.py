@@ -54,7 +54,7 @@ async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) 
 
 
 async def _drain(catalog: Catalog, threads: _Here | None, *, raises: bool, limit: int) -> int:
-    client = catalog.sender.clients.async_client()
+    client = await catalog.sender.clients.async_client()
     handling = Handling(catalog, threads)
     session: Any = _Session(client, catalog.sender.clients.client())
     catalog.check()
@@ -286,7 +286,7 @@ class _Alone:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:
-        async with self._clients.async_client().transaction() as client:
+        async with (await self._clients.async_client()).transaction() as client:
             yield client
 
     @contextmanager

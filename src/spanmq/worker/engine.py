@@ -161,9 +161,9 @@ class Engine:
 
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of the breaker of each queue that is received from."""
-        return {
-            queue: intake.breaker.state for queue, intake in self._intakes.items() if not intake.is_stopped
-        }
+        # An atomic copy: the event loop may add an intake meanwhile.
+        intakes = [*self._intakes.items()]
+        return {queue: intake.breaker.state for queue, intake in intakes if not intake.is_stopped}
 
     # Queues, which change if they are shards.
 

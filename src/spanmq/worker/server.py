@@ -37,19 +37,14 @@ class Server:
         on_lost: Callable[[Holding], None],
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
-        # A handler that overran keeps its connection, beside its successor.
-        handlers_max = 2 * settings.concurrency
-        lends = handlers_max if handler.takes_connection else 0
-        # A handler that dispatches in threads may begin a transaction for any message.
-        takes_any = lends or handler.takes_delivery
-        lends_to_threads = handlers_max if takes_any and not handler.is_async else 0
-        if handler.uses_threads:
-            lends_to_threads = lends
+        # A handler that dispatches may begin a transaction for any message. One that overran keeps its
+        # connection, beside its successor.
+        lends = 2 * settings.concurrency if handler.takes_connection or handler.takes_delivery else 0
         self.session = Session(
             dsn=dsn,
             decoder=decoder,
             pool_size=queues + LENT_BESIDE + (lends if handler.is_async else 0),
-            threads=lends_to_threads,
+            threads=lends if handler.uses_threads or not handler.is_async else 0,
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             seam=seam,

@@ -11,6 +11,7 @@ from io import StringIO
 from typing import Any
 
 import django
+import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
@@ -206,6 +207,18 @@ def check_backend_in_threads() -> None:
     assert added[-2:] == [("RUNNING", 1, 4), ("RUNNING", 1, 5)]
 
 
+def check_backend_without_queues() -> None:
+    """For Django it takes any queue; a worker must know its queues."""
+    from shop.jobs import add
+
+    from spanmq.django.backend import SpanmqBackend
+
+    backend = SpanmqBackend("any", {**BACKEND, "QUEUES": []})
+    # The name of the error is another one in each version of Django.
+    with pytest.raises(Exception, match="Queue 'orders' is not valid for backend"):
+        backend.enqueue(add, [1], {})
+
+
 def check_admin() -> None:
     from django.contrib.auth.models import User
     from django.test import Client as Browser
@@ -266,7 +279,7 @@ checks = [
     check_admin,
 ]
 if FRAMEWORK:
-    checks += [check_backend, check_backend_in_threads]
+    checks += [check_backend, check_backend_in_threads, check_backend_without_queues]
 for check in checks:
     check()
     Client(connection=connection).queues.purge("orders")

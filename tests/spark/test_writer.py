@@ -85,12 +85,9 @@ def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client
     assert client.queues.metrics("orders").length == 100
 
 
-@pytest.mark.parametrize("more", [{}, {"writerId": "load"}])
-def test_stream_that_is_not_told_its_epoch_writes_nothing(
-    client: Client, load: Load, database: str, more: dict[str, str]
-) -> None:
+def test_stream_that_is_not_told_its_epoch_writes_nothing(client: Client, load: Load, database: str) -> None:
     # Outside of a task of Spark's, where its undocumented names are not known.
-    writer = load(**more).source.streamWriter(StructType().add("body", "string"), False)
+    writer = load().source.streamWriter(StructType().add("body", "string"), False)
     with pytest.raises(PipelineError, match="does not tell its tasks which query and epoch"):
         writer.write(batches())
     with psycopg.connect(database) as connection:

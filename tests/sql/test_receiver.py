@@ -97,8 +97,8 @@ def test_receiver_that_nobody_opened_takes_nothing(
     client.send("orders", 1)
     reader = Reader(connection)
     reader.receiver, reader.incarnation = uuid.uuid4(), incarnation
-    fails(connection, "MQ051", lambda: reader.claim(0))
-    fails(connection, "MQ051", lambda: reader.ranges(0, 1))
+    fails(connection, "MQ054", lambda: reader.claim(0))
+    fails(connection, "MQ054", lambda: reader.ranges(0, 1))
     assert len(client.receive("orders")) == 1
 
 

@@ -1,6 +1,7 @@
 """Tasks in a worker: what is passed to them, what is acked with what, and what becomes of failures."""
 
 import asyncio
+import logging
 import threading
 from contextvars import ContextVar
 from dataclasses import replace
@@ -13,11 +14,14 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
+from tests.patience import WAIT_SECONDS
 from tests.recorded import Recorded, context_of
 from tests.tasks import shop
 from tests.tasks.shop import Item, Order, Speed, done, tasks, working
+from tests.worker.running import Record, Running
 
 from spanmq import Client, Message
+from spanmq.errors import HandlerStuckError
 from spanmq.tasks import GIVEN, Call, Retry, Tasks
 from spanmq.testing import drain_async
 
@@ -315,6 +319,33 @@ async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: 
     slow.close()
 
 
+async def test_worker_runs_plain_tasks_beside_async_ones_again(client: Client, database: str) -> None:
+    mixed = Tasks("orders", dsn=database)
+    threads: list[threading.Thread] = []
+
+    @mixed.task
+    def plain() -> None:
+        threads.append(threading.current_thread())
+
+    @mixed.task
+    async def awaited() -> None: ...
+
+    record = Record()
+    worker = mixed.worker(observers=[record])
+    for run in (1, 2):
+        plain.send()
+        # In a thread of its own, with another event loop each time.
+        running = Running(worker, record)
+        try:
+            assert record.outcomes(run) == ["acked"] * run
+        finally:
+            await asyncio.to_thread(running.stop)
+    for thread in threads:  # none stays when the worker has ended
+        await asyncio.to_thread(thread.join, WAIT_SECONDS)
+        assert not thread.is_alive()
+    mixed.close()
+
+
 async def test_limit_of_a_queue_holds(client: Client, database: str) -> None:
     limited = Tasks("orders", dsn=database, limits={"mail": 2})
     lock, running, most = threading.Lock(), 0, 0
@@ -401,6 +432,37 @@ async def test_stop_gives_back_what_waits_for_its_limit(client: Client, database
     release.set()
     assert len(client.receive("orders", 10)) == 5
     limited.close()
+
+
+async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(
+    client: Client, database: str
+) -> None:
+    slow = Tasks("orders", dsn=database)
+    release = threading.Event()
+    told = asyncio.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            assert "HandlerStuckError" in self.format(record)
+            told.set()
+
+    @slow.task(timeout=0.05)
+    def wait() -> None:
+        release.wait()
+
+    async def application() -> None:
+        async with slow.running(concurrency=1), asyncio.timeout(WAIT_SECONDS):
+            await slow.send_many_async([wait.call(), wait.call()])
+            await told.wait()
+
+    handler = Told(logging.ERROR)
+    logging.getLogger("spanmq").addHandler(handler)
+    with pytest.raises(HandlerStuckError):
+        await application()
+    logging.getLogger("spanmq").removeHandler(handler)
+    assert told.is_set()
+    release.set()
+    slow.close()
 
 
 async def test_worker_that_cannot_start_says_why(database: str) -> None:

@@ -268,7 +268,10 @@ def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> 
         (ConnectionBroken("gone", 1.0, "here"), "no connection"),
         (WorkerStopping("worker", "asked"), "stopping"),
         (ConnectionRestored(2, "here"), "stopping"),
+        # One that is away as it stops is not away when it works again.
+        (ConnectionBroken("gone", 1.0, "here"), "stopping"),
         (WorkerStopped("worker", 0), "stopping"),
+        (WorkerStarted("worker", ("orders_0", "orders_1")), "ready"),
     ]
 
     async def observe() -> None:

@@ -44,6 +44,7 @@ class StopReason:
 
 @commands.command()
 def worker(
+    ctx: typer.Context,
     handler: Annotated[
         str,
         typer.Argument(
@@ -127,6 +128,10 @@ def worker(
         raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
     if tasks is not None and (shards is not None or in_batches):
         raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
+    if tasks is not None and tasks.clients.dsn:
+        # Where they are sent to, unless the command names another database.
+        source = ctx.get_parameter_source("dsn")
+        dsn = dsn if source is not None and source.name == "COMMANDLINE" else tasks.clients.address()
     with ExitStack() as stack:
         stack.enter_context(logging_lines(level))
         own = queue or ([] if tasks is None else [*tasks.queues])

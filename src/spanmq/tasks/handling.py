@@ -103,6 +103,7 @@ class Handling:
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
             kind_of=lambda message: getattr(self._catalog.find(message), "name", None),
+            close=self.close,
         )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -21,6 +22,8 @@ from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.runtime import run_in_loop
+
+logger = logging.getLogger("spanmq.tasks")
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
@@ -232,13 +235,12 @@ class Tasks:
 
     def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
-        return self._worker(Handling(self.catalog), queues, settings)
+        return self._worker(queues, settings)
 
     def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
         """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
-        handling = Handling(self.catalog)
-        worker = self._worker(handling, queues, settings)
-        run_in_loop(self._work(worker, handling, settings, signals=True))
+        worker = self._worker(queues, settings)
+        run_in_loop(self._work(worker, settings, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -250,7 +252,10 @@ class Tasks:
     async def running(
         self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
     ) -> AsyncIterator[Worker]:
-        """Run a worker while a block of async code runs; raises errors that prevent it from continuing."""
+        """Run a worker while a block of async code runs.
+
+        Errors that prevent it from continuing are logged at once, and raised at the end of the block.
+        """
         started = asyncio.Event()
 
         def observe(event: Event) -> None:
@@ -259,29 +264,31 @@ class Tasks:
 
         observe.hears_routine = lambda: False  # type: ignore[attr-defined]
         settings["observers"] = [*settings.get("observers", (log.write,)), observe]
-        handling = Handling(self.catalog)
-        worker = self._worker(handling, queues, settings)
-        work = asyncio.create_task(self._work(worker, handling, settings, signals=False), name="spanmq tasks")
+        worker = self._worker(queues, settings)
+        work = asyncio.create_task(self._work(worker, settings, signals=False), name="spanmq tasks")
         begun = asyncio.create_task(started.wait())
         try:
             await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
+                work.add_done_callback(self._tell_failure)
                 yield worker
         finally:
             begun.cancel()
             worker.stop()
             await work
 
-    def _worker(self, handling: Handling, queues: Iterable[str] | None, settings: WorkerOptions) -> Worker:
+    def _tell_failure(self, work: asyncio.Task[None]) -> None:
+        if not work.cancelled() and (error := work.exception()) is not None:
+            logger.error("worker_failed tasks=%s", self.name, exc_info=error)
+
+    def _worker(self, queues: Iterable[str] | None, settings: WorkerOptions) -> Worker:
         self.catalog.check()
         settings["dsn"] = settings.get("dsn") or self.clients.address()
         own: WorkerOptions = {**self._shares, **settings}
-        function = handling.handler(settings.get("handler_timeout"))
+        function = Handling(self.catalog).handler(settings.get("handler_timeout"))
         return Worker(self.queues if queues is None else queues, function, **own)
 
-    async def _work(
-        self, worker: Worker, handling: Handling, settings: WorkerOptions, *, signals: bool
-    ) -> None:
+    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> None:
         client = AsyncClient(
             settings["dsn"],
             encryption=self.clients.encryption,
@@ -302,5 +309,4 @@ class Tasks:
                 checks.cancel()
                 await asyncio.wait([checks])
             await client.close()
-            handling.close()
             await self.clients.close_async()

@@ -44,6 +44,8 @@ class Condition:
         elif isinstance(event, WorkerStopped) and self._tick is not None:
             self._tick.cancel()
             self._ticked_at = None
+            # The next run connects anew.
+            self._away.clear()
 
     def hears_routine(self) -> bool:
         """Return False: events of single messages do not matter."""

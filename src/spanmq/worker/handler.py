@@ -33,6 +33,8 @@ class Handler:
     limit_of: Callable[[Message], Limit | None] | None = None
     # Returns the kind that a message asks for, if the handler serves several kinds.
     kind_of: Callable[[Message], str | None] | None = None
+    # Called when a worker has ended: what it made belongs to that worker's event loop.
+    close: Callable[[], None] = lambda: None
 
 
 def find(path: str) -> Any:

@@ -117,6 +117,7 @@ class Worker:
         finally:
             for number in undo:
                 self._loop.remove_signal_handler(number)
+            self.handler.close()
             self._is_asked = self._is_signalled = False
             self._running = None
 

@@ -16,6 +16,7 @@ from tests.service.test_limits import rest
 
 from spanmq.service.server import BYTES_MIN, SlowReader
 
+READ_SECONDS = 10
 SIZE = 12_000_000
 # In the system's table: the states of sockets that only listen, and the place of their inodes.
 LISTENS, STATE, LOCAL, INODE = "0A", 3, 1, 9
@@ -56,7 +57,10 @@ def test_who_takes_nothing_of_his_answer_is_hung_up_on(orders: str, tmp_path: Pa
 
 def test_reader_is_not_cut_off_for_the_time_that_the_service_stood_still(orders: str, tmp_path: Path) -> None:
     do(orders, f"select pgmq.send('orders', to_jsonb(repeat('x', {SIZE})))")
-    with service_process(orders, tmp_path, "--read-timeout", 10) as running, running.dial() as reader:
+    with (
+        service_process(orders, tmp_path, "--read-timeout", READ_SECONDS) as running,
+        running.dial() as reader,
+    ):
         reader.sendall(
             b"GET /v1/queues/orders/messages HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
@@ -64,7 +68,7 @@ def test_reader_is_not_cut_off_for_the_time_that_the_service_stood_still(orders:
         count, begun_at = len(reader.recv(1)), monotonic()
         wait_until(lambda: monotonic() > begun_at + 0.5)
         running.process.send_signal(signal.SIGSTOP)
-        until = monotonic() + 12.5
+        until = monotonic() + 1.25 * READ_SECONDS
         reader.settimeout(0.1)
         while monotonic() < until:
             with suppress(TimeoutError):

@@ -87,6 +87,22 @@ def test_worker_handles_messages_until_it_is_terminated(client: Client, database
     assert "worker_stopping worker=w1 reason=SIGTERM" in done.err
 
 
+def test_tasks_are_received_from_the_database_that_they_are_sent_to(
+    client: Client, database: str, empty_database: str, folder: Path
+) -> None:
+    lines = ["from spanmq.tasks import Tasks", f"tasks = Tasks('orders', dsn={database!r})"]
+    lines += ["@tasks.task", "def ship(number: int) -> None: ..."]
+    (folder / "shop.py").write_text("\n".join(lines))
+    client.send("orders", {"task": "ship", "args": {"number": 1}})
+    with worker(folder, empty_database, "shop:tasks", "--json") as process:
+        assert [event["outcome"] for event in events(process, "message_settled")] == ["acked"]
+        assert end(process).code == 0
+    # An address on the command line is meant for this worker.
+    with worker(folder, database, "shop:tasks", "--dsn", empty_database) as process:
+        done = finish(process)
+    assert (done.code, "schema missing" in done.err) == (1, True), done.err
+
+
 def test_ctrl_c_waits_for_the_handler_that_runs(client: Client, database: str, folder: Path) -> None:
     client.send("orders", 1)
     with worker(folder, database, "jobs:slow", "-q", "orders", "--json") as process:

@@ -144,6 +144,13 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 def text_of(value: object) -> str:
     """Write a value for a person."""
+    try:
+        return _text_of(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return to_json(value)
+
+
+def _text_of(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

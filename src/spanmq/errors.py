@@ -242,6 +242,17 @@ class ServerError(SpanmqError):
     """Any other error of the server; `sqlstate` and `__cause__` say which."""
 
 
+# Errors that may be over soon, for example after a failover: a program that goes on tries again.
+TEMPORARY: Final = (
+    ConnectionFailedError,
+    ConnectionLostError,
+    ServerExhaustedError,
+    ServerReadOnlyError,
+    StatementCancelledError,
+    TransactionConflictError,
+)
+
+
 # Workers, the pipeline and the embedded server.
 
 

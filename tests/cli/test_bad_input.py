@@ -3,6 +3,7 @@
 import shlex
 import socket
 import traceback
+from pathlib import Path
 
 import pytest
 from tests.cli.program import ask, spanmq
@@ -159,3 +160,12 @@ def test_database_without_the_schema(empty_database: str) -> None:
     assert done.err.startswith("spanmq: schema missing: ")
     assert "hint: spanmq schema install" in done.err
     assert ask(empty_database, "select to_regnamespace('pgmq')") is None
+
+
+@pytest.mark.parametrize("offset", ["3", "[3]", '"3"', '{"queues": 3}', '{"queues": {"orders": 3}}'])
+def test_checkpoint_of_something_else_is_a_clear_error(orders: str, tmp_path: Path, offset: str) -> None:
+    for folder in ("commits", "offsets"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(f"v1\n{{}}\n{offset}\n")
+    done = spanmq("receiver release", "orders", "lake", "--checkpoint", str(tmp_path), dsn=orders)
+    assert (done.code, "is not the checkpoint of a stream from a queue" in done.err) == (1, True), done.err

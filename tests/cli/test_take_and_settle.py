@@ -33,6 +33,17 @@ def test_received_messages_are_acked_through_a_pipe(filled: str) -> None:
     assert ask(filled, "select array_agg(msg_id order by msg_id) from pgmq.q_orders") == [4, 5]
 
 
+def test_numbers_of_any_length_are_printed_and_acked_through_a_pipe(orders: str) -> None:
+    do(orders, """select pgmq.send('orders', '[1e5000]', headers => '{"n": 1e5000}')""")
+    do(orders, """select pgmq.send('orders', '2', headers => '[1e5000]')""")
+    looked = spanmq("message peek", "orders", dsn=orders)
+    assert (looked.code, looked.out.count("0" * 5000)) == (0, 3), looked.err
+    printed = spanmq("receive", "orders", "-n", 2, "--json", dsn=orders)
+    assert records("ack", stdin=printed.out, dsn=orders) == [
+        {"message_id": each, "outcome": "acked"} for each in (1, 2)
+    ]
+
+
 def test_pipe_from_an_empty_queue_settles_nothing_and_is_no_error(orders: str) -> None:
     received = spanmq("receive", "orders", "--json", dsn=orders)
     assert (received.code, received.out) == (0, "")

@@ -64,6 +64,15 @@ def test_message_is_sent_as_it_was_typed(keeper: Person, filled: str) -> None:
     assert found == [('{"price": 1.10}', "one", "1")]
 
 
+def test_numbers_of_any_length_are_sent_and_shown(keeper: Person, filled: str) -> None:
+    digits = "1" + "0" * 5000
+    assert keeper.post("/queue/send?queue=empty", body=f"[{digits}]").status_code == 303
+    rows(filled, """select pgmq.send('empty', '2', headers => '{"n": 1e5000}')""")
+    for message_id in (1, 2):
+        page = keeper.get("/message", queue="empty", id=message_id)
+        assert (page.status_code, digits in page.text) == (200, True)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq import errors
 from spanmq.cli.connect import address, client
 from spanmq.cli.failure import FAILED, INTERRUPTED, describe, say
 from spanmq.cli.interrupt import Stop, handled
@@ -18,6 +17,7 @@ from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.output import Output, fields, state_of
 from spanmq.cli.queues import HEALTH_COLUMNS
 from spanmq.cli.verbs import Commands
+from spanmq.errors import TEMPORARY
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
-# Temporary errors: a repeating command continues after them.
-PASSING: Final = (
-    errors.ConnectionFailedError,
-    errors.ConnectionLostError,
-    errors.ServerExhaustedError,
-    errors.StatementCancelledError,
-    errors.TransactionConflictError,
-)
 # The columns of the live table, which fits into 80 columns.
 HEADINGS: Final = {
     "queue": "queue",
@@ -79,7 +71,7 @@ def maintain(
         while not stop.is_set():
             try:
                 steps = opened.admin.maintain(budget)
-            except PASSING as error:
+            except TEMPORARY as error:
                 if every is None or is_first:
                     raise
                 say(describe(error))
@@ -192,7 +184,7 @@ def _surveys(
     while not stop.is_set():
         try:
             survey = opened.health.now()
-        except PASSING as error:
+        except TEMPORARY as error:
             if not queries:
                 raise
             say(describe(error))

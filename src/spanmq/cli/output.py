@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -31,6 +32,8 @@ LONG: Final = 40
 # The minimal width of the remaining column; with less, or with a value of several lines, each row is a block.
 LONG_MIN: Final = 16
 GAP: Final = 2
+# Not line ends and tabs.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         return
     from rich.console import Console
 
+    cells = [[visible(cell) for cell in row] for row in cells]
     console = Console(highlight=False)
     heads = [name.replace(" ", "\n") for name in names]
     columns = list(zip(*cells, strict=True))
@@ -142,8 +146,20 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         _print_blocks(console, names, cells)
 
 
+def visible(text: str) -> str:
+    """Escape control characters: text of a sender or a handler must not control the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def text_of(value: object) -> str:
     """Write a value for a person."""
+    try:
+        return _text_of(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return to_json(value)
+
+
+def _text_of(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

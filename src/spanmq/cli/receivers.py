@@ -97,7 +97,7 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int
         offsets = [each for source in sources for each in source.get("queues", {"": source}).values()]
         done = {each["receiver"]: int(each["lease"]) for each in offsets if "lease" in each}
         queues = sorted({each["queue"] for each in offsets})
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise PipelineError(
             f"{checkpoint} is not the checkpoint of a stream from a queue",
             hint="Name the stream's checkpointLocation.",

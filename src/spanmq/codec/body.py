@@ -26,6 +26,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.codec.exact_json import int_of
 from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
 from spanmq.model import GROUP_HEADER
 
@@ -75,10 +76,8 @@ _json_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 # which looks for white space around it: PostgreSQL prints none.
 _json_decoder = json.JSONDecoder()
 
-
-# The same for numbers of more digits than Python reads (4,300), of which PostgreSQL keeps 131,072: a Decimal
-# knows no such bound. Apart, because it calls Python for each number.
-_long_number_decoder = json.JSONDecoder(parse_int=lambda digits: int(Decimal(digits)))
+# Apart, because it calls Python for each number.
+_long_number_decoder = json.JSONDecoder(parse_int=int_of)
 
 
 def read_json(raw: bytes) -> Any:

@@ -1,6 +1,7 @@
 """JSON whose numbers keep their digits: neither a price nor an id of many digits becomes a float."""
 
 import json
+from decimal import Decimal
 from typing import Any, Final
 
 
@@ -10,9 +11,22 @@ class Number(str):
     __slots__ = ()
 
 
+def int_of(digits: str) -> int:
+    """Read an integer of any length: Python refuses more than 4,300 digits, PostgreSQL keeps 131,072.
+
+    The time grows with the square of the digits.
+    """
+    return int(Decimal(digits))
+
+
 def json_of(text: str) -> Any:
     """Parse JSON with Python's own numbers; raises ValueError if it is not valid, for NaN and its kin too."""
-    return _decoder.decode(text)
+    try:
+        return _decoder.decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _long_number_decoder.decode(text)
 
 
 def loads(text: str) -> Any:
@@ -38,3 +52,5 @@ def _refuse(constant: str) -> Any:
 
 
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse)
+# Apart, because it calls Python for each number.
+_long_number_decoder: Final = json.JSONDecoder(parse_constant=_refuse, parse_int=int_of)

@@ -1,15 +1,18 @@
 """What people type into forms of messages: read, or refused with words for them."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from spanmq.codec.body import RawJson
+from spanmq.codec.exact_json import loads
 from spanmq.errors import InvalidArgumentError
 
 
 def body(given: str, name: str = "body") -> RawJson:
     """Read a body, which stays as it was typed: to the last digit."""
-    _json(name, given)
+    # Numbers of any length: none is converted.
+    _json(name, given, loads)
     return RawJson(given)
 
 
@@ -31,8 +34,8 @@ def number(given: str, name: str) -> float | None:
         raise InvalidArgumentError(f"the {name} must be a number") from error
 
 
-def _json(name: str, given: str) -> Any:
+def _json(name: str, given: str, parse: Callable[[str], Any] = json.loads) -> Any:
     try:
-        return json.loads(given)
+        return parse(given)
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"the {name} is no JSON: {error}") from error

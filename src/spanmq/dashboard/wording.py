@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from spanmq.codec.body import RawJson
+from spanmq.codec.body import RawJson, to_json
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT: Final = 160
@@ -80,9 +80,13 @@ def text(value: object) -> str:
     """Write a body or headers as text, one line."""
     if value is None:
         return NOTHING
+    if isinstance(value, str):
+        return value
     if not isinstance(value, RawJson):
-        value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        return str(value)
+        try:
+            return json.dumps(value, ensure_ascii=False, default=str)
+        except ValueError:  # an integer of more digits than Python writes
+            return to_json(value)
     whole = str(value)
     return whole if (bytes_ := bytes_cut(value)) is None else f"({size(bytes_)}, too large to be shown here)"
 

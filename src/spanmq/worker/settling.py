@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spanmq.client import AsyncClient
-from spanmq.errors import (
-    ConnectionFailedError,
-    ConnectionLostError,
-    ServerExhaustedError,
-    ServerReadOnlyError,
-    SpanmqError,
-    StatementCancelledError,
-    TransactionConflictError,
-)
+from spanmq.errors import TEMPORARY, ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased, Message, Settled
 from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, MessageSettled, Seam, SettlingStarted
 from spanmq.worker.failure import Failure
@@ -23,13 +15,6 @@ from spanmq.worker.session import Session, backoff
 
 # The number of concurrent calls.
 CALLS_MAX: Final = 3
-# The server's errors that may be over soon, for example during a failover.
-TEMPORARY: Final = (
-    ServerExhaustedError,
-    ServerReadOnlyError,
-    StatementCancelledError,
-    TransactionConflictError,
-)
 
 Bundle = tuple[Holding, Failure | Release | None]
 

@@ -173,20 +173,23 @@ def test_service_and_worker_end_with_the_same_codes(orders: str) -> None:
 
 
 @contextmanager
-def failing(dsn: str, function: str) -> Iterator[None]:
+def failing(dsn: str, function: str, sqlstate: str = "40001") -> Iterator[None]:
     """Have each call of an SQL function fail with a temporary error."""
     healthy = ask(dsn, f"select pg_get_functiondef('{function}'::regproc)")
-    broken = "begin raise 'no luck' using errcode = '40001'; end"
+    broken = f"begin raise 'no luck' using errcode = '{sqlstate}'; end"
     do(dsn, f"{healthy[: healthy.index('AS $function$')]} as $function$ {broken} $function$")
     yield
     do(dsn, healthy)
 
 
-def test_maintain_for_ever_outlives_an_error(orders: str) -> None:
+@pytest.mark.parametrize(
+    ("sqlstate", "name"), [("40001", "transaction conflict"), ("25006", "server read only")]
+)
+def test_maintain_for_ever_outlives_an_error(orders: str, sqlstate: str, name: str) -> None:
     with started("maintain", "--every", "0.05", dsn=orders) as process:
         assert process.stdout.readline().startswith(b"orders ")
-        with failing(orders, "spanmq.maintain"):
-            assert process.stderr.readline() == b"spanmq: transaction conflict: no luck\n"
+        with failing(orders, "spanmq.maintain", sqlstate):
+            assert process.stderr.readline() == f"spanmq: {name}: no luck\n".encode()
         do(orders, "select pgmq.create('more')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
         assert end(process).code == 0

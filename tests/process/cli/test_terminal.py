@@ -26,6 +26,17 @@ def test_traceback_on_a_terminal_is_wrapped(orders: str) -> None:
         assert max(map(len, shown.splitlines())) <= width
 
 
+def test_text_of_others_does_not_control_the_terminal(orders: str) -> None:
+    do(
+        orders,
+        "select pgmq.send('orders', '1'); select spanmq.nack('orders', lease_id, array[msg_id],"
+        " e'\\x1b]0;title\\x07\\u009b2J') from spanmq.receive('orders')",
+    )
+    shown = on_terminal("message failures", "orders", 1, dsn=orders).out
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+    assert "\\x1b]0;title\\x07\\x9b2J" in shown
+
+
 def test_what_destroys_asks_on_a_terminal(orders: str) -> None:
     no = on_terminal("queue drop", "orders", typed="\n", dsn=orders)
     assert (no.code, "spanmq: nothing was changed" in no.out) == (1, True)

@@ -1,6 +1,7 @@
 """Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +94,10 @@ def test_message_does_not_pass_for_another(sqs: Any, make: Make, service_databas
     assert second["Attributes"]["SenderId"] == first["Attributes"]["SenderId"] == "000000000000"
 
 
-def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, service_database: str) -> None:
+@pytest.mark.parametrize("written", [json.dumps, dict])
+def test_attributes_that_sql_wrote_wrongly_stop_no_queue(
+    sqs: Any, make: Make, service_database: str, written: Callable[[Any], Any]
+) -> None:
     dead, odd = make("dead"), make("odd")
     arn = arn_of(sqs, dead)
     url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2}))
@@ -104,7 +108,7 @@ def test_attributes_that_sql_wrote_wrongly_stop_no_queue(sqs: Any, make: Make, s
         "DeduplicationScope": "odd",
         "QueueName": url.rpartition("/")[2],
         # It names a queue, but not how often a message may be received.
-        "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn}),
+        "RedrivePolicy": written({"deadLetterTargetArn": arn}),
     }
     do(service_database, f"select spanmq.set_sqs_queue('{name}', '{json.dumps(wrong)}')")
     sqs.send_message(QueueUrl=odd, MessageBody="x")

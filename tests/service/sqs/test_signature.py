@@ -117,6 +117,12 @@ def test_get_of_a_queue_is_refused_in_words(keyed: Running) -> None:
     assert (answer.status_code, "Send the request with POST" in answer.text) == (405, True)
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_account_of_too_many_digits_does_not_exist(keyed: Running, method: str) -> None:
+    with httpx.Client(trust_env=False, base_url=keyed.address, timeout=WAIT_SECONDS) as http:
+        assert http.request(method, f"/{'1' * 5_000}/q").status_code == 404
+
+
 def test_key_is_shown_once_and_ends_once(service_database: str, keyed: Running, make: Any) -> None:
     url = make()
     [made] = records(

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -66,6 +67,14 @@ ACTIONS: Final[dict[str, Callable[[Call], Awaitable[Values]]]] = {
 }
 
 
+class _Account(IntegerConvertor):
+    # Python converts at most 4,300 digits; an account has twelve.
+    regex = "[0-9]{1,20}"
+
+
+register_url_convertor("account", _Account())
+
+
 class Endpoint:
     """Answers requests."""
 
@@ -76,7 +85,7 @@ class Endpoint:
         """Return the routes: the root, and the URLs of queues."""
         return [
             Route("/", self.answer, methods=["POST"]),
-            Route("/{account:int}/{queue:path}", self.answer, methods=["POST", "GET"]),
+            Route("/{account:account}/{queue:path}", self.answer, methods=["POST", "GET"]),
             _SignedLink("/", self.answer, methods=["GET"]),
         ]
 

@@ -7,9 +7,8 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from spanmq import errors
 from spanmq.client import AsyncClient
-from spanmq.errors import MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
+from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
 from spanmq.model import Message
 from spanmq.service.backend import Backend
 from spanmq.service.caller import caller_of_key
@@ -29,15 +28,6 @@ BATCH: Final = 10
 HIDDEN_SECONDS: Final = 30.0
 # How soon a new task begins, and one is continued that another service has abandoned.
 LOOK_SECONDS: Final = 1.0
-# Temporary errors: the step is retried later.
-PASSING: Final = (
-    errors.ConnectionFailedError,
-    errors.ConnectionLostError,
-    errors.TransactionConflictError,
-    errors.StatementCancelledError,
-    errors.ServerExhaustedError,
-    errors.ServerReadOnlyError,
-)
 
 
 async def start_message_move_task(call: Call) -> dict[str, Any]:
@@ -120,7 +110,7 @@ async def run_moves(backend: Backend) -> None:
     while True:
         try:
             pause = await _step(backend)
-        except PASSING:
+        except TEMPORARY:
             pause = LOOK_SECONDS
         except SpanmqError as error:
             # A schema of another release, without tasks.
@@ -142,7 +132,7 @@ async def _step(backend: Backend) -> float:
             if move is None:
                 return LOOK_SECONDS
             due_in = await store.note_move(client, move.handle, await _move_some(backend, client, move))
-    except PASSING:
+    except TEMPORARY:
         raise
     except Exception as error:
         if move is None:

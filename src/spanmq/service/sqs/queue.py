@@ -250,7 +250,7 @@ def check_together(attributes: Mapping[str, str | None]) -> None:
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:  # SQL may have set any JSON
         raise bad_attribute(name, "it is no JSON") from error
     if not isinstance(value, dict):
         raise bad_attribute(name, "it is not a JSON object")

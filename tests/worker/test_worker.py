@@ -128,6 +128,35 @@ def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database
 
 
 @pytest.mark.usefixtures("early_extensions")
+def test_lease_is_extended_while_the_extension_of_another_waits(client: Client, database: str) -> None:
+    client.queues.create("events")
+    client.send("events", 1)
+    client.send("orders", 1)
+    done = threading.Event()
+    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]extend'"
+    with (
+        psycopg.connect(database, autocommit=True) as observer,
+        psycopg.connect(database) as other,
+        working(
+            database,
+            lambda message: done.wait(WAIT_SECONDS),
+            queues=["orders", "events"],
+            lease=30.0,
+            timeouts=None,
+        ) as record,
+    ):
+        record.wait(MessagesReceived, 2)
+        assert other.execute("select pgmq.delete('events', 1)").fetchone() == (True,)
+        wait_until(lambda: observer.execute(waiting).fetchone() is not None)
+        extended = len(record.of(LeaseExtended))
+        record.wait(LeaseExtended, extended + 3)
+        assert {event.queue for event in record.of(LeaseExtended)[extended:]} == {"orders"}
+        other.rollback()
+        done.set()
+        assert record.outcomes(2) == ["acked", "acked"]
+
+
+@pytest.mark.usefixtures("early_extensions")
 def test_lease_is_the_policy_of_the_queue_and_is_extended_by_it(client: Client, database: str) -> None:
     client.queues.create("events")
     client.queues.set_policy("orders", lease=30)

@@ -57,6 +57,18 @@ def test_header_that_is_no_context_is_left_alone(
     assert linked(recorded.one("receive orders")) == []
 
 
+@pytest.mark.parametrize("headers", ["[1]", '"x"', "5"])
+def test_headers_that_are_not_an_object_do_not_stop_a_receiver(
+    client: Client, database: str, recorded: Recorded, headers: str
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        for body in ("1", "2"):
+            connection.execute("select pgmq.send('orders', %s::jsonb, %s::jsonb)", [body, headers])
+    assert [message.body for message in client.receive("orders")] == [1]
+    assert [message.body for message in client.pop("orders")] == [2]
+    assert [linked(span) for span in recorded.all("receive orders")] == [[], []]
+
+
 @pytest.mark.parametrize("count", [3, 2_500], ids=["by call", "by copy"])
 def test_messages_of_a_batch_carry_it(client: Client, recorded: Recorded, count: int) -> None:
     own: list[dict[str, Any] | None] = [{"traceparent": FOREIGN}, None, {"tenant": "a"}]

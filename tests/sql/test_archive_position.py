@@ -67,6 +67,11 @@ def test_position_that_is_none_is_refused(orders: Connection, call: str, wrong: 
         assert sqlstate_of(orders, CALLS[call].format(**given)) in REFUSED
 
 
+@pytest.mark.parametrize("wrong", ["{}", '{"seen": "x"}', "[]", "1"])
+def test_position_that_retention_is_asked_about_is_checked(orders: Connection, wrong: str) -> None:
+    assert sqlstate_of(orders, f"select * from spanmq.archive_position('orders', '{wrong}')") in REFUSED
+
+
 def test_ranges_have_at_least_one_message(orders: Connection) -> None:
     call = CALLS["archive_ranges"].format(base="null", here=literal(POSITION))
     assert sqlstate_of(orders, call.replace(", 10)", ", 0)")) == "MQ002"

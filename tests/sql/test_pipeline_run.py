@@ -1,7 +1,7 @@
 """Runs of the pipeline's jobs: what is noted, who sees it, and what is forgotten."""
 
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, sqlstate_of
 
 from spanmq.client import Client
 from spanmq.client._sync.admin import PipelineRuns
@@ -95,3 +95,18 @@ def test_role_ends_its_own_only(runs: PipelineRuns, connection: Connection) -> N
     assert not runs.end(mine, error="no")
     own = runs.begin("report", "orders")
     assert runs.end(own)
+
+
+def test_run_is_ended_by_the_role_that_began_it(runs: PipelineRuns, connection: Connection) -> None:
+    run_id = runs.begin("export", "orders")
+    connection.execute("create role spanmq_test_other; select spanmq.grant_all('spanmq_test_other', 'look')")
+    connection.execute("set local role spanmq_test_other")
+    assert not runs.end(run_id, error="not mine")
+    forged = f"select spanmq_call.end_pipeline_run('orders', {run_id}, null, 'not mine', gen_random_uuid())"
+    assert sqlstate_of(connection, forged) == "42501"
+
+
+def test_proofs_that_no_function_took_are_forgotten(runs: PipelineRuns, connection: Connection) -> None:
+    connection.execute("select spanmq_call.prove_caller()")
+    connection.execute("select spanmq.maintain()")
+    assert connection.execute("select count(*) from spanmq_call.caller").fetchone() == (0,)

@@ -336,6 +336,16 @@ def test_rejecting_nothing_lets_the_stream_run(client: Client, connection: Conne
         client.admin.receivers.release("orders", "lake")
 
 
+def test_batches_are_numbers(client: Client, connection: Connection) -> None:
+    client.send("orders", 1)
+    reader = Reader(connection)
+    call = f"spanmq.receiver_claim('orders', '{reader.receiver}', {reader.incarnation}, null, 10)"
+    fails(connection, "MQ002", f"select {call}")
+    assert reader.claim(0) == 1
+    ranges = f"spanmq.receiver_ranges('orders', '{reader.receiver}', {reader.incarnation}, null, 1)"
+    fails(connection, "MQ002", f"select * from {ranges}")
+
+
 def test_tokens_of_what_a_batch_leaves_in_the_queue_are_given_back(
     client: Client, connection: Connection
 ) -> None:

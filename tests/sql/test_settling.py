@@ -340,6 +340,8 @@ def test_cancelled_message_is_unknown_as_long_as_its_segment_exists(orders: Queu
     ids = orders.send(1)
     assert orders.rows("select * from spanmq.cancel('orders', %s)", ids) == [(ids[0], "cancelled")]
     assert orders.statuses(ids) == ["unknown"]
-    orders.rows("update spanmq_core.failure set failed_at = failed_at - interval '2 days'")
-    orders.rows("select * from spanmq.maintain()")
-    assert orders.statuses(ids) == ["unknown"]
+    for days in (2, 31):
+        orders.rows("update spanmq_core.failure set failed_at = now() - make_interval(days => %s)", days)
+        orders.rows("update spanmq_core.upkeep set failures_at = '-infinity'")
+        orders.rows("select * from spanmq.maintain()")
+        assert orders.statuses(ids) == ["unknown"]

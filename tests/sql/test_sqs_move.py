@@ -74,3 +74,12 @@ def test_origins_are_deleted_after_their_messages_expired(queues: Connection) ->
     queues.execute("update spanmq_core.sqs_moved set expires_at = clock_timestamp()")
     queues.execute(MOVE, ["jobs", "dead", *spend(queues)])
     assert queues.execute("select count(*) from spanmq_core.sqs_moved").fetchone() == (1,)
+
+
+def test_message_that_is_named_twice_is_not_sent_twice(queues: Connection) -> None:
+    lease_id, message_id = spend(queues)
+    twice = (
+        f"select spanmq.move_sqs_messages('jobs', 'dead', {lease_id}, array[{message_id}, {message_id}]::bigint[],"
+        " array['1', '1']::jsonb[], 3600)"
+    )
+    assert sqlstate_of(queues, twice) == "MQ002"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, sqlstate_of
 
 from spanmq.client._sync.admin import Tokens
 from spanmq.client.secret import hash_of
@@ -82,3 +82,12 @@ def test_bad_token_is_refused(
     with pytest.raises(InvalidArgumentError, match=words), connection.transaction():
         tokens.create(given.pop("name"), **given)
     assert [token.name for token in tokens.list()] == ["taken"]
+
+
+def test_two_tokens_have_no_secret_in_common(tokens: Tokens, connection: Connection) -> None:
+    first = tokens.create("shop", queues=["*"], verbs=["send"])
+    tokens.rotate("shop", overlap=60)
+    tokens.create("other", queues=["*"], verbs=["send"])
+    rotate = f"select spanmq.rotate_token('other', '{hash_of(first)}')"
+    create = f"select spanmq.create_token('third', '{hash_of(first)}', '{{*}}', '{{send}}')"
+    assert [sqlstate_of(connection, each) for each in (rotate, create)] == ["MQ002", "MQ002"]

@@ -8,7 +8,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.codec.body import RawJson
-from spanmq.codec.encryption import Unopened
+from spanmq.codec.encryption import Encryption, Unopened
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
 
 Connection = psycopg.Connection[Any]
@@ -46,6 +46,17 @@ def test_body_too_deep_that_comes_alone_is_a_typed_error(client: Client) -> None
     assert isinstance(raised.value.__cause__, RecursionError)
     [failure] = client.inspect.failures("odd", 1)
     assert (failure.outcome, failure.error_class) == ("retrying", "InvalidBodyError")
+
+
+def test_body_that_begins_as_a_sealed_one_and_is_too_deep_goes_back(connection: Connection) -> None:
+    client = Client(connection=connection, encryption=Encryption({"mine": b"k" * 32}))
+    client.queues.create("odd")
+    client.send("odd", 1)
+    connection.execute("select pgmq.send('odd', cast(%s as jsonb))", [f'{{"spanmq.sealed": {DEEP}}}'])
+    client.send("odd", 2)
+    assert [message.body for message in client.receive("odd", 3)] == [1, 2]
+    [failure] = client.inspect.failures("odd", 2)
+    assert failure.error_class == "InvalidBodyError"
 
 
 def test_headers_too_deep_for_python_go_back(client: Client) -> None:

@@ -248,7 +248,7 @@ def envelope_of(raw: bytes) -> dict[str, str] | None:
         return None
     try:
         value = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     envelope = value.get(SEALED_KEY) if isinstance(value, dict) and len(value) == 1 else None
     wanted = {"key", "data_key", "for", "nonce", "text"}

@@ -47,8 +47,8 @@ class Telemetry:
             span.add_event(operation, {"spanmq.outcome": outcome, BATCH: count})
 
     def carrier(self, headers: Mapping[str, Any] | None) -> dict[str, str]:
-        """Return the headers that carry a trace; a sender may have written any value there."""
-        if not headers:
+        """Return the headers that carry a trace; a sender may have written any JSON there."""
+        if not isinstance(headers, Mapping):
             return {}
         return {name: value for name in self.fields if isinstance(value := headers.get(name), str)}
 

@@ -114,6 +114,33 @@ def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, d
     assert bodies(database, "back") == Counter(str(n) for n in range(20))
 
 
+def test_task_that_meets_a_bug_fails_and_the_others_go_on(first: Running, database: str) -> None:
+    sqs = client_of(first.address)
+    _, _, arn = stage(sqs)
+    start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
+    wait_until(lambda: len(bodies(database, "back")) >= 1)
+    broken = "from spanmq_core.queue q where q.name = 'back' and q.queue_id = s.queue_id"
+    do(database, f"update spanmq_core.sqs_queue s set attributes = '[1]' {broken}")
+    wait_until(lambda: task(sqs, arn)["Status"] == "FAILED")
+    assert task(sqs, arn)["FailureReason"] == "AttributeError"
+    assert len(bodies(database, "dead")) + len(bodies(database, "back")) == MESSAGES
+    do(database, f"update spanmq_core.sqs_queue s set attributes = '{{}}' {broken}")
+    sqs.set_queue_attributes(
+        QueueUrl=sqs.get_queue_url(QueueName="back")["QueueUrl"], Attributes=redrive(arn)
+    )
+    start(sqs, arn)
+    wait_until(lambda: task(sqs, arn)["Status"] == "COMPLETED")
+    assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))
+
+
+def test_bug_before_a_task_is_known_is_logged(first: Running, database: str) -> None:
+    sqs = client_of(first.address)
+    _, _, arn = stage(sqs, 1)
+    do(database, "alter type spanmq.sqs_move rename attribute moved to moved_before")
+    start(sqs, arn)
+    wait_until(lambda: "moves_broke" in first.log.read_text())
+
+
 def test_task_goes_only_to_queues_that_name_its_source(first: Running, database: str) -> None:
     sqs = client_of(first.address)
     _, _, arn = stage(sqs, 1)

@@ -1,5 +1,6 @@
 """Who may ask: signatures, keys and their scopes; and the older protocol, which SDKs no longer speak."""
 
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree
@@ -58,7 +59,7 @@ def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, s
         assert http.post("/000000000000/q", content=body, headers=kept).status_code == 403
         later = {**kept, "x-amz-date": "20300101T000000Z"}
         assert http.post("/", content=body, headers=later).status_code == 403
-        # The hash that a header tells is not taken for the body's.
+        # A hash that was not signed is not taken for the body's.
         told = {**kept, "x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
         assert http.post("/", content=body + "&QueueNamePrefix=a", headers=told).status_code == 403
         bearer = {**kind, "Authorization": "Bearer x"}
@@ -68,6 +69,20 @@ def test_what_is_not_signed_by_a_key_is_refused(keyed: Running, key: dict[str, s
     # What people write where they have no key yet is a key that nobody knows, and not a missing signature.
     stranger = signed(keyed.address, {**key, "access_key_id": "my-key"}, body)
     assert (stranger.status_code, "InvalidClientTokenId" in stranger.text) == (403, True)
+
+
+def test_signed_hash_must_be_that_of_the_body(keyed: Running, key: dict[str, str]) -> None:
+    body = "Action=ListQueues&Version=2012-11-05"
+    right = sha256(body.encode()).hexdigest()
+    answer = signed(keyed.address, key, body, **{"X-Amz-Content-SHA256": right})
+    assert "x-amz-content-sha256" in answer.request.headers["authorization"]
+    assert answer.status_code == 200
+    for wrong in (sha256(b"").hexdigest(), "UNSIGNED-PAYLOAD"):
+        answer = signed(keyed.address, key, body, **{"X-Amz-Content-SHA256": wrong})
+        assert (answer.status_code, "is not the body's hash" in answer.text.replace("&apos;", "'")) == (
+            403,
+            True,
+        )
 
 
 def test_header_that_names_the_action_must_be_signed(keyed: Running, key: dict[str, str]) -> None:

@@ -147,3 +147,12 @@ def test_claim_goes_past_what_others_hold(race: Race, n: int, claim: str, has_pr
     holders = [race.begun() for _ in range(n)]
     held = [holder.column(f"select msg_id from {qualified(claim)}") for holder in holders]
     assert [*held, race.main.column(f"select msg_id from {qualified(claim)}")] == [[each] for each in ids]
+
+
+def test_claim_takes_no_lower_priority_beside_a_free_higher_one(race: Race) -> None:
+    send = "select spanmq.send_messages('jobs', '{1}', priority => %s)"
+    low, first, second = [race.main.value(send, priority) for priority in (0, 9, 9)]
+    holder = race.begun()
+    assert holder.column("select msg_id from spanmq.receive('jobs', 1)") == [first]
+    received = [race.main.column("select msg_id from spanmq.receive('jobs', 1)") for _ in range(2)]
+    assert received == [[second], [low]]

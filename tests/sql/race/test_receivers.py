@@ -111,3 +111,17 @@ def test_drop_and_purge_do_not_deadlock_while_a_stream_claims(race: Race) -> Non
     reader.commit()
     assert drop.rows() == [(True,)]
     assert purge.rows() in ([(20,)], [(0,)])
+
+
+def test_drop_waits_for_a_stream_before_it_holds_the_log(race: Race) -> None:
+    race.send(20)
+    reader, dropper = race.open(), race.open()
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    reader.begin()
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    drop = dropper.waiting("select pgmq.drop_queue('jobs')")
+    race.send(1, new_block=False)
+    claim = "select spanmq.receiver_claim('jobs', %s, %s, 1, 1000, null, 1)"
+    assert reader.value(claim, receiver, incarnation) == 2
+    reader.commit()
+    assert drop.rows() == [(True,)]

@@ -335,12 +335,15 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
         session.execute(
             f"create function spanmq_call.{own}() returns int language sql as 'select 1'".encode()
         )
+    session.execute("create table spanmq.release_notes (n int); create table pgmq.q_report (n int)")
     with pytest.raises(DataLossError) as caught:
         schema.uninstall(session)
     assert caught.value.detail == (
-        "your own function spanmq_call.ack_1(), your own function spanmq_call.own_1()"
+        "your own function spanmq_call.ack_1(), your own function spanmq_call.own_1(),"
+        " your own table spanmq.release_notes, your own table pgmq.q_report"
     )
     session.execute("drop function spanmq_call.own_1, spanmq_call.ack_1()")
+    session.execute("drop table spanmq.release_notes, pgmq.q_report")
     schema.uninstall(session)
     assert schema.state(session).holding is schema.Holding.NOTHING
 

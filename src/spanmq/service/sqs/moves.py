@@ -126,6 +126,10 @@ async def run_moves(backend: Backend) -> None:
             # A schema of another release, without tasks.
             logger.warning("moves_failed error=%s message=%r", type(error).__name__, error.message)
             pause = 60 * LOOK_SECONDS
+        except Exception:
+            # A bug must not end the tasks of this service.
+            logger.exception("moves_broke")
+            pause = 60 * LOOK_SECONDS
         await asyncio.sleep(pause)
 
 
@@ -140,15 +144,17 @@ async def _step(backend: Backend) -> float:
             due_in = await store.note_move(client, move.handle, await _move_some(backend, client, move))
     except PASSING:
         raise
-    except SpanmqError as error:
+    except Exception as error:
         if move is None:
             raise
         if isinstance(error, QueueFullError):
             # The destination is full; other tasks must not wait for it.
             await store.note_move(backend.client, move.handle, None)
         else:
-            logger.warning("move_failed source=%s error=%s", move.source, type(error).__name__)
-            await store.note_move(backend.client, move.handle, 0, type(error).__name__)
+            is_bug = not isinstance(error, SpanmqError)
+            name = type(error).__name__
+            logger.warning("move_failed source=%s error=%s", move.source, name, exc_info=is_bug)
+            await store.note_move(backend.client, move.handle, 0, name)
         return 0.0
     return min(due_in or 0.0, LOOK_SECONDS)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Final
 
 from botocore.auth import SigV4Auth
@@ -65,8 +66,10 @@ def check(
     signature: Signature, secret: str, *, method: str, url: str, headers: Mapping[str, str], body: bytes
 ) -> None:
     """Raise an SqsError unless the request was signed with this secret."""
-    # The header with the body's hash is ignored; the hash of the body itself is used.
-    signed = {name: headers[name] for name in signature.signed if name in headers and name != HASH}
+    # botocore takes the hash in this header for the body's; some SDKs send it.
+    if headers.get(HASH, digest := sha256(body).hexdigest()) != digest:
+        raise SqsError("InvalidSignatureException", f"The header {HASH} is not the body's hash.", status=403)
+    signed = {name: headers[name] for name in signature.signed if name in headers}
     request = AWSRequest(method=method, url=url, headers=signed, data=body)
     request.context["timestamp"] = signature.at
     author = SigV4Auth(Credentials(signature.access_key_id, secret), signature.service, signature.region)

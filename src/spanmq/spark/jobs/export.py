@@ -216,10 +216,8 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
         if have == [(a, b)]:
             continue
         pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        conditions = []
-        if have:
-            conditions.append(f"not ('{{{pieces}}}'::int8multirange @> {extent.key})")
-        found.append(replace(extent, first=a, last=b, where=" and ".join(conditions)))
+        where = f"not ('{{{pieces}}}'::int8multirange @> {extent.key})" if have else ""
+        found.append(replace(extent, first=a, last=b, where=where))
     return found
 
 

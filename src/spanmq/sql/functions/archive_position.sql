@@ -18,6 +18,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
+    if from_position is not null then
+        perform spanmq_core.check_position(from_position);
+    end if;
     here := spanmq_core.position_now();
     is_gone := from_position is not null and spanmq_core.is_gone(this.queue_id, from_position);
     identity := (select format('%s/%s', c.system_identifier, this.queue_id) from pg_control_system() c);

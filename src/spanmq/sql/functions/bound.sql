@@ -118,9 +118,10 @@ begin
 end $$;
 
 -- For transactions that are about to write rows of held: if the clock was set back to before the bound, the bound is
--- moved back first. The next step might come when the clock has passed the mark again, and not notice.
+-- moved back first. The next step might come when the clock has passed the mark again, and not notice. Senders, whose plans are not
+-- pinned, call it too.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
-language plpgsql as $$
+language plpgsql :pinned as $$
 begin
     if (spanmq_core.bound_of(this_queue)).due_from > clock_timestamp() then
         perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;

@@ -102,19 +102,26 @@ returns spanmq_core.run[]
 language plpgsql as $$
 declare
     place text := case when not this.has_plain_policy then current_setting('spanmq.place_' || this.queue_id, true) end;
-    runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
+    runs spanmq_core.run[];
     run spanmq_core.run;
     policy spanmq_core.policy;
 begin
+    if this.max_attempts is null and this.uses_limits then
+        -- All messages are checked anyway.
+        this.max_attempts := spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id));
+    end if;
+    runs := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     if this.max_attempts is not null then
         return runs;
     end if;
     foreach run in array runs loop
         if run.lease_id <> 0 and run.attempts >= spanmq_core.default_attempts() - 2 then
+            policy := spanmq_core.policy_of(this.queue_id);
+            this.max_attempts := spanmq_core.attempts_of(policy);
+            exit when this.max_attempts is null;
             -- Once more, under the limit: what was claimed goes back first.
             delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
             perform spanmq_core.put_back(this.queue_id, runs);
-            policy := spanmq_core.policy_of(this.queue_id);
             if policy.rate_limit is not null then
                 perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
             end if;
@@ -122,7 +129,6 @@ begin
                 -- For room_in_flight(): this transaction has taken nothing yet.
                 perform set_config('spanmq.place_' || this.queue_id, coalesce(place, ''), true);
             end if;
-            this.max_attempts := spanmq_core.attempts_of(policy);
             return spanmq_core.claim(this, quantity, lease, until, at_, slots);
         end if;
     end loop;
@@ -139,10 +145,13 @@ declare
     took spanmq_core.run[];
     missing int := quantity;
     passed bigint[] := '{}';       -- runs that others have locked
+    first_lo bigint := 0;          -- before it there is no such message
+    n int;
 begin
     -- Again where others hold some of those that were found. Each round takes messages or passes a run.
     for round in 1 .. 1000 loop
         exit when missing = 0;
+        n := 0;
         for candidate in
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
@@ -153,9 +162,11 @@ begin
                 '  order by lo) s'
                 ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
                 '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
-                ' where s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
-            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed
+                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
+            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo
         loop
+            first_lo := greatest(first_lo, case when n = 0 then candidate.lo end);
+            n := n + 1;
             took := null;
             if not candidate.is_fresh then
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
@@ -219,6 +230,8 @@ begin
             took := case when candidate.is_fresh then spanmq_core.take_fresh_at(this_queue, array[candidate.lo])
                          else spanmq_core.take_held(this_queue, array[candidate.lo], at_) end;
             has_passed := has_passed or took = '{}';
+            -- One of the same rank may follow, which was not among the first `most`.
+            exit when took = '{}' and most < 1000;
             runs := runs || spanmq_core.keep_first(this_queue, took, missing);
             missing := missing - least(spanmq_core.count_runs(took), missing);
             exit when missing = 0;

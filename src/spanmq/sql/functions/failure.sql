@@ -86,8 +86,8 @@ begin
         return 0;
     end if;
     from_id := coalesce(from_id, 0);
-    select count(*), max(f.lo), array_agg(f.id) filter (where f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                        and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255)
+    select count(*), max(f.lo), array_agg(f.id) filter (where (f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
+                                                         and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
                                                         and (f.outcome <> 'cancelled' or (spanmq_core.segment_of(this.queue_id, f.lo)).lo is null))
         into looked_at, last_id, doomed
         from (select k.ctid as id, k.lo, k.failed_at, k.outcome from spanmq_core.failure k

@@ -3,10 +3,11 @@
 
 -- Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
 -- not in maintain(), which is called every second. Raises MQ002 for a name or a target that is empty or too long.
-create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, by_role text default null) returns bigint
+create or replace function spanmq_call.begin_pipeline_run(job text, queue text default null, target text default null, of_caller uuid default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     of_queue int := spanmq_core.find_and_hold(queue);
+    by_role name := spanmq_core.take_caller(of_caller);
     begun bigint;
 begin
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
@@ -28,8 +29,10 @@ $$;
 
 -- Records that a run is alive, and the number of messages it has done (null: unknown); false if the caller has no such
 -- run, or it has ended.
-create or replace function spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint default null, by_role text default null) returns boolean
+create or replace function spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint default null, of_caller uuid default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    by_role name := spanmq_core.take_caller(of_caller);
 begin
     update spanmq_core.pipeline_run r set seen_at = clock_timestamp(), done = coalesce(note_pipeline_run.done, r.done)
         where r.run_id = note_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
@@ -38,8 +41,10 @@ end $$;
 
 -- Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
 -- ended.
-create or replace function spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb default null, error text default null, by_role text default null) returns boolean
+create or replace function spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb default null, error text default null, of_caller uuid default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    by_role name := spanmq_core.take_caller(of_caller);
 begin
     update spanmq_core.pipeline_run r
         set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error = left(end_pipeline_run.error, 2000)

@@ -286,9 +286,10 @@ begin
         from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
     perform spanmq_core.raise_if(subscriptions is not null,
         format('queue %s has subscriptions: %s', this.name, subscriptions), 'They would lose their messages: drop them first.', 'MQ060');
-    -- From here on in the order in which senders and changes of the policy come to these: none of those that wait for this may hold
+    -- From here on in the order in which senders, streams and changes of the policy come to these: none of those that wait for this may hold
     -- what this is to wait for.
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
+    perform spanmq_core.hold_receivers(this.queue_id);
     execute format('drop view %s', this.queue_view);
     if spanmq_core.archive_of(this) is not null then
         execute format('drop table %s', spanmq_core.archive_of(this));
@@ -326,7 +327,7 @@ begin
     else
         execute format('drop table spanmq_core.log_%s', this.queue_id);
     end if;
-    perform spanmq_core.hold_receivers(this.queue_id), spanmq_core.purge(this.queue_id);
+    perform spanmq_core.purge(this.queue_id);
     delete from spanmq_core.bound b where b.queue_id = this.queue_id;
     delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
     perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);

@@ -119,6 +119,7 @@ declare
     size record;
 begin
     perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.raise_if(settled is null, 'settled cannot be NULL', '0 before the first batch.');
     perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
     if reader.seen_at < at_ - interval '1 minute' or reader.seen_at = reader.created_at then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
@@ -216,6 +217,7 @@ declare
     last spanmq_core.receiver_batch;
 begin
     perform spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
+    perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null, 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
     if batch = after then
         return;
     end if;

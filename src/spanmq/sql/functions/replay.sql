@@ -122,15 +122,15 @@ begin
     perform spanmq_core.raise_if(regexp_replace(path::text, E'"([^"\\\\]|\\\\.)*"', 'q', 'g') ~ '[$]q',
         format('a JSON path has no variables here: %s', match), 'Write the value itself.');
     return path;
-exception when syntax_error or data_exception then
+exception when syntax_error or data_exception or feature_not_supported then
     raise exception '% is not a JSON path: %', match, sqlerrm
         using errcode = 'MQ002', hint = 'Such as $.amount > 100, or $.items[*] ? (@.sku == "A1").';
 end $$;
 
 -- Whether a body meets a condition: the first result of its path exists, and is neither false nor null.
 create or replace function spanmq_core.meets(body jsonb, path jsonpath) returns boolean
-language sql immutable as $$
-    select coalesce(jsonb_path_query_first(body, path, '{}', true) not in ('false', 'null'), false)
+language sql stable as $$
+    select coalesce(jsonb_path_query_first_tz(body, path, '{}', true) not in ('false', 'null'), false)
 $$;
 
 -- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first message was sent from which

@@ -144,8 +144,9 @@ declare
     new_ids bigint[];
 begin
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
-    perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids),
-        'expires_in cannot be NULL, and messages must have one element for each of msg_ids', 'Pass the MessageRetentionPeriod of the destination.');
+    perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids)
+                                 or (select count(distinct id) from unnest(msg_ids) id) < cardinality(msg_ids),
+        'expires_in cannot be NULL, and messages must have one element for each of msg_ids, which are all different', 'Pass the MessageRetentionPeriod of the destination.');
     acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;

@@ -74,8 +74,9 @@ declare
     tried_to bigint := -1;
     due_los bigint[];
     fresh_los bigint[];
+    took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
-    missing int := quantity;
+    missing bigint := quantity;
 begin
     -- Again where others hold some of those that were found, or messages of a run were done before. Each round passes a run.
     for round in 1 .. 1000 loop
@@ -92,8 +93,9 @@ begin
                   from (select d.lo, d.n, true as is_due from due d union all select f.lo, f.n, false from fresh f) u) c
             where c.before < missing;
         exit when tried_to is null;
-        runs := runs || spanmq_core.take_held(this_queue, due_los, at_) || spanmq_core.take_fresh_at(this_queue, fresh_los);
-        missing := quantity - spanmq_core.count_runs(runs);
+        took := spanmq_core.take_held(this_queue, due_los, at_) || spanmq_core.take_fresh_at(this_queue, fresh_los);
+        runs := runs || took;
+        missing := missing - spanmq_core.count_runs(took);
         exit when missing <= 0;
     end loop;
     return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);

@@ -26,7 +26,7 @@ class Clients:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
-        # Of each event loop, with its `dsn`, which may change: only that loop can close it.
+        # Each belongs to an event loop, which alone can close it; `dsn` may change.
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncClient]] = (
             WeakKeyDictionary()
         )

@@ -28,6 +28,8 @@ class Heartbeat:
         self._seam = seam
         self._on_lost = on_lost
         self._holdings: set[Holding] = set()
+        # Those whose extension is under way.
+        self._extending: set[Holding] = set()
         self._tick = IDLE_SECONDS
         self._is_shorter = AsyncEvent()
 
@@ -44,23 +46,26 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Extend leases until cancelled."""
-        while True:
-            self._tick = min(map(_tick_of, self._holdings), default=IDLE_SECONDS)
-            if await self._is_shorter.wait(self._tick):
-                self._is_shorter.clear()
-            now = monotonic()
-            due = [each for each in self._holdings if now >= each.ends_at - each.seconds * (1 - SHARE)]
-            if due:
-                await asyncio.gather(*[self._extend(holding) for holding in due])
+        # Each for itself: one that waits for a lock does not hold up the others.
+        async with asyncio.TaskGroup() as extensions:
+            while True:
+                self._tick = min(map(_tick_of, self._holdings), default=IDLE_SECONDS)
+                if await self._is_shorter.wait(self._tick):
+                    self._is_shorter.clear()
+                now = monotonic()
+                for each in self._holdings - self._extending:
+                    if now >= each.ends_at - each.seconds * (1 - SHARE):
+                        self._extending.add(each)
+                        extensions.create_task(self._extend(each), name="spanmq extension")
 
     async def _extend(self, holding: Holding) -> None:
         now = monotonic()
-        if holding.received_at + self._lease_max <= now:
-            if now >= holding.ends_at:
-                self._lose(holding)
-            return
         seconds = min(holding.seconds, holding.received_at + self._lease_max - now)
         try:
+            if seconds <= 0:
+                if now >= holding.ends_at:
+                    self._lose(holding)
+                return
             count = await self._session.run(
                 lambda client: client.extend(holding.queue, holding.lease_id, seconds)
             )
@@ -68,6 +73,8 @@ class Heartbeat:
             # The session reconnects, and this is called again. Whether the lease is still valid will be known
             # from the settlement.
             return
+        finally:
+            self._extending.discard(holding)
         if count:
             # Measured before the call, because the database's time began later.
             holding.ends_at = now + seconds

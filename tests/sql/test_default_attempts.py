@@ -92,12 +92,3 @@ def test_messages_that_were_taken_with_one_of_the_last_attempt_are_all_delivered
     received = race.main.column("select msg_id from spanmq.receive('jobs', 200, 600)")
     received += race.main.column("select msg_id from spanmq.receive('jobs', 400, 600)")
     assert sorted(received) == ids
-
-
-def test_lease_that_runs_out_near_the_last_attempt_is_one_failure(jobs: Connection) -> None:
-    # Its own limits make the queue one whose claims check every message.
-    [message_id] = column(jobs, "select spanmq.send_messages('jobs', '{1}', expires_in => 3600)")
-    jobs.execute("select spanmq.receive('jobs', 1)")
-    jobs.execute("update spanmq_core.held set attempts = %s, vt = clock_timestamp()", [ATTEMPTS - 2])
-    assert column(jobs, "select attempt from spanmq.receive('jobs', 1)") == [ATTEMPTS - 1]
-    assert column(jobs, "select outcome from spanmq.failures('jobs', %s)", message_id) == ["expired"]

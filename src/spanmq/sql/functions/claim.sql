@@ -102,15 +102,10 @@ returns spanmq_core.run[]
 language plpgsql as $$
 declare
     place text := case when not this.has_plain_policy then current_setting('spanmq.place_' || this.queue_id, true) end;
-    runs spanmq_core.run[];
+    runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     run spanmq_core.run;
     policy spanmq_core.policy;
 begin
-    if this.max_attempts is null and this.uses_limits then
-        -- All messages are checked anyway.
-        this.max_attempts := spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id));
-    end if;
-    runs := spanmq_core.claim(this, quantity, lease, until, at_, slots);
     if this.max_attempts is not null then
         return runs;
     end if;

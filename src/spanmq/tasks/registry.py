@@ -50,11 +50,11 @@ class Tasks:
     `dsn` is the database for what is sent outside of a transaction of the caller's, and for workers that get
     no other; None: that of a client without arguments (SPANMQ_DSN, else the embedded server). `session` and
     `async_session` begin transactions of other software for tasks that take a `session`, such as SQLAlchemy's
-    `sessionmaker(engine).begin`. `place`
-    returns the connection or session that `send` uses if the caller names none, such as that of the request
-    in progress; `around_plain` makes the context in which each plain function runs, in its thread. `weights` and
-    `limits` are for queues: the share of a worker's slots, and how many messages run at once at most.
-    `client` has arguments for the Client that sends outside of a transaction, such as `pooler`.
+    `sessionmaker(engine).begin`. `place` returns the connection or session that `send` uses if the caller names
+    none, such as that of the request in progress; `around_plain` makes the context in which each plain function
+    runs, in its thread. `weights` and `limits` are for queues: the share of a worker's slots, and how many
+    messages run at once at most. `client` has arguments for the Client that sends outside of a transaction,
+    such as `pooler`.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
     """

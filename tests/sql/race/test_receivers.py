@@ -14,6 +14,14 @@ def claimed(race: Race, reader: Session) -> tuple[str, int]:
     return receiver, incarnation
 
 
+def claiming(reader: Session) -> tuple[str, int]:
+    """Open a stream, and let it claim what waits in a transaction that stays open."""
+    ((receiver, incarnation),) = reader.rows(OPEN)
+    reader.begin()
+    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    return receiver, incarnation
+
+
 CLAIM = "select spanmq.receiver_claim('jobs', %s, %s, %s, 1000)"
 
 
@@ -89,9 +97,7 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
 def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     race.send(20)
     reader, purger = race.open(), race.open()
-    ((receiver, incarnation),) = reader.rows(OPEN)
-    reader.begin()
-    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    receiver, incarnation = claiming(reader)
     purge = purger.waiting("select pgmq.purge_queue('jobs')")
     reader.commit()
     assert purge.rows() == [(20,)]
@@ -103,9 +109,7 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
 def test_drop_and_purge_do_not_deadlock_while_a_stream_claims(race: Race) -> None:
     race.send(20)
     reader, purger, dropper = race.open(), race.open(), race.open()
-    ((receiver, incarnation),) = reader.rows(OPEN)
-    reader.begin()
-    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    claiming(reader)
     purge = purger.waiting("select pgmq.purge_queue('jobs')")
     drop = dropper.waiting("select pgmq.drop_queue('jobs')")
     reader.commit()
@@ -116,9 +120,7 @@ def test_drop_and_purge_do_not_deadlock_while_a_stream_claims(race: Race) -> Non
 def test_drop_waits_for_a_stream_before_it_holds_the_log(race: Race) -> None:
     race.send(20)
     reader, dropper = race.open(), race.open()
-    ((receiver, incarnation),) = reader.rows(OPEN)
-    reader.begin()
-    assert reader.value(CLAIM, receiver, incarnation, 0) == 1
+    receiver, incarnation = claiming(reader)
     drop = dropper.waiting("select pgmq.drop_queue('jobs')")
     race.send(1, new_block=False)
     claim = "select spanmq.receiver_claim('jobs', %s, %s, 1, 1000, null, 1)"

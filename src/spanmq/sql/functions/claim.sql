@@ -25,7 +25,7 @@ begin
     end if;
     -- Not where claim_limited() returns what was taken: no claim would find it below the bound.
     if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128)
-       and not exists (select from unnest(runs) r where r.lease_id <> 0 and r.attempts >= spanmq_core.default_attempts() - 2) then
+       and not spanmq_core.near_default_attempts(runs) then
         perform spanmq_core.move_bound(this.queue_id, this.ids);
     end if;
     return runs;
@@ -103,31 +103,42 @@ language plpgsql as $$
 declare
     place text := case when not this.has_plain_policy then current_setting('spanmq.place_' || this.queue_id, true) end;
     runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
-    run spanmq_core.run;
     policy spanmq_core.policy;
 begin
-    if this.max_attempts is not null then
+    if this.max_attempts is not null or not spanmq_core.near_default_attempts(runs) then
         return runs;
     end if;
+    policy := spanmq_core.policy_of(this.queue_id);
+    this.max_attempts := spanmq_core.attempts_of(policy);
+    if this.max_attempts is null then
+        return runs;
+    end if;
+    -- Once more, under the limit: what was claimed goes back first.
+    delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
+    perform spanmq_core.put_back(this.queue_id, runs);
+    if policy.rate_limit is not null then
+        perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
+    end if;
+    if policy.max_in_flight is not null then
+        -- For room_in_flight(): this transaction has taken nothing yet.
+        perform set_config('spanmq.place_' || this.queue_id, coalesce(place, ''), true);
+    end if;
+    return spanmq_core.claim(this, quantity, lease, until, at_, slots);
+end $$;
+
+-- Whether messages of an expired lease are among these for which the default number of attempts matters now: for the last two, a message is
+-- delivered alone.
+create or replace function spanmq_core.near_default_attempts(runs spanmq_core.run[]) returns boolean
+language plpgsql immutable as $$
+declare
+    run spanmq_core.run;
+begin
     foreach run in array runs loop
         if run.lease_id <> 0 and run.attempts >= spanmq_core.default_attempts() - 2 then
-            policy := spanmq_core.policy_of(this.queue_id);
-            this.max_attempts := spanmq_core.attempts_of(policy);
-            exit when this.max_attempts is null;
-            -- Once more, under the limit: what was claimed goes back first.
-            delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
-            perform spanmq_core.put_back(this.queue_id, runs);
-            if policy.rate_limit is not null then
-                perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
-            end if;
-            if policy.max_in_flight is not null then
-                -- For room_in_flight(): this transaction has taken nothing yet.
-                perform set_config('spanmq.place_' || this.queue_id, coalesce(place, ''), true);
-            end if;
-            return spanmq_core.claim(this, quantity, lease, until, at_, slots);
+            return true;
         end if;
     end loop;
-    return runs;
+    return false;
 end $$;
 
 -- Takes visible messages that contain a document.
@@ -140,7 +151,7 @@ declare
     took spanmq_core.run[];
     missing int := quantity;
     passed bigint[] := '{}';       -- runs that others have locked
-    first_lo bigint := 0;          -- before it there is no such message
+    first_lo bigint := 0;          -- earlier runs do not have such a message
     n int;
 begin
     -- Again where others hold some of those that were found. Each round takes messages or passes a run.

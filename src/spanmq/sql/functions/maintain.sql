@@ -153,8 +153,8 @@ begin
     end loop;
 end $$;
 
--- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, unused proofs of callers, some of each; and notes in the queues' rows whether they are
--- watched.
+-- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, unused proofs of callers, some of each; and
+-- notes in the queues' rows whether they are watched.
 create or replace function spanmq_core.tidy() returns void
 language plpgsql as $$
 declare

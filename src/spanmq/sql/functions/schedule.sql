@@ -26,7 +26,7 @@ begin
     begin
         perform now() at time zone time_zone;
     exception when invalid_parameter_value then
-        raise exception 'there is no time zone %', quote_literal(time_zone) using errcode = 'MQ002', hint = 'One is Europe/Berlin.';
+        raise exception 'time zone % does not exist', quote_literal(time_zone) using errcode = 'MQ002', hint = 'One is Europe/Berlin.';
     end;
     perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);

@@ -12,6 +12,15 @@ begin
     end if;
 end $$;
 
+-- Raises MQ002 for a hash that is not valid, or that a token has or had before its last rotation.
+create or replace function spanmq_core.check_new_secret_hash(secret_hash text) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.check_secret_hash(secret_hash);
+    perform spanmq_core.raise_if(exists (select from spanmq_core.token t where check_new_secret_hash.secret_hash in (t.secret_hash, t.previous_hash)),
+        'a token has this secret already', 'Make a new secret.');
+end $$;
+
 -- Raises MQ002 for patterns that fit no queue's name, and verbs that there are not.
 create or replace function spanmq_core.check_scope(queues text[], verbs text[]) returns void
 language plpgsql immutable as $$
@@ -57,12 +66,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made spanmq_core.token;
 begin
-    perform spanmq_core.check_secret_hash(secret_hash);
+    perform spanmq_core.check_new_secret_hash(secret_hash);
     perform spanmq_core.raise_if(name is null or octet_length(name) not between 1 and 100,
         'the name of a token must have 1 to 100 bytes', 'Choose another name.');
     perform spanmq_core.check_scope(queues, verbs);
-    perform spanmq_core.raise_if(exists (select from spanmq_core.token t where create_token.secret_hash in (t.secret_hash, t.previous_hash)),
-        'a token has this secret already', 'Make a new secret.');
     perform spanmq_core.raise_if(expires_at <= clock_timestamp(),
         format('the token would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.token as t (name, secret_hash, queues, verbs, expires_at)
@@ -96,9 +103,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     until_ timestamptz := spanmq_core.after(overlap, 'overlap');
 begin
-    perform spanmq_core.check_secret_hash(secret_hash);
-    perform spanmq_core.raise_if(exists (select from spanmq_core.token t where rotate_token.secret_hash in (t.secret_hash, t.previous_hash)),
-        'a token has this secret already', 'Make a new secret.');
+    perform spanmq_core.check_new_secret_hash(secret_hash);
     perform spanmq_core.raise_if(overlap < 0, format('overlap cannot be negative, got: %L', overlap), '0 ends the secret before at once.');
     update spanmq_core.token t
         set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,

@@ -245,6 +245,17 @@ def test_messages_with_attempts_of_their_own_are_given_up_by_themselves(orders: 
     assert orders.dead() == once
 
 
+@pytest.mark.parametrize("call", ["receive('orders', 100)", "read_grouped('orders', 30, 100)"])
+def test_lease_that_ran_out_is_a_failure_only_of_messages_with_a_limit(orders: Queue, call: str) -> None:
+    limited = orders.value("select spanmq.send_messages('orders', array['1']::jsonb[], max_attempts => 9)")
+    expiring = orders.value("select spanmq.send_messages('orders', array['2']::jsonb[], expires_in => 60)")
+    (endless,) = orders.send(1)
+    assert crash(orders) == [limited, expiring, endless]
+    assert orders.rows(f"select msg_id from {qualified(call)}") == [(limited,), (expiring,), (endless,)]
+    failed = orders.rows("select msg_id, outcome, error_class from spanmq.failures_between('orders', 1, 100)")
+    assert failed == [(limited, "expired", "LeaseExpired")]
+
+
 def test_ordered_group_that_was_lost_counts_only_what_was_in_work(orders: Queue) -> None:
     orders.policy('{"ordered": true, "max_attempts": 2}')
     ids = orders.send(4, '{"x-pgmq-group": "blue"}')

@@ -123,8 +123,12 @@ begin
         end loop;
     end loop;
     perform spanmq_core.put_back(this.queue_id, back);
-    late := array(select r from unnest(kept) r where r.lease_id not in (0, spanmq_core.suspects()));
-    if late <> '{}' and leases then
+    late := array(select r from unnest(kept) r where leases and r.lease_id not in (0, spanmq_core.suspects()));
+    if late <> '{}' and this.max_attempts is null then
+        -- Those with a number of attempts of their own, which is at most 1000.
+        late := spanmq_core.runs_among(late, spanmq_core.exhausted(this, late, null, 1000));
+    end if;
+    if late <> '{}' then
         perform spanmq_core.note_failure(this.queue_id, late, at_, 'expired', spanmq_core.lease_ran_out('the lease ran out'));
     end if;
     return kept;

@@ -44,7 +44,7 @@ select 'lease, vt and attempts agree',
 from runs r
 where not r.is_fresh and not (
     case when r.lease_id = 0 then r.attempts >= 0
-    else r.attempts > 0 and r.last_read_at is not null
+    else (r.attempts > 0 or r.lease_id = spanmq_core.suspects()) and r.last_read_at is not null
         and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
             select from spanmq_core.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
 union all

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
+from tests.sql.model.limits_program import LimitsProgram
 from tests.sql.model.policy_program import POLICIES, PolicyProgram
 from tests.sql.model.queue_program import QueueProgram
 from tests.sql.model.recording import FOLDER, Recorded, always, replay, run_programs, step
@@ -19,6 +20,7 @@ def programs() -> dict[str, Callable[[str], Recorded]]:
     every: dict[str, Callable[[str], Recorded]] = {}
     for kind in KINDS:
         every[f"queue {kind}"] = partial(QueueProgram, kind=kind)
+        every[f"limits {kind}"] = partial(LimitsProgram, kind=kind)
         every[f"subscription {kind}"] = partial(SubscriptionProgram, kind=kind)
     for name, policy in POLICIES.items():
         kind = "create_unlogged" if name == "few of a group" else "create"
@@ -28,8 +30,8 @@ def programs() -> dict[str, Callable[[str], Recorded]]:
 
 PROGRAMS = programs()
 # The programs of any queue meet most of what the others do. How many of each, by the first word of the name.
-FEW = {"queue": 5, "subscription": 3, "policy": 2}
-MANY = {"queue": 30, "subscription": 10, "policy": 12}
+FEW = {"queue": 5, "limits": 10, "subscription": 3, "policy": 2}
+MANY = {"queue": 30, "limits": 100, "subscription": 10, "policy": 12}
 
 
 @pytest.mark.timeout(1200)

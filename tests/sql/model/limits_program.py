@@ -1,0 +1,262 @@
+"""Programs on queues with limits of attempts, expiries, and dead letters that block their group.
+
+What comes together after a lease ran out is for the queue to choose, so there is no model: what a call did is judged
+by what was in the queue before it, and what is after it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
+from tests.schemas import qualified
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.model.queue_program import HOUR, headers_of, jsonb, open_session
+from tests.sql.model.recording import Recorded, always, first_step, step
+from tests.sql.race.sessions import Race, Session
+
+READS = ("read", "read_grouped", "read_grouped_rr", "read_grouped_head")
+quantities = st.sampled_from((1, 2, 3, 5, 8, 20, 50))
+# Places among what there is, which a replayed program finds again.
+places = st.lists(st.integers(0, 49), min_size=1, max_size=6)
+
+
+@dataclass(slots=True)
+class Sent:
+    group: str | None
+    max_attempts: int | None
+    may_expire: bool
+    has_expired: bool = False
+
+
+class LimitsProgram(Recorded):
+    """A queue and two sessions: one commits at once; while the other has a transaction, the first only claims."""
+
+    count = 0
+
+    def __init__(self, dsn: str, kind: str) -> None:
+        super().__init__()
+        LimitsProgram.count += 1
+        self.race = Race(dsn, f"{kind}_limits_{LimitsProgram.count}", kind)
+        self.session, self.other = open_session(self.race), open_session(self.race)
+        self.is_open = False
+        self.sent: dict[int, Sent] = {}
+        self.gone: set[int] = set()
+        self.going: set[int] = set()  # gone if the other session commits
+        self.leases: list[int] = []
+        self.policy: dict[str, Any] = {}
+
+    def teardown(self) -> None:
+        self.other_session_ends.function(self, commits=False)
+        self.other.close()
+        self.session.close()
+        self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
+        self.race.close()
+
+    # What is done
+
+    @first_step(
+        start=st.sampled_from((0, 250)),
+        max_attempts=st.sampled_from((None, 0, 1, 2, 3, 4)),
+        ordered=st.booleans(),
+        blocks=st.booleans(),
+        drops=st.booleans(),
+    )
+    def begins(self, start: int, max_attempts: int | None, ordered: bool, blocks: bool, drops: bool) -> None:
+        if start:
+            self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
+        self.policy = {
+            "max_attempts": max_attempts,
+            "ordered": ordered,
+            "dead_letter_blocks_group": blocks,
+            "drop_expired": drops,
+        }
+        self.call("set_policy(%s, %s)", self.policy)
+
+    @step(
+        n=st.sampled_from((1, 2, 6, 30)),
+        groups=st.lists(st.sampled_from(("a", "a", "b", "c", None)), min_size=1, max_size=4),
+        own=st.sampled_from((None, None, 1, 2, 30)),
+        expires=st.booleans(),
+    )
+    def sends(self, n: int, groups: list[str | None], own: int | None, expires: bool) -> None:
+        of_each = [groups[i % len(groups)] for i in range(n)]
+        rows = self.call(
+            "send_messages(%s, %s::jsonb[], %s::jsonb[], max_attempts => %s, expires_in => %s)",
+            [{}] * n,
+            [None if group is None else Jsonb(headers_of(group)) for group in of_each],
+            own,
+            HOUR if expires else None,
+        )
+        for (message_id,), group in zip(rows, of_each, strict=True):
+            self.sent[message_id] = Sent(group, own, expires)
+
+    @step(quantity=quantities, lease=st.sampled_from((HOUR, -1)), in_other=st.booleans())
+    def receives(self, quantity: int, lease: int, in_other: bool) -> None:
+        session = self.chosen(in_other)
+        with self.judged(session):
+            call = "receive(%s, %s, %s)", quantity, lease
+            rows = self.call(*call, columns="msg_id, attempt, lease_id", session=session)
+        self.leases += sorted({row[2] for row in rows})
+        self.judge_claim(session, rows, quantity, grouped=False)
+
+    @step(
+        quantity=quantities,
+        vt=st.sampled_from((HOUR, -1)),
+        how=st.sampled_from(READS),
+        in_other=st.booleans(),
+    )
+    def reads(self, quantity: int, vt: int, how: str, in_other: bool) -> None:
+        session = self.chosen(in_other)
+        with self.judged(session):
+            rows = self.call(f"{how}(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct", session=session)
+        self.judge_claim(session, rows, quantity, grouped=how != "read")
+
+    @step(quantity=quantities, in_other=st.booleans())
+    def pops(self, quantity: int, in_other: bool) -> None:
+        session = self.chosen(in_other)
+        with self.judged(session) as gone:
+            rows = self.call("pop(%s, %s)", quantity, columns="msg_id, read_ct + 1", session=session)
+            gone |= {row[0] for row in rows}
+        self.judge_claim(session, rows, quantity, grouped=False)
+
+    @step(
+        pick=st.integers(0, 3),
+        some=st.none() | places,
+        call=st.sampled_from(("ack", "nack", "reject", "release", "extend", "lapse")),
+        in_other=st.booleans(),
+    )
+    def settles(self, pick: int, some: list[int] | None, call: str, in_other: bool) -> None:
+        if not self.leases or (self.is_open and not in_other):
+            return
+        session = self.chosen(in_other)
+        lease = self.leases[-4:][pick % len(self.leases[-4:])]
+        held = session.column(
+            "select id from spanmq_core.held h, generate_series(h.lo, h.lo + h.n - 1) id where h.lease_id = %s"
+            " and not exists (select from spanmq_core.done d where d.queue_id = h.queue_id and d.msg_id = id)"
+            " order by 1",
+            lease,
+        )
+        ids = chosen_of(held, some) if some else held
+        with self.judged(session) as gone:
+            if call == "lapse":
+                session.rows("update spanmq_core.held set vt = clock_timestamp() where lease_id = %s", lease)
+            elif call == "extend":
+                self.call("extend(%s, %s, %s)", lease, HOUR, session=session)
+            else:
+                more = ", 'failed', 'UNKNOWN', 0" if call == "nack" else ""
+                rows = self.call(f"{call}(%s, %s, %s::bigint[]{more})", lease, ids, session=session)
+                assert "stale" not in dict(rows).values()
+                gone |= {message_id for message_id, outcome in rows if outcome == "acked"}
+
+    @step(commits=st.booleans())
+    def other_session_ends(self, commits: bool) -> None:
+        if self.is_open and commits:
+            self.other.commit()
+            self.gone |= self.going
+        elif self.is_open:
+            self.other.rollback()
+        self.is_open, self.going = False, set()
+
+    @step(some=places)
+    def lets_some_expire(self, some: list[int]) -> None:
+        there = [each for each in self.queued(self.session) if self.sent[each].may_expire]
+        if there and not self.is_open:
+            for each in chosen_of(there, some):
+                self.sent[each].has_expired = True
+                self.session.rows(
+                    "update spanmq_core.expiry set expires_at = '2020-01-01' where msg_id = %s", each
+                )
+
+    @step(some=places, hidden=st.booleans())
+    def sets_vt(self, some: list[int], hidden: bool) -> None:
+        there = list(self.queued(self.session))
+        if there and not self.is_open:
+            self.call("set_vt(%s, %s::bigint[], %s)", chosen_of(there, some), HOUR * hidden)
+
+    @step(quantity=st.sampled_from((1, 50)))
+    def redrives(self, quantity: int) -> None:
+        if not self.is_open:
+            for message_id, *_ in self.call("redrive(%s, qty => %s)", quantity):
+                self.sent[message_id].may_expire = self.sent[message_id].has_expired = False
+
+    @step()
+    def is_maintained(self) -> None:
+        with self.judged(self.session):
+            self.session.rows("select * from spanmq.maintain()")
+
+    # What must hold
+
+    @always()
+    def storage_is_sound(self) -> None:
+        assert broken_invariants(self.race.main.connection) == []
+
+    @always()
+    def nothing_is_lost(self) -> None:
+        queued, dead = set(self.queued(self.race.main)), set(self.dead(self.race.main))
+        assert not queued & dead
+        assert queued | dead == self.sent.keys() - self.gone
+
+    # Means
+
+    def call(self, call: str, *arguments: Any, columns: str = "*", session: Session | None = None) -> Any:
+        query = f"select {columns} from {qualified(call)}"
+        return (session or self.session).rows(query, self.race.queue, *map(jsonb, arguments))
+
+    def chosen(self, in_other: bool) -> Session:
+        if in_other and not self.is_open:
+            self.other.begin()
+            self.is_open = True
+        return self.other if in_other else self.session
+
+    def judge_claim(
+        self, session: Session, rows: list[tuple[int, ...]], quantity: int, *, grouped: bool
+    ) -> None:
+        ids = [row[0] for row in rows]
+        assert len(ids) == len(set(ids)) <= quantity
+        left = [each for each in self.queued(session) if each not in ids]
+        dead = (
+            self.dead(session) if self.policy["ordered"] and self.policy["dead_letter_blocks_group"] else []
+        )
+        for message_id, attempt, *_ in rows:
+            sent = self.sent[message_id]
+            assert attempt <= (sent.max_attempts or self.policy["max_attempts"] or attempt), (
+                "it has an attempt left"
+            )
+            assert not sent.has_expired
+            if grouped or self.policy["ordered"]:
+                assert sent.group not in self.groups_before(message_id, left), "it is the first of its group"
+            assert not sent.group or sent.group not in self.groups_before(message_id, dead), (
+                "its group is not blocked"
+            )
+
+    def groups_before(self, message_id: int, ids: list[int]) -> set[str | None]:
+        return {self.sent[each].group for each in ids if each < message_id}
+
+    @contextmanager
+    def judged(self, session: Session) -> Iterator[set[int]]:
+        """Let a call take out of the queue what is added to the set, dead letters, and what has expired."""
+        gone: set[int] = set()
+        before = self.queued(session)
+        yield gone
+        left = self.queued(session)
+        dropped = set(before) - set(left) - set(self.dead(session)) - gone
+        assert all(self.sent[each].has_expired for each in dropped)
+        assert self.policy["drop_expired"] or not dropped
+        (self.going if session is self.other else self.gone).update(gone | dropped)
+
+    def queued(self, session: Session) -> list[int]:
+        return session.column(f"select msg_id from pgmq.q_{self.race.queue} order by 1")
+
+    def dead(self, session: Session) -> list[int]:
+        return session.column(
+            "select msg_id from spanmq_core.dead_letter where queue_id = %s and redriven_at is null",
+            self.race.queue_id,
+        )
+
+
+def chosen_of(there: list[int], some: list[int]) -> list[int]:
+    """Return those that stand at some places."""
+    return sorted({there[place % len(there)] for place in some}) if there else []

@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race, Session
 
 OPEN = "select receiver_id, incarnation from spanmq.receiver_open('jobs', label => 'lake')"
@@ -106,15 +107,27 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     assert caught.value.sqlstate == "MQ053"
 
 
-def test_drop_and_purge_do_not_deadlock_while_a_stream_claims(race: Race) -> None:
+@pytest.mark.parametrize(
+    ("call", "sqlstate"),
+    [
+        ("select pgmq.purge_queue('jobs')", "42P01"),
+        (OPEN, "42P01"),
+        ("select newest_id from spanmq.receiver_open('jobs', %s)", "MQ054"),
+    ],
+)
+def test_drop_does_not_deadlock_with_a_call_that_waits_for_its_streams(
+    race: Race, call: str, sqlstate: str
+) -> None:
     race.send(20)
-    reader, purger, dropper = race.open(), race.open(), race.open()
-    claiming(reader)
-    purge = purger.waiting("select pgmq.purge_queue('jobs')")
+    reader, looker, dropper, caller = race.open(), race.open(), race.open(), race.open()
+    receiver, _ = claimed(race, reader)
+    looker.begin()
+    looker.rows("select from pgmq.q_jobs")
     drop = dropper.waiting("select pgmq.drop_queue('jobs')")
-    reader.commit()
+    late = caller.waiting(call, *[receiver][: call.count("%s")])
+    looker.commit()
     assert drop.rows() == [(True,)]
-    assert purge.rows() in ([(20,)], [(0,)])
+    assert sqlstate_of(race.main.connection, late.rows) == sqlstate
 
 
 def test_drop_waits_for_a_stream_before_it_holds_the_log(race: Race) -> None:

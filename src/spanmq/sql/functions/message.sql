@@ -234,11 +234,12 @@ create or replace function spanmq_call.purge_queue(queue_name text) returns bigi
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
-    drawn bigint := spanmq_core.drawn_from(this.ids);
+    drawn bigint;
     purged bigint;
 begin
-    -- A purge takes what batches hold, too: their streams shall hear of it.
+    -- A purge takes what batches hold, too: their streams shall hear of it. Before the look at the sequence, as in drop_queue().
     perform spanmq_core.hold_receivers(this.queue_id);
+    drawn := spanmq_core.drawn_from(this.ids);
     update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this.queue_id and b.state = 'claimed';
     purged := spanmq_core.purge(this.queue_id);
     if purged > 0 then

@@ -22,7 +22,6 @@ begin
                 using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns them to the queue.', this.name, silent.name);
         end loop;
     end if;
-    newest_id := spanmq_core.drawn_from(this.ids);
     system_id := (select c.system_identifier::text from pg_control_system() c);
     if receiver is null and label is not null then
         select * into found_one from spanmq_core.receiver r
@@ -49,7 +48,10 @@ begin
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
-    exception when unique_violation then
+    exception when foreign_key_violation then
+        -- The queue was dropped meanwhile.
+        perform spanmq_core.raise_not_found(queue);
+    when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
@@ -60,6 +62,8 @@ begin
     receiver_id := found_one.receiver_id;
     incarnation := found_one.incarnation;
     settled := found_one.settled;
+    -- After the row of the receiver, as in drop_queue().
+    newest_id := spanmq_core.drawn_from(this.ids);
     return next;
 end $$;
 

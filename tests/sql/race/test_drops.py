@@ -1,5 +1,7 @@
 """A queue is dropped while others are at it: they end, with a clear error or without what it was."""
 
+from contextlib import suppress
+
 import psycopg
 import pytest
 from tests.sql.queue import sqlstate_of
@@ -54,6 +56,29 @@ def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, c
     one.commit()
     assert sqlstate_of(race.main.connection, later.rows) == "42P01"
     assert two.value(LEFT) == left
+
+
+@pytest.mark.parametrize(
+    ("table", "call"),
+    [
+        ("pgmq.a_jobs", "select pgmq.archive('jobs', array(select generate_series(256, 300)))"),
+        ("spanmq_core.log_{}", "select pgmq.pop('jobs', 500)"),
+        ("spanmq_core.log_{}", "select * from spanmq.receive('jobs', 500)"),
+        ("spanmq_core.log_{}", "select spanmq.redrive('jobs')"),
+    ],
+)
+def test_drop_does_not_deadlock_with_what_takes_messages(race: Race, table: str, call: str) -> None:
+    race.send(300)
+    race.main.rows("select spanmq.reject('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', 1)")
+    looker, dropper, taker = race.begun(), race.open(), race.open()
+    looker.rows(f"lock table {table.format(race.queue_id)} in access share mode")
+    drop = dropper.waiting(DROP)
+    late = taker.later(call)
+    late.waits()
+    looker.commit()
+    assert drop.rows() == [(True,)]
+    with suppress(psycopg.errors.UndefinedTable):
+        assert late.rows() == []
 
 
 @pytest.mark.parametrize("call", OVERVIEWS)

@@ -37,7 +37,11 @@ begin
                                   ' `spanmq receiver release %1$s %2$s` releases its messages.', this.name, label);
         end if;
         receiver := found_one.receiver_id;
+    else
+        perform from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
     end if;
+    -- After the lock of the receiver and before that of the queue, as in drop_queue().
+    newest_id := spanmq_core.drawn_from(this.ids);
     begin
         if receiver is null then
             insert into spanmq_core.receiver (queue_id, label, created_at, opened_at, seen_at)
@@ -48,10 +52,7 @@ begin
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
-    exception when foreign_key_violation then
-        -- The queue was dropped meanwhile.
-        perform spanmq_core.raise_not_found(queue);
-    when unique_violation then
+    exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
@@ -62,8 +63,6 @@ begin
     receiver_id := found_one.receiver_id;
     incarnation := found_one.incarnation;
     settled := found_one.settled;
-    -- After the row of the receiver, as in drop_queue().
-    newest_id := spanmq_core.drawn_from(this.ids);
     return next;
 end $$;
 

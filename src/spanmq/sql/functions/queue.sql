@@ -291,7 +291,7 @@ begin
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     perform spanmq_core.hold_receivers(this.queue_id);
     execute format('drop view %s', this.queue_view);
-    -- Whoever has taken some of these comes to the archive, the sequence and the log afterwards.
+    -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
     perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
     if spanmq_core.archive_of(this) is not null then
         execute format('drop table %s', spanmq_core.archive_of(this));

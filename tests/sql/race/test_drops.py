@@ -62,16 +62,17 @@ def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, c
     ("table", "call"),
     [
         ("pgmq.a_jobs", "select pgmq.archive('jobs', array(select generate_series(256, 300)))"),
-        ("spanmq_core.log_{}", "select pgmq.pop('jobs', 500)"),
-        ("spanmq_core.log_{}", "select * from spanmq.receive('jobs', 500)"),
-        ("spanmq_core.log_{}", "select spanmq.redrive('jobs')"),
+        ("spanmq_core.{}", "select pgmq.pop('jobs', 500)"),
+        ("spanmq_core.{}", "select * from spanmq.receive('jobs', 500)"),
+        ("spanmq_core.{}", "select spanmq.redrive('jobs')"),
     ],
 )
 def test_drop_does_not_deadlock_with_what_takes_messages(race: Race, table: str, call: str) -> None:
     race.send(300)
     race.main.rows("select spanmq.reject('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', 1)")
     looker, dropper, taker = race.begun(), race.open(), race.open()
-    looker.rows(f"lock table {table.format(race.queue_id)} in access share mode")
+    segment = race.main.value("select log_name from spanmq_core.segment where queue_id = %s", race.queue_id)
+    looker.rows(f"lock table {table.format(segment)} in access share mode")
     drop = dropper.waiting(DROP)
     late = taker.later(call)
     late.waits()

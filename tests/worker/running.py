@@ -101,3 +101,8 @@ def working(
         yield record
     finally:
         running.stop()
+
+
+def waiting_for_a_lock(function: str) -> str:
+    """Return the query for the sessions whose call of a function waits for a lock."""
+    return f"select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]{function}'"

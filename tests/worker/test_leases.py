@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
-from tests.worker.running import working
+from tests.worker.running import waiting_for_a_lock, working
 
 from spanmq import Client, Message
 from spanmq.worker.event import (
@@ -51,7 +51,7 @@ def test_lease_is_extended_while_the_extension_of_another_waits(client: Client, 
     client.send("events", 1)
     client.send("orders", 1)
     done = threading.Event()
-    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]extend'"
+    waiting = waiting_for_a_lock("extend")
     with (
         psycopg.connect(database, autocommit=True) as observer,
         psycopg.connect(database) as other,

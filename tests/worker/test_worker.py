@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
-from tests.worker.running import Record, Running, working
+from tests.worker.running import Record, Running, waiting_for_a_lock, working
 
 from spanmq import Client, Message, Reject, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
@@ -265,7 +265,7 @@ def test_ack_whose_connection_was_lost_is_repeated_and_tells_that_its_outcome_is
 ) -> None:
     client.send("orders", 1)
     end = threading.Event()
-    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]ack'"
+    waiting = waiting_for_a_lock("ack")
     with (
         psycopg.connect(database, autocommit=True) as observer,
         psycopg.connect(database) as other,

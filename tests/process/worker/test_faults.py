@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker.proxy import Mode, proxying
-from tests.worker.running import Record, working
+from tests.worker.running import Record, waiting_for_a_lock, working
 
 from spanmq import Client, Message, embedded
 from spanmq.simulate.server import stat_of
@@ -154,7 +154,7 @@ def test_writes_with_the_ack_are_there_once_though_sessions_are_terminated(
 def test_worker_waits_for_the_schema_of_a_database_that_is_restored(client: Client, database: str) -> None:
     client.send("orders", 1)
     end = threading.Event()
-    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]ack'"
+    waiting = waiting_for_a_lock("ack")
     with (
         psycopg.connect(database, autocommit=True) as other,
         psycopg.connect(database) as locking,

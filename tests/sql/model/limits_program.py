@@ -1,7 +1,7 @@
 """Programs on queues with limits of attempts, expiries, and dead letters that block their group.
 
-What comes together after a lease ran out is for the queue to choose, so there is no model: what a call did is judged
-by what was in the queue before it, and what is after it.
+There is no model, because a claim may choose which messages of an expired lease it delivers together. Each call is
+judged by the contents of the queue before and after it.
 """
 
 from collections.abc import Iterator
@@ -172,7 +172,7 @@ class LimitsProgram(Recorded):
 
     @step(some=places, hidden=st.booleans())
     def sets_vt(self, some: list[int], hidden: bool) -> None:
-        there = list(self.queued(self.session))
+        there = self.queued(self.session)
         if there and not self.is_open:
             self.call("set_vt(%s, %s::bigint[], %s)", chosen_of(there, some), HOUR * hidden)
 
@@ -237,7 +237,7 @@ class LimitsProgram(Recorded):
 
     @contextmanager
     def judged(self, session: Session) -> Iterator[set[int]]:
-        """Let a call take out of the queue what is added to the set, dead letters, and what has expired."""
+        """Check what leaves the queue: dead letters, expired messages that the policy drops, and the set."""
         gone: set[int] = set()
         before = self.queued(session)
         yield gone

@@ -112,7 +112,7 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     [
         "select pgmq.purge_queue('jobs')",
         OPEN,
-        "select newest_id from spanmq.receiver_open('jobs', %s)",
+        "select newest_id from spanmq.receiver_open('jobs', '{}')",
     ],
 )
 def test_drop_does_not_deadlock_with_a_call_that_waits_for_its_streams(race: Race, call: str) -> None:
@@ -122,7 +122,7 @@ def test_drop_does_not_deadlock_with_a_call_that_waits_for_its_streams(race: Rac
     looker.begin()
     looker.rows("select from pgmq.q_jobs")
     drop = dropper.waiting("select pgmq.drop_queue('jobs')")
-    late = caller.waiting(call, *[receiver][: call.count("%s")])
+    late = caller.waiting(call.format(receiver))
     looker.commit()
     assert drop.rows() == [(True,)]
     assert sqlstate_of(race.main.connection, late.rows) == "42P01"

@@ -61,7 +61,7 @@ def paragraphs(header: str) -> Iterator[str]:
 
 def verbs() -> dict[tuple[str, str], str]:
     """Return the verb of each function that needs one, by schema and name."""
-    text = (SQL / "zz_rights.sql").read_text("utf-8")
+    text = (SQL / "entries.sql").read_text("utf-8")
     result = {}
     for verb, schema, names in re.findall(r"\('(\w+)', '(\w+)', '([^{}]*?)'\)", text):
         result.update({(schema, name.partition(":")[0]): f"`{verb}` on the queue" for name in names.split()})
@@ -76,7 +76,7 @@ def sql_functions() -> dict[str, dict[str, list[re.Match[str]]]]:
     needs = verbs()
     entry = {name: schema for schema, name in needs if schema != "spanmq_call"}
     result: dict[str, dict[str, list[re.Match[str]]]] = {"pgmq": {}, "spanmq": {}}
-    for path in sorted(SQL.glob("*.sql")):
+    for path in sorted(SQL.rglob("*.sql")):
         for found in FUNCTION.finditer(path.read_text("utf-8")):
             schema = entry.get(found["name"]) if found["schema"] == "spanmq_call" else found["schema"]
             if schema and "trigger" not in found["result"]:

@@ -1,9 +1,11 @@
 """What a function raises has a number of its own, and says what to do."""
 
-import importlib.resources
 import re
+from pathlib import Path
 
-SQL = importlib.resources.files("spanmq") / "sql"
+import spanmq
+
+SQL = Path(spanmq.__file__).parent / "sql"
 # A statement in which semicolons may stand within texts.
 RAISE = re.compile(r"\braise exception\b(?:[^;']|'(?:[^']|'')*')*;")
 # These want a hint, and have a number.
@@ -15,9 +17,9 @@ CAUGHT = ("errcode = 'MQ000'", "errcode = '55P03'")
 def texts() -> dict[str, str]:
     folders = ("functions", "manager", "adopt")
     return {
-        f"{each}/{entry.name}": entry.read_text("utf-8")
+        str(path.relative_to(SQL)): path.read_text("utf-8")
         for each in folders
-        for entry in (SQL / each).iterdir()
+        for path in (SQL / each).rglob("*.sql")
     }
 
 

@@ -122,7 +122,7 @@ NAMESPACES = {
 
 
 def in_sql(noun: str) -> bool:
-    return any(path.stem.startswith(noun) for path in (SOURCE / "sql/functions").glob("*.sql"))
+    return any(path.stem.startswith(noun) for path in (SOURCE / "sql/functions").rglob("*.sql"))
 
 
 def in_client(noun: str) -> bool:

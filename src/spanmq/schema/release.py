@@ -1,12 +1,13 @@
 """What one version of the product installs: its SQL files as statements and as a script. Reads files only.
 
-`sql/tables` are applied once each, `sql/functions` again at every change, `sql/manager` does the rest.
+`sql/tables` are applied once each, `sql/functions` again at every change, `sql/manager` does the rest. Files are
+applied by name, a folder's after those of the folders in it: `functions/entries.sql` comes last.
 """
 
 import hashlib
 import importlib.resources
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
@@ -163,10 +164,13 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _read_folder(folder: Traversable) -> list[tuple[str, str]]:
-    # read_text() turns \r\n into \n, so a checkout on Windows has the same checksums.
-    files = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
-    return [(name, files[name].read_text(encoding="utf-8")) for name in sorted(files)]
+def _read_folder(folder: Traversable, path: str = "") -> Iterator[tuple[str, str]]:
+    for entry in sorted(folder.iterdir(), key=lambda each: (each.is_file(), each.name)):
+        if entry.is_dir():
+            yield from _read_folder(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".sql"):
+            # read_text() turns \r\n into \n, so a checkout on Windows has the same checksums.
+            yield path + entry.name, entry.read_text(encoding="utf-8")
 
 
 def _replace(text: str, **tokens: str) -> str:

@@ -2,7 +2,7 @@
 
 """Large batches by COPY, directly into the log; the only SQL of the client beside calls of functions.
 
-sql/functions/bulk.sql has the server's part and its checks. A role needs the right to write to the log
+sql/functions/send/bulk.sql has the server's part and its checks. A role needs the right to write to the log
 itself, which usually only the owner of the schema has: other roles send in calls.
 """
 

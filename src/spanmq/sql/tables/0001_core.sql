@@ -32,7 +32,7 @@ create table spanmq_core.queue (
     log_hi bigint not null default -1,
     log_name text,
     -- The sequences with the time until which a receiver waits for messages, and the time when the queue was last woken;
-    -- null: no receiver has waited yet. See functions/wake.sql.
+    -- null: no receiver has waited yet. See functions/receive/wake.sql.
     waiting regclass,
     woken regclass,
     is_subscription boolean not null default false,         -- copies of what spanmq_core.subscription has
@@ -111,7 +111,7 @@ create table spanmq_core.fresh (
 -- statistics say that a table is empty, all its indexes seem to cost the same.
 create index fresh_group on spanmq_core.fresh ((queue_id + 0), group_hash, lo) where group_hash is not null;
 create index fresh_priority on spanmq_core.fresh ((queue_id + 0), priority, lo) where priority > 0;
--- Senders insert through this view, before they draw ids: the lock that they hold on it tells them from claims (functions/bound.sql).
+-- Senders insert through this view, before they draw ids: the lock that they hold on it tells them from claims (functions/receive/bound.sql).
 create view spanmq_core.sending as select * from spanmq_core.fresh;
 
 -- Held: delivered, delayed, or waiting for another attempt.
@@ -154,7 +154,7 @@ create table spanmq_core.bound (
     fresh_from bigint not null,
     due_from timestamptz not null,
     -- The positions to which the next step may move the bounds, once these transactions have ended:
-    -- functions/bound.sql.
+    -- functions/receive/bound.sql.
     mark_id bigint,
     mark_at timestamptz,
     senders text[],
@@ -191,7 +191,7 @@ create table spanmq_core.missing (
 alter table spanmq_core.missing replica identity full;
 
 -- A lane is a view, spanmq_core.lane_<number>, of the log in which a queue's newest messages lie. Its name is known beforehand, so that statements
--- on it keep their plans: functions/lane.sql. A row here for each that there is.
+-- on it keep their plans: functions/log/lane.sql. A row here for each that there is.
 create table spanmq_core.lane (
     lane int primary key,
     log_name text not null,                -- the log that the view shows, as long as the view exists

@@ -82,7 +82,7 @@ create table spanmq_core.expiry (
 create index expiry_due on spanmq_core.expiry (queue_id, expires_at, msg_id);
 
 -- Circuit breakers of workers that are open: the worker receives nothing from the queue until open_until. A row of the past means nothing, so
--- that a worker that was killed leaves none open. See functions/breaker.sql.
+-- that a worker that was killed leaves none open. See functions/limits/breaker.sql.
 create table spanmq_core.breaker (
     queue_id int not null references spanmq_core.queue on delete cascade,
     worker text not null check (octet_length(worker) <= 1000),
@@ -90,7 +90,7 @@ create table spanmq_core.breaker (
     primary key (queue_id, worker)
 );
 
--- JSON Schemas of queues' bodies: see functions/body_schema.sql.
+-- JSON Schemas of queues' bodies: see functions/queue/body_schema.sql.
 create table spanmq_core.body_schema (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     schema jsonb not null

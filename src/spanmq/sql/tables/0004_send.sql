@@ -85,7 +85,7 @@ create table spanmq_core.unsent (
     primary key (queue_id, lo)
 );
 
--- Batches: a message is sent when all messages of a batch are settled. See functions/batch.sql.
+-- Batches: a message is sent when all messages of a batch are settled. See functions/send/batch.sql.
 create table spanmq_core.batch (
     batch_id bigint generated always as identity primary key,
     queue_id int not null references spanmq_core.queue on delete cascade,   -- where the message is sent at the end
@@ -118,7 +118,7 @@ create table spanmq_core.settle_wait (
     until timestamptz not null
 );
 
--- Results of handlers, for programs that wait for them. See functions/settled.sql.
+-- Results of handlers, for programs that wait for them. See functions/settle/settled.sql.
 create table spanmq_core.result (
     queue_id int not null references spanmq_core.queue on delete cascade,
     msg_id bigint not null,
@@ -129,7 +129,7 @@ create table spanmq_core.result (
 );
 create index result_expires on spanmq_core.result (expires_at);
 
--- Subscriptions: queues without a log of their own, which get every message of another queue. See functions/subscription.sql.
+-- Subscriptions: queues without a log of their own, which get every message of another queue. See functions/topics/subscription.sql.
 create table spanmq_core.subscription (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     log_id int not null references spanmq_core.queue    -- the queue whose log it shares; that one can't be dropped before it

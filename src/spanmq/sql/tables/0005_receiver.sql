@@ -49,7 +49,7 @@ create table spanmq_core.archive_export (
 );
 
 -- The messages that retention has deleted from an archive, so that streams that had not read them can report it. See
--- functions/archive_gone.sql.
+-- functions/log/archive_gone.sql.
 create table spanmq_core.archive_gone (
     queue_id int primary key references spanmq_core.queue on delete cascade,
     system_id bigint not null,         -- of the server whose transactions these are: after a restore they mean nothing
@@ -64,7 +64,7 @@ create table spanmq_core.archive_gone (
     moved_at timestamptz not null default clock_timestamp()
 );
 
--- The runs of the pipeline's jobs, for display: no job reads it. See functions/pipeline_run.sql.
+-- The runs of the pipeline's jobs, for display: no job reads it. See functions/pipeline/pipeline_run.sql.
 create table spanmq_core.pipeline_run (
     run_id bigint generated always as identity primary key,
     job text not null check (octet_length(job) between 1 and 100),

@@ -28,7 +28,7 @@ create table spanmq_core.sample (
     in_flight bigint not null
 ) with (fillfactor = 50);
 
--- Reports of workers, for people and programs that monitor queues: see functions/worker.sql. It decides nothing.
+-- Reports of workers, for people and programs that monitor queues: see functions/operate/worker.sql. It decides nothing.
 create table spanmq_core.worker (
     queue_id int not null references spanmq_core.queue on delete cascade,
     worker text not null check (octet_length(worker) <= 1000),

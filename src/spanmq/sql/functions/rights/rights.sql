@@ -1,7 +1,7 @@
 -- Rights are EXECUTE on functions of schema spanmq_call, which run with the rights of the schema's owner and do not
 -- check the caller.
 --
--- A verb is a group of functions (zz_rights.sql lists them). A role that has a verb on all queues may execute these
+-- A verb is a group of functions (entries.sql lists them). A role that has a verb on all queues may execute these
 -- functions themselves. One that has it on one queue may execute that queue's wrappers: spanmq_call.ack_7(...) is
 -- spanmq_call.ack('orders', ...). They are made when the first role gets the verb there.
 --

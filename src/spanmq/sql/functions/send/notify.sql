@@ -110,12 +110,6 @@ begin
     end if;
 end $$;
 
-create or replace view pgmq.notify_insert_throttle as
-    select name as queue_name, notify_ms as throttle_interval_ms, spanmq_core.last_notified_at(queue_id) as last_notified_at
-    from spanmq_core.queue where notify_ms is not null;
-create or replace trigger spanmq_change instead of insert or update or delete on pgmq.notify_insert_throttle
-    for each row execute function spanmq_core.refuse_change('pgmq.enable_notify_insert, update_notify_insert or disable_notify_insert');
-
 -- PGMQ's trigger function. Kept for what refers to it by name; nothing here fires it.
 create or replace function pgmq.notify_queue_listeners() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

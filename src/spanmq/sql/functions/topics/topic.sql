@@ -40,7 +40,7 @@ begin
     end if;
 end $$;
 
--- Only roles with EXECUTE may call it (see zz_rights.sql): a binding copies what other roles send.
+-- Only roles with EXECUTE may call it (see entries.sql): a binding copies what other roles send.
 create or replace function pgmq.bind_topic(pattern text, queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare

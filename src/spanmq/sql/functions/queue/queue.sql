@@ -385,9 +385,6 @@ begin
     return true;
 end $$;
 
-create or replace trigger spanmq_change instead of insert or update or delete on pgmq.meta
-    for each row execute function spanmq_core.refuse_change('pgmq.create or pgmq.drop_queue');
-
 -- The queues on which the caller has a right.
 create or replace function pgmq.list_queues() returns setof pgmq.queue_record
 language plpgsql as $$

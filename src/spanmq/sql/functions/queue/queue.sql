@@ -334,7 +334,7 @@ begin
     delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
     perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);
     perform spanmq_core.forget_dead_letters(this.queue_id);
-    perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
+    perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate}');
     delete from spanmq_core.lock l where l.queue_id = this.queue_id;
     delete from spanmq_core.missing m where m.queue_id = this.queue_id;
     perform spanmq_core.drop_wrappers(this.queue_id);

@@ -29,7 +29,7 @@ end $$;
 create or replace function spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    if not this.has_plain_policy and this.waiting is not null then
+    if not this.has_plain_policy and this.bells <> 0 then
         perform spanmq_core.wake_behind(this, runs);
     end if;
     if this.is_watched then
@@ -45,7 +45,7 @@ declare
     is_done boolean;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null) and not q.is_watched
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.bells = 0) and not q.is_watched
           and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
@@ -70,7 +70,7 @@ declare
     range spanmq_core.run;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.waiting is null) and not q.is_watched
+        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.bells = 0) and not q.is_watched
           and has_table_privilege(q.queue_view, 'select');
     runs := case when found then spanmq_core.take_out(this_queue, msg_ids, null, true)
                  else spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null) end;
@@ -122,7 +122,7 @@ begin
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
         select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
-    if this.waiting is not null and not spanmq_core.is_foreseen(until) then
+    if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
@@ -167,7 +167,7 @@ begin
     if asked = 1 then
         -- As in delete().
         delete from spanmq_core.held h using spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.bells = 0) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select')
               and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
               and ack.lease_id <> spanmq_core.suspects();
@@ -179,7 +179,7 @@ begin
     end if;
     if lease_id > 0 and lease_id <> spanmq_core.suspects() then
         select q.queue_id into this.queue_id from spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
+            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.bells = 0) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select');
         if found and asked > 0 then
             -- Where they are whole runs of the lease.

@@ -157,7 +157,7 @@ class Poller:
                 self._hearing.cancel()
 
     async def stop(self) -> None:
-        """Tell senders that this process does not wait any more."""
+        """Announce that this process does not wait any more."""
         if self._channel is not None:
             with suppress(TimeoutError, SpanmqError):
                 async with asyncio.timeout(LAST_SECONDS):

@@ -2,14 +2,14 @@
 --
 -- A process that waits for messages, of any number of queues, registers as a listener (await_messages). It gets a bell, one of 62 of the database, listens
 -- to the bell's channel, and polls for all its queues at once (poll), which announces that it waits. A send rings one bell of the queue at which a process
--- waits: it notifies the bell's channel with the id of the queue. Whoever is woken and leaves messages to others wakes the next one (pass_on).
+-- waits: it notifies the bell's channel with the id of the queue. A process that was woken and leaves messages to others wakes the next one (pass_on).
 --
 -- The state of a bell is a sequence, spanmq_core.bell_<n>: the ms since 1970 when its process last announced that it waits, shifted by 20 bits, and in
 -- these bits the ms when it was last rung; 0: its process is busy. It is read and set without a lasting lock, with effect at once and whether or not the
 -- transaction commits; unlogged, for after a crash no process waits.
 
--- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own: whoever has it may
--- poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
+-- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own, which proves that
+-- a caller may poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
 -- if the process listens to none (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues. Raises
 -- MQ002 for a listener that is null.
 create or replace function spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean default true)

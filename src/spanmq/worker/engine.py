@@ -364,8 +364,20 @@ class Engine:
         self._share_soon()
 
     def _lost(self, holding: Holding) -> None:
-        """Drop the waiting messages of a lost lease; running handlers continue, but their acks are stale."""
+        """Drop the messages of a lost lease, and cancel their async handlers: other workers may have them by now.
+
+        Plain functions can't be stopped; their acks are stale.
+        """
         self._drop(lambda job: job.holding is holding)
+        if self._handler.is_async:
+            for slot, job, started_at in running(self._slots.slots):
+                if job.holding is holding:
+                    self._cancel(slot, job, started_at, replace=True)
+
+    def _cancel(self, slot: Slot, job: Job, started_at: float, *, replace: bool) -> None:
+        job.seconds = monotonic() - started_at
+        self._ended(job, Release())
+        self._slots.abandon(slot, replace=replace)
 
     def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
         job.seconds = seconds
@@ -417,6 +429,4 @@ class Engine:
                 async with asyncio.timeout(self._settings.grace):
                     await self._idle.wait()
         for slot, job, started_at in running(self._slots.slots):
-            job.seconds = monotonic() - started_at
-            self._ended(job, Release())
-            self._slots.abandon(slot, replace=False)
+            self._cancel(slot, job, started_at, replace=False)

@@ -201,7 +201,7 @@ class Poller:
         while True:
             client = await self.session.client()
             with suppress(SpanmqError):
-                await client.admin.hear(channel, self._rung)
+                await client.admin.notifications.hear(channel, self._rung)
             self._is_heard = False
             self.poll_soon()
             failures += 1

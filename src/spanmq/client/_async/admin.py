@@ -97,17 +97,6 @@ class AsyncAdmin:
         """
         return announcements_of(self._listener, queue)
 
-    async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
-        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
-
-        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
-        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
-        over one connection.
-        """
-        if not isinstance(self._link, AsyncPoolLink):
-            raise NotPossibleError("a client over one connection can't listen beside its calls")
-        await hear(self._link.dedicated, channel, on_ring)
-
 
 class AsyncTokens:
     """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
@@ -304,6 +293,17 @@ class AsyncNotifications:
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
+
+    async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
+        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
+
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
+        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
+        over one connection.
+        """
+        if not isinstance(self._link, AsyncPoolLink):
+            raise NotPossibleError("a client over one connection can't listen beside its calls")
+        await hear(self._link.dedicated, channel, on_ring)
 
     async def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a queue."""

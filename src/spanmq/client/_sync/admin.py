@@ -99,17 +99,6 @@ class Admin:
         """
         return announcements_of(self._listener, queue)
 
-    def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
-        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
-
-        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
-        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
-        over one connection.
-        """
-        if not isinstance(self._link, PoolLink):
-            raise NotPossibleError("a client over one connection can't listen beside its calls")
-        hear(self._link.dedicated, channel, on_ring)
-
 
 class Tokens:
     """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
@@ -304,6 +293,17 @@ class Notifications:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+
+    def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
+        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
+
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
+        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
+        over one connection.
+        """
+        if not isinstance(self._link, PoolLink):
+            raise NotPossibleError("a client over one connection can't listen beside its calls")
+        hear(self._link.dedicated, channel, on_ring)
 
     def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a queue."""

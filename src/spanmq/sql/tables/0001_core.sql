@@ -242,6 +242,7 @@ create type spanmq_core.claimed as (
     n int,
     until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
     log_name text,
+    lane int,
     runs spanmq_core.run[]
 );
 

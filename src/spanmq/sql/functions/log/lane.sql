@@ -26,6 +26,10 @@ begin
          ''),
         ('fetch_by_lane(lane int, id bigint, out this spanmq_core.logged)',
          'select l.enqueued_at, l.message, l.headers into this from spanmq_core.lane_%s l where l.msg_id = id',
+         ''),
+        ('fetch_run_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz) returns setof pgmq.message_record',
+         'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
+         ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
          '')
     loop
         execute format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s    end case;\n    %s\nend $body$', heading, (

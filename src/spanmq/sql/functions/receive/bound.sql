@@ -10,7 +10,7 @@
 -- claim commits;
 -- - a transaction that writes a row of held reads the clock after it has locked held, and writes no earlier time as its
 -- vt. A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
--- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (1,024 in batches): so there
+-- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (8,192 in batches): so there
 -- are never many dead rows behind the bound.
 
 -- The bound of a queue.

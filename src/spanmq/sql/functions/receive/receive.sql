@@ -83,7 +83,7 @@ declare
     this record;
     claimed spanmq_core.claimed;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.ids, b.fresh_from, b.due_from,
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, b.fresh_from, b.due_from,
            coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq_core.queue q
@@ -102,11 +102,15 @@ begin
                    (least(claimed.lo + claimed.n, block * 256 + 256) - greatest(claimed.lo, block * 256))::int,
                    lease, 1, greatest(this.until, clock_timestamp()), at_
             from generate_series(claimed.lo / 256, (claimed.lo + claimed.n - 1) / 256) block;
-        if claimed.lo / 1024 <> (claimed.lo + claimed.n) / 1024 then
+        if claimed.lo / 8192 <> (claimed.lo + claimed.n) / 8192 then
             perform spanmq_core.move_bound(this.queue_id, this.ids);
         end if;
-        claimed.log_name := case when claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then this.log_name
-                                 else spanmq_core.log_of(this.queue_id, claimed.lo, claimed.lo + claimed.n - 1) end;
+        if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
+            claimed.log_name := this.log_name;
+            claimed.lane := this.lane;
+        else
+            claimed.log_name := spanmq_core.log_of(this.queue_id, claimed.lo, claimed.lo + claimed.n - 1);
+        end if;
     elsif claimed.runs <> '{}' then
         perform spanmq_core.hold(this.queue_id, claimed.runs, lease, this.until, at_);
     else
@@ -143,10 +147,14 @@ begin
         claimed := spanmq_core.claim_first(queue_name, qty, lease, until, at_);
         runs := claimed.runs;
         if claimed.lo is not null then
-            return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
-                || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
-                using claimed.lo, claimed.lo + claimed.n, at_, until;
+            if claimed.lane is not null then
+                return query select * from spanmq_core.fetch_run_by_lane(claimed.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+            else
+                return query execute
+                    'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
+                    || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    using claimed.lo, claimed.lo + claimed.n, at_, until;
+            end if;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;
@@ -226,10 +234,15 @@ begin
         until := coalesce(claimed.until, until);
         runs := claimed.runs;
         if claimed.lo is not null then
-            return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
-                || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
-                using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
+            if claimed.lane is not null then
+                return query select f.*, lease_id, 1, 1, f.headers->>'x-pgmq-group', null::text
+                    from spanmq_core.fetch_run_by_lane(claimed.lane, claimed.lo, claimed.lo + claimed.n, at_, claimed.until) f;
+            else
+                return query execute
+                    'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
+                    || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
+            end if;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;

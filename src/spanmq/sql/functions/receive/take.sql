@@ -25,7 +25,7 @@ begin
                 returning f.*)
         select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
                bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
+               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run) as runs
             into gone from gone g;
         exit when gone.n is null;
         first_id := coalesce(first_id, gone.lo);
@@ -43,11 +43,11 @@ begin
         if taken > quantity then
             insert into spanmq_core.fresh (queue_id, lo, n) select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
         end if;
-        return (first_id, least(taken, quantity), null, null, null)::spanmq_core.claimed;
+        return (first_id, least(taken, quantity), null, null, null, null)::spanmq_core.claimed;
     else
-        runs := spanmq_core.keep_first(this_queue, runs, quantity);
+        runs := spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
     end if;
-    return (null, null, null, null, runs)::spanmq_core.claimed;
+    return (null, null, null, null, null, runs)::spanmq_core.claimed;
 end $$;
 
 -- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.

@@ -162,6 +162,7 @@ declare
     asked int := cardinality(msg_ids);
     runs spanmq_core.run[];
     range spanmq_core.run;
+    is_done boolean;
 begin
     outcome := 'acked';
     if asked = 1 then
@@ -181,7 +182,15 @@ begin
         select q.queue_id into this.queue_id from spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select');
-        if found and asked > 0 then
+        if found and asked = 1 then
+            -- As in delete().
+            is_done := spanmq_core.take_one_from_run(this.queue_id, msg_ids[1], ack.lease_id);
+            if is_done then
+                msg_id := msg_ids[1];
+                return next;
+                return;
+            end if;
+        elsif found and asked > 1 then
             -- Where they are whole runs of the lease.
             runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id, true);
             range := spanmq_core.as_range(runs, false);

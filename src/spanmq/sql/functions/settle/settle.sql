@@ -234,7 +234,7 @@ begin
 end $$;
 
 -- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before.
-create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
+create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint, fence bigint default null) returns boolean
 language plpgsql as $$
 declare
     this_lo bigint;
@@ -243,7 +243,7 @@ declare
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
     select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
-        where h.queue_id = this_queue and h.n > 1 and h.lease_id > 0 and h.lo + h.n > id and h.lo = (
+        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
         for key share;

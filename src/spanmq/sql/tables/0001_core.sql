@@ -173,12 +173,13 @@ create table spanmq_core.lock (
 );
 insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
 
--- The rows that claims of groups lock: one for each of 16,384 hashes, so that they never wait for an insert. Two groups
--- with the same row wait for each other.
+-- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So claims never wait for an
+-- insert, and hide no groups of other queues. Two groups with the same row wait for each other.
 create table spanmq_core.group_lock (
-    slot int primary key
+    queue_id int not null,
+    slot int not null,
+    primary key (queue_id, slot)
 );
-insert into spanmq_core.group_lock select generate_series(0, 16383);
 
 create sequence spanmq_core.lease_number;
 

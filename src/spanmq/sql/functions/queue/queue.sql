@@ -111,7 +111,8 @@ begin
         perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
+    insert into spanmq_core.lock (queue_id, what)
+        select this.queue_id, w from unnest(array['room', 'rate', 'segment', 'subscriptions', 'groups']) w on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;
@@ -336,6 +337,7 @@ begin
     perform spanmq_core.forget_dead_letters(this.queue_id);
     perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
     delete from spanmq_core.lock l where l.queue_id = this.queue_id;
+    delete from spanmq_core.group_lock l where l.queue_id = this.queue_id;
     delete from spanmq_core.missing m where m.queue_id = this.queue_id;
     perform spanmq_core.drop_wrappers(this.queue_id);
     delete from spanmq_core.queue q where q.queue_id = this.queue_id;

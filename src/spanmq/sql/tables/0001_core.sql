@@ -168,6 +168,8 @@ create table spanmq_core.bound (
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
+-- The latest of all marks, in microseconds: every snapshot sees it.
+create sequence spanmq_core.latest_mark;
 
 -- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (

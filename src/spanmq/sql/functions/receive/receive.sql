@@ -44,8 +44,8 @@ begin
         into this_queue, log_name, log_lo, log_hi, lane, until, ids, fresh_from, due_from
         from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_
+            select b.fresh_from, b.due_from, b.mark_at from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain and spanmq_core.sees_now() and greatest(b.due_from, b.mark_at) <= at_
           and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
@@ -64,7 +64,7 @@ begin
         insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key) values (this_queue, id + 1, n - 1, level, hash, key);
     end if;
     insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, level, hash, key);
+        values (this_queue, id, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_, level, hash, key);
     if id & 127 = 0 then
         perform spanmq_core.move_bound(this_queue, ids);
     end if;
@@ -91,8 +91,8 @@ begin
         into this
         from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_ and quantity > 0
+            select b.fresh_from, b.due_from, b.mark_at from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain and spanmq_core.sees_now() and greatest(b.due_from, b.mark_at) <= at_ and quantity > 0
           and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
@@ -103,7 +103,7 @@ begin
         insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
             select this.queue_id, greatest(claimed.lo, block * 256),
                    (least(claimed.lo + claimed.n, block * 256 + 256) - greatest(claimed.lo, block * 256))::int,
-                   lease, 1, greatest(this.until, clock_timestamp()), at_
+                   lease, 1, greatest(this.until, at_, clock_timestamp()), at_
             from generate_series(claimed.lo / 256, (claimed.lo + claimed.n - 1) / 256) block;
         if claimed.lo / 8192 <> (claimed.lo + claimed.n) / 8192 then
             perform spanmq_core.move_bound(this.queue_id, this.ids);

@@ -136,7 +136,7 @@ begin
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
     runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
-    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null)::spanmq_core.run from unnest(runs) r));
+    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(runs) r));
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then

@@ -112,7 +112,8 @@ begin
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
     insert into spanmq_core.lock (queue_id, what)
-        select this.queue_id, w from unnest(array['room', 'rate', 'segment', 'subscriptions', 'groups']) w on conflict do nothing;
+        select this.queue_id, w from unnest(array['alone', 'room', 'rate', 'segment', 'subscriptions', 'groups']) w
+        on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;

@@ -63,7 +63,7 @@ begin
     has_subscriptions := spanmq_core.has_subscriptions(this_queue);
     if has_subscriptions then
         perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
+                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then

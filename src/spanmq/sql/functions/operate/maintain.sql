@@ -117,7 +117,7 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tidy();
+    perform spanmq_core.tend_notifications(), spanmq_core.tidy();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
@@ -151,6 +151,20 @@ begin
         perform setval('spanmq_core.last_tended', this.queue_id);
         exit when is_last or n >= budget;
     end loop;
+end $$;
+
+-- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full: from then on
+-- notify_channel() leaves notifications out.
+create or replace function spanmq_core.tend_notifications() returns void
+language plpgsql as $$
+declare
+    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not fit fails before.
+    usage double precision := pg_notification_queue_usage();
+begin
+    if usage >= 0.5 then
+        raise warning 'the queue of notifications of this server is % %% full: sends do not notify until it is less than half full', round(100 * usage)
+            using hint = 'End the session that listens and has had a transaction open for longest: see pg_stat_activity.xact_start.';
+    end if;
 end $$;
 
 -- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, unused proofs of callers, some of each; and

@@ -117,7 +117,7 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tend_notifications(), spanmq_core.tidy();
+    perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
@@ -333,7 +333,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
-                execute format('drop table spanmq_core.%I', segment.log_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.log_name)::regclass);
                 delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
                 delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
                 action := 'dropped segment';
@@ -354,7 +354,7 @@ begin
             if segment.old_name is not null and segment.swapped_at_xid < horizon
                and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
-                execute format('drop table spanmq_core.%I', segment.old_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.old_name)::regclass);
                 update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
                 action := 'dropped old table of segment';
             elsif is_used and segment.settled_at_xid is not null then

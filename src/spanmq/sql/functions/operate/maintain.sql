@@ -185,7 +185,7 @@ begin
             where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
         limit 5000));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
-    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 1000 for update skip locked));
+    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
         perform spanmq_core.watch(this_queue);
     end loop;

@@ -56,9 +56,9 @@ class Tasks:
     `async_session` begin transactions of other software for tasks that take a `session`, such as SQLAlchemy's
     `sessionmaker(engine).begin`. `place` returns the connection or session that `send` uses if the caller names
     none, such as that of the request in progress; `around_plain` makes the context in which each plain function
-    runs, in its thread. `weights` and `limits` are for queues: the share of a worker's slots, and how many
-    messages run at once at most. `client` has arguments for the Client that sends outside of a transaction,
-    such as `pooler`.
+    runs, in its thread. `weights`, `limits` and `guaranteed` are for queues: the share of a worker's slots, how
+    many messages run at once at most, and the slots that are left free for the queue. `client` has arguments for
+    the Client that sends outside of a transaction, such as `pooler`.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
     """
@@ -76,6 +76,7 @@ class Tasks:
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
         limits: Mapping[str, int] | None = None,
+        guaranteed: Mapping[str, int] | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
         try:
@@ -95,7 +96,11 @@ class Tasks:
             async_session=async_session,
             strict=strict,
         )
-        self._shares: WorkerOptions = {"weights": dict(weights or {}), "limits": dict(limits or {})}
+        self._shares: WorkerOptions = {
+            "weights": dict(weights or {}),
+            "limits": dict(limits or {}),
+            "guaranteed": dict(guaranteed or {}),
+        }
         atexit.register(self.clients.close)
 
     # Registering.

@@ -245,7 +245,8 @@ begin
     -- what this is to wait for.
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     perform spanmq_core.hold_receivers(this.queue_id);
-    perform spanmq_core.drop_relation(this.queue_view), spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
+    perform spanmq_core.drop_relation(this.queue_view),
+            spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
     -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
     perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
     if spanmq_core.archive_of(this) is not null then

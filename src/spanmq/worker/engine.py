@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 from time import monotonic
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from spanmq.worker.intake import Intake
 from spanmq.worker.job import Holding, Job, Release, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.performing import Performer
+from spanmq.worker.pool import Pool
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
 from spanmq.worker.setting import Settings
@@ -68,6 +68,8 @@ class Engine:
         self._queues = queues
         # Includes former queues, whose last messages may still be in flight.
         self._intakes: dict[str, Intake] = {}
+        self._pool = Pool(settings)
+        self._hungry: set[Intake] = set()
         self._servers = {
             server: Server(
                 server,
@@ -123,8 +125,11 @@ class Engine:
             on_overrun=self._overran,
         )
         self._begin("watch", overruns)
+        # All take part before the first one receives.
         for queue, server_name in places.items():
-            await self._receive_from(queue, server_name)
+            self._place(queue, server_name)
+        for queue in places:
+            await self._receive_from(queue)
         if self._roster is not None:
             self._begin("roster", self._roster.run())
         for name, server in self._servers.items():
@@ -183,18 +188,19 @@ class Engine:
                 self._seam.emit(ShardLeft(queue))
         for queue, server_name in wanted.items():
             if queue not in self._intakes or self._intakes[queue].is_stopped:
-                await self._receive_from(queue, server_name)
+                self._place(queue, server_name)
+                await self._receive_from(queue)
                 self._seam.emit(ShardJoined(queue))
-        self._share_out()
 
-    async def _receive_from(self, queue: str, server_name: str) -> None:
+    def _place(self, queue: str, server_name: str) -> None:
         server = self._servers[server_name]
         if self._places.get(queue) is not server:
             self._places[queue] = server
             server.session.queue = queue
             self._intakes[queue] = self._intake(queue, server)
+
+    async def _receive_from(self, queue: str) -> None:
         intake = self._intakes[queue]
-        self._share_out()
         try:
             (await intake.start()).add_done_callback(self._piece_ended)
         except BaseException:
@@ -213,20 +219,6 @@ class Engine:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _share_out(self) -> None:
-        """Divide the slots among the queues that are received from."""
-        settings = self._settings
-        live = [intake for intake in self._intakes.values() if not intake.is_stopped]
-        weights = {intake.queue: settings.weights.get(intake.queue, 1.0) for intake in live}
-        each = settings.batch if settings.in_batches else 1
-        for intake in live:
-            limit = settings.limits.get(intake.queue, settings.concurrency)
-            share = min(ceil(settings.concurrency * weights[intake.queue] / sum(weights.values())), limit)
-            most = settings.batch * share if settings.in_batches else settings.batch
-            if intake.queue in settings.limits:
-                most = limit * each
-            intake.appetite.resize(share * each, most)
-
     def _intake(self, queue: str, server: Server) -> Intake:
         settings = self._settings
         intake = Intake(
@@ -236,6 +228,8 @@ class Engine:
             # Each transaction settles its own message.
             one_each=self._handler.takes_connection and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),
+            pool=self._pool,
+            hungry=self._hungry,
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_decided=self._decide,
@@ -243,6 +237,9 @@ class Engine:
         )
         backlog_max = settings.batch * BACKLOG_BATCHES
         intake.is_held_up = lambda: server.settler.backlog > backlog_max
+        intake.on_room = self._make_room
+        lines = [intake.line] if self._limited is None else [intake.line, self._limited]
+        intake.share.parked = lambda: sum(line.parked[queue] for line in lines)
         return intake
 
     # Reports of the parts. All of these run in the event loop.
@@ -259,7 +256,7 @@ class Engine:
                     self._seam.emit(
                         MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
                     )
-            intake.appetite.record(job.seconds / len(job.messages))
+            intake.share.record(job.seconds / len(job.messages))
             is_dependency = failure is not None and failure.category == "DEPENDENCY"
             change = intake.breaker.record(is_dependency, monotonic())
             intake.tell(change, failure.error if failure else None)
@@ -271,24 +268,28 @@ class Engine:
         """Settle a job, handled or not, and make room for others."""
         intake = self._intakes[job.holding.queue]
         self._settle(job, verdict)
-        intake.held -= len(job.messages)
+        intake.share.held -= len(job.messages)
         if self._limited is not None:
             self._limited.done(job)
         succeeded = not isinstance(verdict, Failure | Release) and not self._is_stopping
         for other in intake.line.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
-            intake.held -= len(other.messages)
-        intake.wake()
-        if self._is_stopping and not any(each.held for each in self._intakes.values()):
+            intake.share.held -= len(other.messages)
+        self._make_room()
+        if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
             self._idle.set()
+
+    def _make_room(self) -> None:
+        for intake in self._hungry:
+            intake.wake()
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         self._places[job.holding.queue].settler.settle(job, verdict)
 
     def _settled(self, holding: Holding) -> None:
         self._places[holding.queue].heartbeat.settled(holding)
-        self._intakes[holding.queue].wake()
+        self._make_room()
 
     def _lost(self, holding: Holding) -> None:
         """Drop the waiting messages of a lost lease; running handlers continue, but their acks are stale."""
@@ -331,14 +332,14 @@ class Engine:
             if queue in (None, intake.queue):
                 for job in intake.line.drain():
                     self._settle(job, Release())
-                    intake.held -= len(job.messages)
+                    intake.share.held -= len(job.messages)
         if self._limited is not None:
             for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
                 self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
 
     async def _finish_running(self) -> None:
-        if any(intake.held for intake in self._intakes.values()):
+        if any(intake.share.held for intake in self._intakes.values()):
             self._idle.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.grace):

@@ -121,6 +121,10 @@ create table spanmq_core.held (
     n int not null,
     lease_id bigint not null default 0,    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
     attempts int not null,
+    -- How often a lease of the messages ended without an outcome while others may have been beside them; up to 1,000.
+    lost smallint not null default 0,
+    -- 1: the next delivery is alone, and may be reserved by this lease; 2: this delivery is alone. See functions/receive/alone.sql.
+    alone smallint not null default 0,
     vt timestamptz not null,               -- when the messages become visible, or are so since
     last_read_at timestamptz,
     priority smallint,
@@ -130,6 +134,8 @@ create table spanmq_core.held (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index held_due on spanmq_core.held ((queue_id + 0), vt);
 create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
+-- The rows of few messages. Its first expression is no other index's, either.
+create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
@@ -173,12 +179,13 @@ create table spanmq_core.lock (
 );
 insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
 
--- The rows that claims of groups lock: one for each of 16,384 hashes, so that they never wait for an insert. Two groups
--- with the same row wait for each other.
+-- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So claims never wait for an
+-- insert, and hide no groups of other queues. Two groups with the same row wait for each other.
 create table spanmq_core.group_lock (
-    slot int primary key
+    queue_id int not null,
+    slot int not null,
+    primary key (queue_id, slot)
 );
-insert into spanmq_core.group_lock select generate_series(0, 16383);
 
 create sequence spanmq_core.lease_number;
 
@@ -235,7 +242,9 @@ create type spanmq_core.run as (
     last_read_at timestamptz,
     group_hash bigint,
     group_key text,
-    priority smallint
+    priority smallint,
+    lost smallint,
+    alone smallint
 );
 
 -- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.

@@ -111,7 +111,9 @@ begin
         perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
+    insert into spanmq_core.lock (queue_id, what)
+        select this.queue_id, w from unnest(array['alone', 'room', 'rate', 'segment', 'subscriptions', 'groups']) w
+        on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;
@@ -290,19 +292,19 @@ begin
     -- what this is to wait for.
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     perform spanmq_core.hold_receivers(this.queue_id);
-    execute format('drop view %s', this.queue_view);
+    perform spanmq_core.drop_relation(this.queue_view), spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
     -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
     perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
     if spanmq_core.archive_of(this) is not null then
-        execute format('drop table %s', spanmq_core.archive_of(this));
+        perform spanmq_core.drop_relation(spanmq_core.archive_of(this));
     end if;
     left_over := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
     -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a queue of that name.
     if left_over is not null and not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-        execute format('drop table %s', left_over);
+        perform spanmq_core.drop_relation(left_over);
     end if;
     if not this.is_subscription then
-        execute format('drop sequence %s', this.ids);
+        perform spanmq_core.drop_relation(this.ids);
     end if;
     perform spanmq_core.drop_sequences(this.queue_id, '{room}');
     if not this.is_subscription then
@@ -314,7 +316,7 @@ begin
         select name from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
         where s.queue_id = this.queue_id and name is not null
     loop
-        execute format('drop table spanmq_core.%I', log_name);
+        perform spanmq_core.drop_relation(format('spanmq_core.%I', log_name)::regclass);
     end loop;
     if this.is_subscription then
         select s.log_id into log_id from spanmq_core.subscription s where s.queue_id = this.queue_id;
@@ -322,12 +324,12 @@ begin
         delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
         update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
             where q.queue_id = log_id;
-        execute format('drop view spanmq_core.log_%s', this.queue_id);
+        perform spanmq_core.drop_relation(format('spanmq_core.log_%s', this.queue_id)::regclass);
         -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
         -- of the log waits for them.
         perform spanmq_core.forget_dead_letters(this.queue_id);
     else
-        execute format('drop table spanmq_core.log_%s', this.queue_id);
+        perform spanmq_core.drop_relation(format('spanmq_core.log_%s', this.queue_id)::regclass);
     end if;
     perform spanmq_core.purge(this.queue_id);
     delete from spanmq_core.bound b where b.queue_id = this.queue_id;
@@ -336,6 +338,7 @@ begin
     perform spanmq_core.forget_dead_letters(this.queue_id);
     perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
     delete from spanmq_core.lock l where l.queue_id = this.queue_id;
+    delete from spanmq_core.group_lock l where l.queue_id = this.queue_id;
     delete from spanmq_core.missing m where m.queue_id = this.queue_id;
     perform spanmq_core.drop_wrappers(this.queue_id);
     delete from spanmq_core.queue q where q.queue_id = this.queue_id;

@@ -7,12 +7,15 @@ language sql volatile as $$
 $$;
 
 -- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is written with a vt that is not
--- before the clock: see bound.sql.
-create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
+-- before the clock: see bound.sql. alone: as held.alone; a delivery that is only reserved (1) does not count as an attempt.
+create or replace function spanmq_core.hold(
+    this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz, alone int default 0
+) returns void
 language plpgsql as $$
 begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int, spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
+               greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
 end $$;
 
@@ -166,7 +169,7 @@ begin
     if runs is null then
         until := spanmq_core.after(vt, 'vt', at_);
         perform spanmq_core.check_quantity(qty);
-        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional);
+        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional, null, false);
     end if;
     if runs = '{}' then
         return;
@@ -207,8 +210,12 @@ end $$;
 -- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that
 -- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
--- whole batch, with as many slots as concurrent handlers each its share.
-create or replace function spanmq_call.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
+-- whole batch, with as many slots as concurrent handlers each its share. alone: the caller is a worker that handles nothing beside a message of
+-- slot 0, which has no body yet and is only reserved: begin() returns it. Other callers get such a message alone, while no other one is in
+-- flight.
+create or replace function spanmq_call.receive(
+    queue text, qty integer default 1, lease double precision default null, slots integer default 1, alone boolean default false
+)
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -258,19 +265,27 @@ begin
             raise exception 'slots must be at least 1, got: %', slots
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
-        runs := spanmq_core.claim_limited(this, qty, lease_id, until, at_, slots);
+        perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
+        -- Unlike PGMQ's read(): where the policy sets no number of attempts, its default holds.
+        this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id)));
+        runs := spanmq_core.claim(this, qty, lease_id, until, at_, slots, '{}', null, alone);
     end if;
     if runs = '{}' then
         return;
     end if;
-    if n is null then
+    if alone and runs[1].alone > 0 then
+        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb, lease_id, 0, m.read_ct + 1,
+                            runs[1].group_key, null::text
+            from spanmq_core.fetch(this.queue_id, runs, 0, at_, until, true) m;
+        get diagnostics n = row_count;
+    elsif n is null then
         return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));
         get diagnostics n = row_count;
     end if;
     if n < spanmq_core.count_runs(runs) then
         perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from spanmq_call.receive(queue, qty, lease, slots);
+            return query select * from spanmq_call.receive(queue, qty, lease, slots, alone);
         end if;
     end if;
 end $$;

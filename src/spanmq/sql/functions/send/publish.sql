@@ -60,10 +60,10 @@ begin
             select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q, spanmq_core.tens(first_id, last_id) t;
         return;
     elsif groups is null and ids is null then
-        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority)::spanmq_core.run];
+        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0, 0)::spanmq_core.run];
     else
         runs := array(
-            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority)::spanmq_core.run
+            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority, 0, 0)::spanmq_core.run
             from (select u.*, u.id - row_number() over (partition by u.group_key order by u.id) as island
                   from (select coalesce(ids[g.position], first_id + g.position - 1) as id, g.group_key
                         from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g (group_key, position)) u) m

@@ -24,7 +24,7 @@ begin
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority, h.lost, h.alone into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -180,8 +180,8 @@ begin
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- Messages that stay leased hide none, and need not be cut.
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
@@ -293,13 +293,14 @@ language sql stable as $$
                                where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
 $$;
 
--- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row.
+-- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row. A
+-- delivery alone has ended with this; one that has not begun is still to come.
 create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
     perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 

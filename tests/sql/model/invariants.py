@@ -12,11 +12,12 @@ from tests.sql.queue import Connection
 RUNS = """
     runs as (
         select f.queue_id, f.lo, f.n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as vt,
-            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh
+            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh,
+            0 as lost, 0 as alone
         from spanmq_core.fresh f where f.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
         union all
         select h.queue_id, h.lo, h.n, h.lease_id, h.attempts, h.vt, h.last_read_at, h.group_hash, h.group_key,
-            false
+            false, h.lost, h.alone
         from spanmq_core.held h where h.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
     ),
     members as (
@@ -44,9 +45,15 @@ select 'lease, vt and attempts agree',
 from runs r
 where not r.is_fresh and not (
     case when r.lease_id = 0 then r.attempts >= 0
-    else (r.attempts > 0 or r.lease_id = spanmq_core.suspects()) and r.last_read_at is not null
+    else r.attempts > 0 and r.last_read_at is not null
         and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
             select from spanmq_core.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
+union all
+select 'no more leases were lost than there were attempts; none of a receiver is alone',
+    format('queue %s run %s: attempts %s lost %s alone %s', r.queue_id, r.lo, r.attempts, r.lost, r.alone)
+from runs r
+where r.lost not between 0 and r.attempts or r.alone not in (0, 1, 2)
+    or r.alone > 0 and (r.attempts = 0 or r.lease_id < 0) or r.alone = 2 and (r.lease_id = 0 or r.n > 1)
 union all
 select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
 from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)

@@ -130,6 +130,10 @@ create table spanmq_core.held (
     n int not null,
     lease_id bigint not null default 0,    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
     attempts int not null,
+    -- How often a lease of the messages ended without an outcome while others may have been beside them; up to 1,000.
+    lost smallint not null default 0,
+    -- 1: the next delivery is alone, and may be reserved by this lease; 2: this delivery is alone. See functions/receive/alone.sql.
+    alone smallint not null default 0,
     vt timestamptz not null,               -- when the messages become visible, or are so since
     last_read_at timestamptz,
     priority smallint,
@@ -139,6 +143,8 @@ create table spanmq_core.held (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index held_due on spanmq_core.held ((queue_id + 0), vt);
 create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
+-- The rows of few messages. Its first expression is no other index's, either.
+create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
@@ -171,6 +177,8 @@ create table spanmq_core.bound (
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
+-- The latest of all marks, in microseconds: every snapshot sees it.
+create sequence spanmq_core.latest_mark;
 
 -- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (
@@ -233,6 +241,16 @@ create table spanmq_call.caller (
     role name not null default current_user
 );
 
+-- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
+-- hidden; run_hi is the last id of the run that holds hi. See functions/queue/view.sql.
+create type spanmq_core.view_change as (
+    ids bigint[],
+    lo bigint,
+    hi bigint,
+    run_hi bigint,
+    until timestamptz
+);
+
 -- Messages that a claim or a settlement took, lo, lo + 1, ..., as they were before. vt null: they were fresh.
 create type spanmq_core.run as (
     lo bigint,
@@ -243,7 +261,9 @@ create type spanmq_core.run as (
     last_read_at timestamptz,
     group_hash bigint,
     group_key text,
-    priority smallint
+    priority smallint,
+    lost smallint,
+    alone smallint
 );
 
 -- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.
@@ -252,6 +272,7 @@ create type spanmq_core.claimed as (
     n int,
     until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
     log_name text,
+    lane int,
     runs spanmq_core.run[]
 );
 

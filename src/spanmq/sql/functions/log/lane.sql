@@ -26,6 +26,10 @@ begin
          ''),
         ('fetch_by_lane(lane int, id bigint, out this spanmq_core.logged)',
          'select l.enqueued_at, l.message, l.headers into this from spanmq_core.lane_%s l where l.msg_id = id',
+         ''),
+        ('fetch_run_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz) returns setof pgmq.message_record',
+         'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
+         ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
          '')
     loop
         execute format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s    end case;\n    %s\nend $body$', heading, (
@@ -69,12 +73,16 @@ language plpgsql as $$
 begin
     perform from spanmq_core.lane l where l.lane = this_lane for update skip locked;
     if found then
-        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
         delete from spanmq_core.lane l where l.lane = this_lane;
     end if;
     return found;
-exception when lock_not_available then
-    return false;
+exception
+    when lock_not_available then
+        return false;
+    when others then
+        raise warning 'maintain() can''t free lane %: %', this_lane, sqlerrm;
+        return false;
 end $$;
 
 -- Assigns a lane to a queue, unless another session has locked its row. False: all lanes are taken.
@@ -95,6 +103,10 @@ begin
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
     return true;
-exception when lock_not_available then
-    return true;
+exception
+    when lock_not_available then
+        return true;
+    when others then
+        raise warning 'maintain() can''t open a lane for queue %: %', this_queue, sqlerrm;
+        return true;
 end $$;

@@ -26,6 +26,7 @@ declare
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
     settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
+    notified double precision := pg_notification_queue_usage();
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
     compiled bigint := (
         select count(*) from pg_proc p
@@ -54,6 +55,10 @@ begin
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
          case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
+        ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
+         format('the queue of notifications is %s %% full', round(100 * notified)),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when leaks is null then 'ok' else 'problem' end,
          case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
          'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');
@@ -133,6 +138,13 @@ declare
     abandoned text[];
     lagging text[];
     silent text[];
+    -- Rows that no claim finds: see bound.sql.
+    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
+                    from spanmq_core.queue q
+                    cross join lateral (
+                        select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
+                        where h.queue_id + 0 = q.queue_id and h.vt < (spanmq_core.bound_of(q.queue_id)).due_from) h
+                    where h.n > 0);
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
@@ -173,6 +185,9 @@ begin
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
          'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
+        ('bounds', case when unseen is not null then 'problem' else 'ok' end,
+         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500), 'every message is found'),
+         'set_vt(queue, msg_id, 0) makes a message visible; let NTP slow the clock down instead of setting it back'),
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),

@@ -86,18 +86,18 @@ begin
         format('delete from pgmq.topic_bindings where queue_name = %L', this.name),
         -- A schedule has a name of its own, which is free with the drop.
         format('delete from spanmq_core.schedule where queue_id = %s', this.queue_id),
-        format('drop view %s', this.queue_view),
+        format('select spanmq_core.drop_relation(to_regclass(%L))', this.queue_view),
         -- Senders that wait for the sequence continue, and find no log. Dropped, it would be an internal error for
         -- them.
         case when not this.is_subscription then
             format('alter sequence %s rename to ids_%s', this.ids, this.queue_id) end,
         case when not this.is_subscription then
             format('alter sequence pgmq.ids_%s set schema spanmq_core', this.queue_id) end,
-        'drop table ' || spanmq_core.archive_of(this),
+        format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this)),
         -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a
         -- queue of that name.
         case when not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-            'drop table ' || left_over end], null);
+            format('select spanmq_core.drop_relation(to_regclass(%L))', left_over) end], null);
 end $$;
 
 -- Executes statements that lock what other transactions may have locked. Where one has to wait for longer than a
@@ -107,8 +107,8 @@ language plpgsql as $$
 declare
     kept text := current_setting('lock_timeout');
     -- A session that waits for one of these locks looks for a deadlock after deadlock_timeout: we release ours before.
-    moment text := ceil(extract(epoch from current_setting('deadlock_timeout')::interval) * 500 / cardinality(statements))
-                   || 'ms';
+    moment text := ceil(500 * extract(epoch from current_setting('deadlock_timeout')::interval)
+                        / cardinality(statements)) || 'ms';
     first_statement text;
     current_statement text;
 begin
@@ -157,8 +157,7 @@ create or replace function spanmq_core.remove_rest(
 ) language plpgsql as $$
 declare
     kept text := current_setting('lock_timeout');
-    log text := 'log_' || this_queue;
-    statement text;
+    relation regclass;
     table_name text;
     n bigint;
     is_left boolean;
@@ -167,24 +166,29 @@ begin
     has_removed := false;
     -- Only relations, and rows that refer to a deleted one, are waited for.
     perform set_config('lock_timeout', '1ms', true);
-    foreach statement in array array(
-        -- The view of a lane may belong to another queue by the time that its number does: its row names the log that
-        -- it shows.
-        select format('drop view if exists spanmq_core.lane_%s', l.lane)
-            from spanmq_core.lane l
-            join spanmq_core.segment s on s.queue_id = this_queue and l.log_name in (s.log_name, s.old_name)
-        union all
-        select format('drop table if exists spanmq_core.%I', name)
-            from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
-            where s.queue_id = this_queue and to_regclass(format('spanmq_core.%I', name)) is not null
-        union all
-        select format('drop %s spanmq_core.%I', case c.relkind when 'v' then 'view' else 'table' end, log)
-            from pg_class c where c.oid = to_regclass(format('spanmq_core.%I', log)))
+    -- A lane may show the log of another queue by the time that its number does: its row names the log that it shows.
+    foreach relation in array array(
+        select to_regclass(r.name)
+        from (select 1 as place, format('spanmq.log_%s', this_queue) as name
+              union all
+              select 2, format('spanmq_core.lane_%s', l.lane)
+              from spanmq_core.lane l
+              join spanmq_core.segment s on s.queue_id = this_queue and l.log_name in (s.log_name, s.old_name)
+              union all
+              select 3, format('spanmq_core.%I', name)
+              from spanmq_core.segment s, unnest(array_remove(array[s.log_name, s.copy_name, s.old_name], null)) name
+              where s.queue_id = this_queue
+              union all
+              select 4, format('spanmq_core.log_%s', this_queue)) r
+        where to_regclass(r.name) is not null order by r.place)
     loop
         begin
-            execute statement;
-            has_removed := true;
-        exception when lock_not_available or dependent_objects_still_exist then
+            -- The log itself comes last, when nothing is a part of it any more.
+            if is_clean or relation <> to_regclass(format('spanmq_core.log_%s', this_queue)) then
+                perform spanmq_core.drop_relation(relation);
+                has_removed := true;
+            end if;
+        exception when lock_not_available then
             is_clean := false;
         end;
     end loop;

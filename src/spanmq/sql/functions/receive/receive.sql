@@ -7,12 +7,15 @@ language sql volatile as $$
 $$;
 
 -- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is written with a vt that is not
--- before the clock: see bound.sql.
-create or replace function spanmq_core.hold(this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz) returns void
+-- before the clock: see bound.sql. alone: as held.alone; a delivery that is only reserved (1) does not count as an attempt.
+create or replace function spanmq_core.hold(
+    this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz, alone int default 0
+) returns void
 language plpgsql as $$
 begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + 1, greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int, spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
+               greatest(until, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
 end $$;
 
@@ -41,8 +44,8 @@ begin
         into this_queue, log_name, log_lo, log_hi, lane, until, ids, fresh_from, due_from
         from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_
+            select b.fresh_from, b.due_from, b.mark_at from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain and spanmq_core.sees_now() and greatest(b.due_from, b.mark_at) <= at_
           and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
@@ -61,7 +64,7 @@ begin
         insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key) values (this_queue, id + 1, n - 1, level, hash, key);
     end if;
     insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        values (this_queue, id, 1, lease, 1, greatest(until, clock_timestamp()), at_, level, hash, key);
+        values (this_queue, id, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_, level, hash, key);
     if id & 127 = 0 then
         perform spanmq_core.move_bound(this_queue, ids);
     end if;
@@ -83,13 +86,13 @@ declare
     this record;
     claimed spanmq_core.claimed;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.ids, b.fresh_from, b.due_from,
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, b.fresh_from, b.due_from,
            coalesce(until, at_ + make_interval(secs => least(q.lease, 3e9))) as until
         into this
         from spanmq_core.queue q
         cross join lateral (
-            select b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-        where q.folded_name = lower(queue_name) and q.is_plain and b.due_from <= at_ and quantity > 0
+            select b.fresh_from, b.due_from, b.mark_at from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+        where q.folded_name = lower(queue_name) and q.is_plain and spanmq_core.sees_now() and greatest(b.due_from, b.mark_at) <= at_ and quantity > 0
           and has_table_privilege(q.queue_view, 'select');
     if not found then
         return null;
@@ -100,13 +103,17 @@ begin
         insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
             select this.queue_id, greatest(claimed.lo, block * 256),
                    (least(claimed.lo + claimed.n, block * 256 + 256) - greatest(claimed.lo, block * 256))::int,
-                   lease, 1, greatest(this.until, clock_timestamp()), at_
+                   lease, 1, greatest(this.until, at_, clock_timestamp()), at_
             from generate_series(claimed.lo / 256, (claimed.lo + claimed.n - 1) / 256) block;
-        if claimed.lo / 1024 <> (claimed.lo + claimed.n) / 1024 then
+        if claimed.lo / 8192 <> (claimed.lo + claimed.n) / 8192 then
             perform spanmq_core.move_bound(this.queue_id, this.ids);
         end if;
-        claimed.log_name := case when claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then this.log_name
-                                 else spanmq_core.log_of(this.queue_id, claimed.lo, claimed.lo + claimed.n - 1) end;
+        if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
+            claimed.log_name := this.log_name;
+            claimed.lane := this.lane;
+        else
+            claimed.log_name := spanmq_core.log_of(this.queue_id, claimed.lo, claimed.lo + claimed.n - 1);
+        end if;
     elsif claimed.runs <> '{}' then
         perform spanmq_core.hold(this.queue_id, claimed.runs, lease, this.until, at_);
     else
@@ -143,10 +150,14 @@ begin
         claimed := spanmq_core.claim_first(queue_name, qty, lease, until, at_);
         runs := claimed.runs;
         if claimed.lo is not null then
-            return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
-                || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
-                using claimed.lo, claimed.lo + claimed.n, at_, until;
+            if claimed.lane is not null then
+                return query select * from spanmq_core.fetch_run_by_lane(claimed.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+            else
+                return query execute
+                    'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(claimed.log_name)
+                    || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    using claimed.lo, claimed.lo + claimed.n, at_, until;
+            end if;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;
@@ -158,7 +169,7 @@ begin
     if runs is null then
         until := spanmq_core.after(vt, 'vt', at_);
         perform spanmq_core.check_quantity(qty);
-        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional);
+        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional, null, false);
     end if;
     if runs = '{}' then
         return;
@@ -199,8 +210,12 @@ end $$;
 -- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that
 -- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
--- whole batch, with as many slots as concurrent handlers each its share.
-create or replace function spanmq_call.receive(queue text, qty integer default 1, lease double precision default null, slots integer default 1)
+-- whole batch, with as many slots as concurrent handlers each its share. alone: the caller is a worker that handles nothing beside a message of
+-- slot 0, which has no body yet and is only reserved: begin_alone() returns it. Other callers get such a message alone, while no other one is in
+-- flight.
+create or replace function spanmq_call.receive(
+    queue text, qty integer default 1, lease double precision default null, slots integer default 1, alone boolean default false
+)
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -226,10 +241,15 @@ begin
         until := coalesce(claimed.until, until);
         runs := claimed.runs;
         if claimed.lo is not null then
-            return query execute
-                'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
-                || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
-                using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
+            if claimed.lane is not null then
+                return query select f.*, lease_id, 1, 1, f.headers->>'x-pgmq-group', null::text
+                    from spanmq_core.fetch_run_by_lane(claimed.lane, claimed.lo, claimed.lo + claimed.n, at_, claimed.until) f;
+            else
+                return query execute
+                    'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
+                    || quote_ident(claimed.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    using claimed.lo, claimed.lo + claimed.n, at_, claimed.until, lease_id;
+            end if;
             get diagnostics n = row_count;
             if n = claimed.n then
                 return;
@@ -245,19 +265,27 @@ begin
             raise exception 'slots must be at least 1, got: %', slots
                 using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
         end if;
-        runs := spanmq_core.claim_limited(this, qty, lease_id, until, at_, slots);
+        perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
+        -- Unlike PGMQ's read(): where the policy sets no number of attempts, its default holds.
+        this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id)));
+        runs := spanmq_core.claim(this, qty, lease_id, until, at_, slots, '{}', null, alone);
     end if;
     if runs = '{}' then
         return;
     end if;
-    if n is null then
+    if alone and runs[1].alone > 0 then
+        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb, lease_id, 0, m.read_ct + 1,
+                            runs[1].group_key, null::text
+            from spanmq_core.fetch(this.queue_id, runs, 0, at_, until, true) m;
+        get diagnostics n = row_count;
+    elsif n is null then
         return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));
         get diagnostics n = row_count;
     end if;
     if n < spanmq_core.count_runs(runs) then
         perform spanmq_core.settle_missing(this, runs);
         if n = 0 then
-            return query select * from spanmq_call.receive(queue, qty, lease, slots);
+            return query select * from spanmq_call.receive(queue, qty, lease, slots, alone);
         end if;
     end if;
 end $$;

@@ -25,7 +25,7 @@ begin
                 returning f.*)
         select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
                bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority)::spanmq_core.run order by g.lo) as runs
+               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority, 0, 0)::spanmq_core.run) as runs
             into gone from gone g;
         exit when gone.n is null;
         first_id := coalesce(first_id, gone.lo);
@@ -43,11 +43,11 @@ begin
         if taken > quantity then
             insert into spanmq_core.fresh (queue_id, lo, n) select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
         end if;
-        return (first_id, least(taken, quantity), null, null, null)::spanmq_core.claimed;
+        return (first_id, least(taken, quantity), null, null, null, null)::spanmq_core.claimed;
     else
-        runs := spanmq_core.keep_first(this_queue, runs, quantity);
+        runs := spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
     end if;
-    return (null, null, null, null, runs)::spanmq_core.claimed;
+    return (null, null, null, null, null, runs)::spanmq_core.claimed;
 end $$;
 
 -- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.
@@ -59,16 +59,17 @@ declare
 begin
     while first_id <= last_id loop
         end_id := least(first_id | 255, last_id) + 1;
-        runs := runs || (first_id, end_id - first_id, 0, 0, null, null, null, null, null)::spanmq_core.run;
+        runs := runs || (first_id, end_id - first_id, 0, 0, null, null, null, null, null, 0, 0)::spanmq_core.run;
         first_id := end_id;
     end loop;
     return runs;
 end $$;
 
 -- Takes up to `quantity` visible messages of any kind, lowest ids first: among the 1,000 held runs that became due
--- first, and the fresh ones.
-create or replace function spanmq_core.take_visible(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
-returns spanmq_core.run[]
+-- first, and the fresh ones. waits: see take_any().
+create or replace function spanmq_core.take_visible(
+    this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz, waits boolean
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     tried_to bigint := -1;
@@ -82,7 +83,7 @@ begin
     for round in 1 .. 1000 loop
         with due as materialized (
             select h.lo, h.n from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to and (h.alone = 0 or waits is null)
             order by h.queue_id + 0, h.vt limit 1000),
         fresh as materialized (
             select f.lo, f.n from spanmq_core.fresh f
@@ -139,12 +140,13 @@ end $$;
 
 create or replace function spanmq_core.run_of(this spanmq_core.held) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority)::spanmq_core.run
+    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority, this.lost,
+            this.alone)::spanmq_core.run
 $$;
 
 create or replace function spanmq_core.run_of(this spanmq_core.fresh) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, 0, 0, null, null, this.group_hash, this.group_key, this.priority)::spanmq_core.run
+    select (this.lo, this.n, 0, 0, null, null, this.group_hash, this.group_key, this.priority, 0, 0)::spanmq_core.run
 $$;
 
 -- These runs, which the caller has taken, without the messages that were deleted from them one by one; their notes go.
@@ -197,7 +199,7 @@ create or replace function spanmq_core.pieces(this spanmq_core.run, ids int8mult
 language sql immutable as $$
     select array(
         select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
-                this.priority)::spanmq_core.run
+                this.priority, this.lost, this.alone)::spanmq_core.run
         from unnest(ids) r order by lower(r))
 $$;
 
@@ -242,7 +244,7 @@ begin
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.lost, r.alone, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;

@@ -63,7 +63,7 @@ begin
     has_subscriptions := spanmq_core.has_subscriptions(this_queue);
     if has_subscriptions then
         perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
+                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or waiting is not null or has_subscriptions then
@@ -75,7 +75,7 @@ begin
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
               and not spanmq_core.is_foreseen(visible_at) then
-            perform setval(woken, now_ms), pg_notify(spanmq_core.channel_of(queue_name), '');
+            perform setval(woken, now_ms), spanmq_core.notify_channel(spanmq_core.channel_of(queue_name));
         end if;
     end if;
     return id;

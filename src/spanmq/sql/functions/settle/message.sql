@@ -121,7 +121,7 @@ begin
         return;
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
+        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
     if this.waiting is not null and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
@@ -162,6 +162,7 @@ declare
     asked int := cardinality(msg_ids);
     runs spanmq_core.run[];
     range spanmq_core.run;
+    is_done boolean;
 begin
     outcome := 'acked';
     if asked = 1 then
@@ -169,19 +170,26 @@ begin
         delete from spanmq_core.held h using spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select')
-              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
-              and ack.lease_id <> spanmq_core.suspects();
+              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0;
         if found then
             msg_id := msg_ids[1];
             return next;
             return;
         end if;
     end if;
-    if lease_id > 0 and lease_id <> spanmq_core.suspects() then
+    if lease_id > 0 then
         select q.queue_id into this.queue_id from spanmq_core.queue q
             where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.waiting is null) and not q.is_watched
               and has_table_privilege(q.queue_view, 'select');
-        if found and asked > 0 then
+        if found and asked = 1 then
+            -- As in delete().
+            is_done := spanmq_core.take_one_from_run(this.queue_id, msg_ids[1], ack.lease_id);
+            if is_done then
+                msg_id := msg_ids[1];
+                return next;
+                return;
+            end if;
+        elsif found and asked > 1 then
             -- Where they are whole runs of the lease.
             runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id, true);
             range := spanmq_core.as_range(runs, false);

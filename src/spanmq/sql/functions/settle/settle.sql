@@ -24,7 +24,7 @@ begin
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority, h.lost, h.alone into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -180,8 +180,8 @@ begin
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- Messages that stay leased hide none, and need not be cut.
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
@@ -234,7 +234,7 @@ begin
 end $$;
 
 -- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before.
-create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
+create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint, fence bigint default null) returns boolean
 language plpgsql as $$
 declare
     this_lo bigint;
@@ -243,7 +243,7 @@ declare
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
     select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
-        where h.queue_id = this_queue and h.n > 1 and h.lease_id > 0 and h.lo + h.n > id and h.lo = (
+        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
         for key share;
@@ -293,13 +293,14 @@ language sql stable as $$
                                where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
 $$;
 
--- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row.
+-- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row. A
+-- delivery alone has ended with this; one that has not begun is still to come.
 create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
     perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 

@@ -133,7 +133,7 @@ begin
         select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
         select (piece.lo, piece.n, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
-                h.group_hash, h.group_key, h.priority)::spanmq_core.run
+                h.group_hash, h.group_key, h.priority, 0, 0)::spanmq_core.run
         from spanmq_core.held h
         cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece

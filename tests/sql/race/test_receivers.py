@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race, Session
 
 OPEN = "select receiver_id, incarnation from spanmq.receiver_open('jobs', label => 'lake')"
@@ -105,27 +104,6 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     with pytest.raises(psycopg.Error) as caught:
         reader.rows("select * from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)", receiver, incarnation)
     assert caught.value.sqlstate == "MQ053"
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "select pgmq.purge_queue('jobs')",
-        OPEN,
-        "select newest_id from spanmq.receiver_open('jobs', '{}')",
-    ],
-)
-def test_drop_does_not_deadlock_with_a_call_that_waits_for_its_streams(race: Race, call: str) -> None:
-    race.send(20)
-    reader, looker, dropper, caller = race.open(), race.open(), race.open(), race.open()
-    receiver, _ = claimed(race, reader)
-    looker.begin()
-    looker.rows("select from pgmq.q_jobs")
-    drop = dropper.waiting("select pgmq.drop_queue('jobs')")
-    late = caller.waiting(call.format(receiver))
-    looker.commit()
-    assert drop.rows() == [(True,)]
-    assert sqlstate_of(race.main.connection, late.rows) == "42P01"
 
 
 def test_drop_waits_for_a_stream_before_it_holds_the_log(race: Race) -> None:

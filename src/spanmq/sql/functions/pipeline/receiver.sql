@@ -41,7 +41,7 @@ begin
     else
         perform from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
     end if;
-    -- After the lock of the receiver and before that of the queue, as in drop_queue().
+    -- After the lock of the receiver.
     newest_id := spanmq_core.drawn_from(this.ids);
     begin
         if receiver is null then

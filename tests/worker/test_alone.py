@@ -108,7 +108,8 @@ def test_what_no_handler_has_begun_is_released(
         assert gate.begun == ["a"]
         gate.open("a")
         gate.wait_for("suspect")
-        assert state(observer)[0][:3] == (ids[1], 1, 0), "its delivery does not count"
+        given_back = [row[2:] for row in state(observer) if row[0] == ids[1]]
+        assert given_back == [(0, 0, 0, False)], "its delivery does not count"
         gate.open("suspect", "b", "c")
         record.wait(MessageSettled, 4, where=lambda event: event.outcome == "acked")
     assert gate.begun == ["a", "suspect", "b", "c"]

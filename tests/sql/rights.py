@@ -44,7 +44,7 @@ ON_ALL = {
     "maintain": "maintain plan_schedule doctor",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
-        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move
+        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move has_sqs_moves note_sqs_move
         move_sqs_messages list_sqs_moved
     """,
     "admin": """

@@ -51,7 +51,7 @@ where c.relnamespace = 'spanmq_core'::regnamespace and c.relkind = 'r' and a.att
 # Tables that have rows of every kind of queue after that.
 FILLED = (
     "policy schedule category_rule category_policy deduplication expiry failure dead_letter dead_letter_count"
-    " statistics sample pipeline_run result worker task_time breaker receiver held"
+    " statistics sample pipeline_run result worker task_time breaker receiver held group_lock"
 )
 RELATIONS = (
     "select oid::regclass::text from pg_class"

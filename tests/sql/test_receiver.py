@@ -353,3 +353,28 @@ def test_tokens_of_what_a_batch_leaves_in_the_queue_are_given_back(
     rows(connection, """select spanmq.set_policy('orders', '{"rate_limit": 0.001, "rate_burst": 10}')""")
     reader = Reader(connection)
     assert [reader.claim(batch, 10, max_bytes=1) for batch in range(10)] == [*range(1, 11)]
+
+
+def test_role_reads_the_log_by_a_view_and_needs_no_right_on_the_storage(
+    client: Client, connection: Connection
+) -> None:
+    client.send_batch("orders", [1, 2])
+    connection.execute("create role spanmq_test_stream")
+    client.admin.grants.create("spanmq_test_stream", "orders", "receive")
+    log_table = "select log_table from spanmq.receiver_log('orders')"
+    assert one(connection, log_table) is None
+    connection.execute("set local role spanmq_test_stream")
+    reader = Reader(connection)
+    assert reader.claim(reader.claim(0)) == 1
+    assert one(connection, log_table) is None
+    connection.execute("reset role")
+    view = one(connection, log_table)
+    connection.execute(f"grant select on {view} to spanmq_test_stream".encode())
+    connection.execute("set local role spanmq_test_stream")
+    assert one(connection, log_table) == view
+    assert rows(connection, "select msg_id from pgmq.q_orders") == []
+    assert rows(connection, f"select msg_id, message from {view}") == [(1, 1), (2, 2)]
+    assert not one(connection, "select has_schema_privilege('spanmq_core', 'usage')")
+    connection.execute("reset role")
+    client.queues.drop("orders")
+    assert one(connection, "select to_regclass(%s)", view) is None

@@ -189,7 +189,7 @@ class StreamReader(Stream):
             found = rows.call(server, "receiver_ranges", columns, queue=queue, **arguments).fetchall()
             log = rows.call(server, "receiver_log", "log_table", queue=queue).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
-            table = f"spanmq_core.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
+            table = log[0] if log and log[0] else rows.view(server, self._options.queue)
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
 

@@ -244,10 +244,7 @@ def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
     assert segmented.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
     maintain(segmented)
     log = segmented.main.value("select log_table from spanmq.receiver_log('lake')")
-    assert (
-        segmented.main.column(f"select msg_id from spanmq_core.{log} where msg_id >= {FIRST_ID} order by 1")
-        == ids
-    )
+    assert segmented.main.column(f"select msg_id from {log} where msg_id >= {FIRST_ID} order by 1") == ids
 
 
 def sparse(race: Race) -> list[int]:

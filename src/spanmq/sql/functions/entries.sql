@@ -70,7 +70,7 @@ language sql stable as $$
             ('maintain', 'spanmq', '{maintain,doctor}'),
             ('serve', 'spanmq_call', '{may_serve}'),
             ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'
-                                'find_sqs_move,cancel_sqs_move,take_sqs_move,note_sqs_move,move_sqs_messages,list_sqs_moved}'),
+                                'find_sqs_move,cancel_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,move_sqs_messages,list_sqs_moved}'),
             ('admin', 'spanmq_call', '{may_admin}'),
             ('admin', 'spanmq', '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,revoke_access_key}')
         ) d (verb, schema_name, names) on p.pronamespace = to_regnamespace(d.schema_name) and p.proname = any (d.names)

@@ -179,12 +179,13 @@ create table spanmq_core.lock (
 );
 insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
 
--- The rows that claims of groups lock: one for each of 16,384 hashes, so that they never wait for an insert. Two groups
--- with the same row wait for each other.
+-- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So claims never wait for an
+-- insert, and hide no groups of other queues. Two groups with the same row wait for each other.
 create table spanmq_core.group_lock (
-    slot int primary key
+    queue_id int not null,
+    slot int not null,
+    primary key (queue_id, slot)
 );
-insert into spanmq_core.group_lock select generate_series(0, 16383);
 
 create sequence spanmq_core.lease_number;
 
@@ -229,6 +230,16 @@ alter table spanmq_core.horizon replica identity full;
 create table spanmq_call.caller (
     proof uuid primary key,
     role name not null default current_user
+);
+
+-- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
+-- hidden; run_hi is the last id of the run that holds hi. See functions/queue/view.sql.
+create type spanmq_core.view_change as (
+    ids bigint[],
+    lo bigint,
+    hi bigint,
+    run_hi bigint,
+    until timestamptz
 );
 
 -- Messages that a claim or a settlement took, lo, lo + 1, ..., as they were before. vt null: they were fresh.

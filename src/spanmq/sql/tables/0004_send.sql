@@ -9,9 +9,12 @@ create table spanmq_core.deduplication (
     dedup_id text collate "C" not null,
     msg_id bigint not null,
     until timestamptz not null,
-    -- The sender's fingerprint of the request: the same id with another fingerprint is refused. Null: not compared.
+    -- The sender's fingerprint of the request: the same id with another fingerprint is refused.
     fingerprint text collate "C",
-    primary key (queue_id, dedup_id)
+    -- Ids with a fingerprint, such as the service's Idempotency-Keys, are in a space of their own: none can be taken by
+    -- a sender without one.
+    has_fingerprint boolean not null generated always as (fingerprint is not null) stored,
+    primary key (queue_id, dedup_id, has_fingerprint)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 

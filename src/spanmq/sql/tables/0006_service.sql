@@ -65,6 +65,7 @@ create table spanmq_core.sqs_moved (
     first_queue text not null,               -- the queue that it was sent to, its id there, and when
     first_id bigint not null,
     sent_at timestamptz not null,
+    received int not null,                   -- how often it was received in earlier queues
     expires_at timestamptz not null,         -- the message's own expiry
     primary key (queue_id, msg_id)
 );

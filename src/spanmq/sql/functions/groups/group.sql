@@ -51,7 +51,7 @@ begin
             using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
-    if oldest.n = 0 then
+    if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
         return runs;
     end if;
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
@@ -320,6 +320,30 @@ begin
         runs := array(select r from unnest(runs) r where r.lo < stop_at);
     end if;
     return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), want);
+end $$;
+
+-- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done so: then false. Never waits.
+create or replace function spanmq_core.has_group_locks(this_queue int) returns boolean
+language plpgsql as $$
+begin
+    if exists (select from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = 0) then
+        return true;
+    elsif not spanmq_core.try_lock(this_queue, 'groups') then
+        return false;
+    end if;
+    -- They may have been committed since the first look.
+    insert into spanmq_core.group_lock (queue_id, slot) select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
+    return true;
+end $$;
+
+-- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
+-- or a group that shares its row. Never waits.
+create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
+        for update skip locked;
+    return found;
 end $$;
 
 -- Whether a group gives nothing now.

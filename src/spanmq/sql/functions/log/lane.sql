@@ -73,12 +73,16 @@ language plpgsql as $$
 begin
     perform from spanmq_core.lane l where l.lane = this_lane for update skip locked;
     if found then
-        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
         delete from spanmq_core.lane l where l.lane = this_lane;
     end if;
     return found;
-exception when lock_not_available then
-    return false;
+exception
+    when lock_not_available then
+        return false;
+    when others then
+        raise warning 'maintain() can''t free lane %: %', this_lane, sqlerrm;
+        return false;
 end $$;
 
 -- Assigns a lane to a queue, unless another session has locked its row. False: all lanes are taken.
@@ -99,8 +103,12 @@ begin
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
     return true;
-exception when lock_not_available then
-    return true;
+exception
+    when lock_not_available then
+        return true;
+    when others then
+        raise warning 'maintain() can''t open a lane for queue %: %', this_queue, sqlerrm;
+        return true;
 end $$;
 
 -- Drops the lanes of a queue, which is about to be dropped; locks its row to the end of the transaction, so that it
@@ -117,7 +125,7 @@ begin
         where l.log_name in (select name from spanmq_core.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
         order by l.lane for update
     loop
-        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
         update spanmq_core.lane l set free_from_xid = null where l.lane = this_lane;
     end loop;
 end $$;

@@ -26,6 +26,7 @@ declare
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
     settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
+    notified double precision := pg_notification_queue_usage();
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
     compiled bigint := (
         select count(*) from pg_proc p
@@ -54,6 +55,10 @@ begin
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
          case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
+        ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
+         format('the queue of notifications is %s %% full', round(100 * notified)),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when leaks is null then 'ok' else 'problem' end,
          case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
          'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');

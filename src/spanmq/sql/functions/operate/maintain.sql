@@ -117,7 +117,7 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tidy();
+    perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
@@ -153,6 +153,21 @@ begin
     end loop;
 end $$;
 
+-- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full:
+-- from then on notify_channel() leaves notifications out.
+create or replace function spanmq_core.tend_notifications() returns void
+language plpgsql as $$
+declare
+    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not
+    -- fit fails before.
+    usage double precision := pg_notification_queue_usage();
+begin
+    if usage >= 0.5 then
+        raise warning 'the queue of notifications of this server is % %% full: sends do not notify', round(100 * usage)
+            using hint = 'End the listening session with the oldest transaction: see pg_stat_activity.xact_start.';
+    end if;
+end $$;
+
 -- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, unused proofs of callers, some of each; and
 -- notes in the queues' rows whether they are watched.
 create or replace function spanmq_core.tidy() returns void
@@ -171,7 +186,7 @@ begin
             where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
         limit 5000));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
-    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 1000 for update skip locked));
+    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
         perform spanmq_core.watch(this_queue);
     end loop;
@@ -319,7 +334,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
-                execute format('drop table spanmq_core.%I', segment.log_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.log_name)::regclass);
                 delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
                 delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
                 action := 'dropped segment';
@@ -340,7 +355,7 @@ begin
             if segment.old_name is not null and segment.swapped_at_xid < horizon
                and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
-                execute format('drop table spanmq_core.%I', segment.old_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.old_name)::regclass);
                 update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
                 action := 'dropped old table of segment';
             elsif is_used and segment.settled_at_xid is not null then

@@ -23,6 +23,7 @@ begin
         end loop;
     end if;
     system_id := (select c.system_identifier::text from pg_control_system() c);
+    perform spanmq_core.make_log_view(queue);
     if receiver is null and label is not null then
         select * into found_one from spanmq_core.receiver r
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
@@ -64,6 +65,25 @@ begin
     incarnation := found_one.incarnation;
     settled := found_one.settled;
     return next;
+end $$;
+
+-- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and
+-- need no right on the schema of the storage.
+create or replace function spanmq_core.make_log_view(queue_name text) returns void
+language plpgsql as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+    view_name text := format('spanmq.log_%s', this.queue_id);
+begin
+    if to_regclass(view_name) is null then
+        perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+        -- A new statement: the last holder of the lock may have made the view, or dropped the queue.
+        this := spanmq_core.find_queue(queue_name);
+        if to_regclass(view_name) is null and view_name = format('spanmq.log_%s', this.queue_id) then
+            execute format('create view %s as select msg_id, enqueued_at, message, headers from spanmq_core.log_%s', view_name, this.queue_id);
+            perform spanmq_core.close_relation(view_name::regclass);
+        end if;
+    end if;
 end $$;
 
 -- Raises MQ054 unless the queue has the receiver of a checkpoint.
@@ -243,16 +263,15 @@ begin
         order by b.batch, u.lo;
 end $$;
 
--- The parent of the queue's log, which holds every row that a batch may ask for; null if the caller may not read it. first_id and
--- last_id bound the ids of what waits in the queue.
+-- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from
+-- it, and before a receiver was opened. first_id and last_id bound the ids of what waits in the queue.
 create or replace function spanmq_call.receiver_log(queue text, by_role text default null) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    name text := format('log_%s', this.queue_id);
+    name text := format('spanmq.log_%s', this.queue_id);
 begin
-    log_table := case when has_schema_privilege(by_role, 'spanmq_core', 'usage')
-                           and has_table_privilege(by_role, format('spanmq_core.%I', name), 'select') then name end;
+    log_table := case when has_table_privilege(by_role, to_regclass(name)::oid, 'select') then name end;
     first_id := least((select min(f.lo) from spanmq_core.fresh f where f.queue_id = this.queue_id),
                       (select min(h.lo) from spanmq_core.held h where h.queue_id = this.queue_id));
     last_id := spanmq_core.drawn_from(this.ids);

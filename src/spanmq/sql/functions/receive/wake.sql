@@ -105,7 +105,7 @@ declare
 begin
     if spanmq_core.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
         perform setval(this.woken, now_ms);
-        perform pg_notify(spanmq_core.channel_of(this.folded_name), '');
+        perform spanmq_core.notify_channel(spanmq_core.channel_of(this.folded_name));
     end if;
 end $$;
 

@@ -173,7 +173,7 @@ begin
     end if;
     settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
     if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
-        perform pg_notify(spanmq_core.settled_channel(this), settled::text);
+        perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
     end if;
     for this_batch in
         select distinct p.batch_id from spanmq_core.batch_part p

@@ -75,7 +75,7 @@ begin
         elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
               and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
               and not spanmq_core.is_foreseen(visible_at) then
-            perform setval(woken, now_ms), pg_notify(spanmq_core.channel_of(queue_name), '');
+            perform setval(woken, now_ms), spanmq_core.notify_channel(spanmq_core.channel_of(queue_name));
         end if;
     end if;
     return id;

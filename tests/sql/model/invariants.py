@@ -52,8 +52,8 @@ union all
 select 'no more leases were lost than there were attempts; none of a receiver is alone',
     format('queue %s run %s: attempts %s lost %s alone %s', r.queue_id, r.lo, r.attempts, r.lost, r.alone)
 from runs r
-where r.lost not between 0 and r.attempts or r.alone not in (0, 1, 2) or r.alone > 0 and (r.attempts = 0 or r.lease_id < 0)
-    or r.alone = 2 and (r.lease_id = 0 or r.n > 1)
+where r.lost not between 0 and r.attempts or r.alone not in (0, 1, 2)
+    or r.alone > 0 and (r.attempts = 0 or r.lease_id < 0) or r.alone = 2 and (r.lease_id = 0 or r.n > 1)
 union all
 select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
 from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)

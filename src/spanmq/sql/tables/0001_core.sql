@@ -227,6 +227,16 @@ create table spanmq_call.caller (
     role name not null default current_user
 );
 
+-- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
+-- hidden; run_hi is the last id of the run that holds hi. See functions/queue/view.sql.
+create type spanmq_core.view_change as (
+    ids bigint[],
+    lo bigint,
+    hi bigint,
+    run_hi bigint,
+    until timestamptz
+);
+
 -- Messages that a claim or a settlement took, lo, lo + 1, ..., as they were before. vt null: they were fresh.
 create type spanmq_core.run as (
     lo bigint,

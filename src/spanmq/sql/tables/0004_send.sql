@@ -11,7 +11,8 @@ create table spanmq_core.deduplication (
     until timestamptz not null,
     -- The sender's fingerprint of the request: the same id with another fingerprint is refused.
     fingerprint text collate "C",
-    -- Ids with a fingerprint, such as the service's Idempotency-Keys, are in a space of their own: none can be taken by a sender without one.
+    -- Ids with a fingerprint, such as the service's Idempotency-Keys, are in a space of their own: none can be taken by
+    -- a sender without one.
     has_fingerprint boolean not null generated always as (fingerprint is not null) stored,
     primary key (queue_id, dedup_id, has_fingerprint)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);

@@ -57,8 +57,8 @@ begin
          'run NTP on both machines: leases and delays go by the server''s clock'),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
-         'end the session that listens and has had a transaction open for longest (pg_stat_activity.xact_start); from 50 % on, sends do not notify, '
-         'and receivers wait for their next poll'),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when leaks is null then 'ok' else 'problem' end,
          case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
          'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');

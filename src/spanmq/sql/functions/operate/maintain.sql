@@ -153,17 +153,18 @@ begin
     end loop;
 end $$;
 
--- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full: from then on
--- notify_channel() leaves notifications out.
+-- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full:
+-- from then on notify_channel() leaves notifications out.
 create or replace function spanmq_core.tend_notifications() returns void
 language plpgsql as $$
 declare
-    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not fit fails before.
+    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not
+    -- fit fails before.
     usage double precision := pg_notification_queue_usage();
 begin
     if usage >= 0.5 then
-        raise warning 'the queue of notifications of this server is % %% full: sends do not notify until it is less than half full', round(100 * usage)
-            using hint = 'End the session that listens and has had a transaction open for longest: see pg_stat_activity.xact_start.';
+        raise warning 'the queue of notifications of this server is % %% full: sends do not notify', round(100 * usage)
+            using hint = 'End the listening session with the oldest transaction: see pg_stat_activity.xact_start.';
     end if;
 end $$;
 

@@ -67,8 +67,8 @@ begin
     return next;
 end $$;
 
--- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and need no right on the schema
--- of the storage.
+-- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and
+-- need no right on the schema of the storage.
 create or replace function spanmq_core.make_log_view(queue_name text) returns void
 language plpgsql as $$
 declare
@@ -263,8 +263,8 @@ begin
         order by b.batch, u.lo;
 end $$;
 
--- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from it, and before a
--- receiver was opened. first_id and last_id bound the ids of what waits in the queue.
+-- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from
+-- it, and before a receiver was opened. first_id and last_id bound the ids of what waits in the queue.
 create or replace function spanmq_call.receiver_log(queue text, by_role text default null) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

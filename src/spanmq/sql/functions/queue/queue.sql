@@ -137,51 +137,6 @@ begin
                    a_name || '_archived_at_idx', a_name);
 end $$;
 
--- The view of a queue: each unsettled message with its read_ct and vt. Lookups by msg_id use the log's key, scans the
--- runs; the view has both conditions so that the planner may choose.
-create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
-language plpgsql as $$
-begin
-    execute format($view$
-        create view pgmq.%1$I with (security_barrier) as
-        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
-        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
-              union all
-              select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq_core.held) s
-        join spanmq_core.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
-        where s.queue_id = %2$s
-          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
-        $view$, view_name, queue_id);
-    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
-    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
-    return format('pgmq.%I', view_name)::regclass;
-end $$;
-
--- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
-create or replace function spanmq_core.change_view() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
-declare
-    this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = tg_argv[0]::int);
-begin
-    if tg_op = 'DELETE' then
-        if spanmq_core.remove(this, array[old.msg_id], null) = '{}' then
-            return null;
-        end if;
-        return old;
-    end if;
-    if tg_op = 'UPDATE' and (new.msg_id, new.read_ct, new.enqueued_at, new.last_read_at, new.message, new.headers)
-            is not distinct from (old.msg_id, old.read_ct, old.enqueued_at, old.last_read_at, old.message, old.headers) then
-        perform spanmq_core.hide(this, array[old.msg_id], new.vt);
-        if not found then
-            return null;
-        end if;
-        return new;
-    end if;
-    raise exception '% of % is not possible: a message is written once', tg_op, tg_table_name
-        using errcode = 'MQ004', hint = 'Only vt can be updated in the view of a queue. Send with pgmq.send.';
-end $$;
-
 -- The same as create().
 create or replace function pgmq.create_non_partitioned(queue_name text) returns void
 language plpgsql as $$
@@ -292,7 +247,8 @@ begin
     -- what this is to wait for.
     perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
     perform spanmq_core.hold_receivers(this.queue_id);
-    perform spanmq_core.drop_relation(this.queue_view), spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
+    perform spanmq_core.drop_relation(this.queue_view),
+            spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
     -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
     perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
     if spanmq_core.archive_of(this) is not null then

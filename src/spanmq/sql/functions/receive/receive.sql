@@ -124,7 +124,7 @@ end $$;
 -- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
 -- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
 -- whole batch, with as many slots as concurrent handlers each its share. alone: the caller is a worker that handles nothing beside a message of
--- slot 0, which has no body yet and is only reserved: begin() returns it. Other callers get such a message alone, while no other one is in
+-- slot 0, which has no body yet and is only reserved: begin_alone() returns it. Other callers get such a message alone, while no other one is in
 -- flight.
 create or replace function spanmq_call.receive(
     queue text, qty integer default 1, lease double precision default null, slots integer default 1, alone boolean default false

@@ -53,7 +53,7 @@ begin
         where not exists (select from pg_catalog.pg_namespace n where n.nspname = each)
     loop
         execute pg_catalog.format('create schema %I', schema_name);
-        -- What the owner's default privileges grant.
+        -- The owner's default privileges may have granted some.
         for grantee in
             select case when a.grantee = 0 then 'public'
                         else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end

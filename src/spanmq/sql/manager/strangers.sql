@@ -1,4 +1,4 @@
--- What roles other than the owner could use to reach past their rights: kind, name, problem, detail. A schema, relation
+-- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema, relation
 -- or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
 with
     home as (

@@ -60,8 +60,8 @@ begin
          'run NTP on both machines: leases and delays go by the server''s clock'),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
-         'end the session that listens and has had a transaction open for longest (pg_stat_activity.xact_start); from 50 % on, sends do not notify, '
-         'and receivers wait for their next poll'),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when troubles is null then 'ok' else 'problem' end,
          coalesce(troubles, 'no role but the owner has rights beside the verbs'),
          case when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
@@ -84,7 +84,8 @@ begin
             cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a)
         select 'function', g.function::text, 'privilege', format('%s has EXECUTE without a verb: revoke it', r.role)
         from granted g
-        cross join lateral (select case when g.grantee = 0 then 'public' else pg_get_userbyid(g.grantee)::text end as role) r
+        cross join lateral (
+            select case when g.grantee = 0 then 'public' else pg_get_userbyid(g.grantee)::text end as role) r
         where g.grantee <> g.proowner
         group by g.function, r.role
         having not bool_or(r.role in (select spanmq_core.grantees_of(g.verb, null)));
@@ -93,9 +94,10 @@ begin
         from spanmq_core.queue q join pg_class c on c.oid in (q.queue_view, q.archive, q.ids)
         where not has_table_privilege(c.relowner, c.oid, 'select')
         union all
-        select 'function', p.oid::regprocedure::text, 'owner', format('its owner %s lacks EXECUTE', pg_get_userbyid(p.proowner))
+        select 'function', p.oid::regprocedure::text, 'owner',
+            format('its owner %s lacks EXECUTE', pg_get_userbyid(p.proowner))
         from pg_proc p
-        where p.pronamespace in ('pgmq'::regnamespace, 'spanmq'::regnamespace, 'spanmq_call'::regnamespace, 'spanmq_core'::regnamespace)
+        where p.pronamespace = any ('{pgmq,spanmq,spanmq_call,spanmq_core}'::regnamespace[])
             and not has_function_privilege(p.proowner, p.oid, 'execute');
 end $$;
 
@@ -184,7 +186,7 @@ declare
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     -- Among the oldest 100, which maintain() looks at each time.

@@ -345,6 +345,16 @@ language sql stable as $$
     from (select to_regrole(quote_ident(role_name))::oid as oid) r
 $$;
 
+-- Raises 42501 unless the role has the verb on the queue.
+create or replace function spanmq_core.check_role_may(role_name text, this spanmq_core.queue, verb text) returns void
+language plpgsql stable as $$
+begin
+    if not spanmq_core.role_may(role_name, this.queue_id, verb) then
+        raise exception 'permission denied for queue %', this.name
+            using errcode = '42501', hint = format('select spanmq.grant_queue(%L, %L, %L)', role_name, this.name, verb);
+    end if;
+end $$;
+
 -- Grants manage on a queue to the role that created it, unless it may manage all.
 create or replace function spanmq_core.give_to_maker(this spanmq_core.queue, maker text) returns void
 language plpgsql as $$

@@ -18,13 +18,14 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
+        note_position known_positions
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
-        read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
+        read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive begin_alone ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive redrive_message purge_dead_letters store_result
+        refuse_export forget_export redrive redrive_message purge_dead_letters store_result
         report_worker
     """,
     "manage": """
@@ -44,7 +45,7 @@ ON_ALL = {
     "maintain": "maintain plan_schedule doctor",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
-        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move
+        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move has_sqs_moves note_sqs_move
         move_sqs_messages list_sqs_moved
     """,
     "admin": """
@@ -109,6 +110,7 @@ BY_TYPE = {
     "jsonb[]": "array['{{}}']",
     "bigint[]": "array[1]",
     "text[]": "array['send']",
+    "uuid[]": "'{{}}'",
     "int8multirange": "'{{}}'",
     "timestamp with time zone": "now()",
     "timestamp with time zone[]": "array[now()]",

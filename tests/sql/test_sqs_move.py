@@ -28,7 +28,7 @@ def spend(connection: Connection, queue: str = "jobs") -> tuple[int, int]:
     return lease_id, message_id
 
 
-MOVE = "select spanmq.move_sqs_messages(%s, %s, %s, array[%s::bigint], array['1'::jsonb], 3600)"
+MOVE = "select spanmq.move_sqs_messages(%s, %s, %s, array[%s::bigint], array['1'::jsonb], array[1]::bigint[], 3600)"
 
 
 def test_task_leads_only_to_queues_that_name_its_source(queues: Connection) -> None:
@@ -80,6 +80,6 @@ def test_message_that_is_named_twice_is_not_sent_twice(queues: Connection) -> No
     lease_id, message_id = spend(queues)
     twice = (
         f"select spanmq.move_sqs_messages('jobs', 'dead', {lease_id}, array[{message_id}, {message_id}]::bigint[],"
-        " array['1', '1']::jsonb[], 3600)"
+        " array['1', '1']::jsonb[], array[1, 1]::bigint[], 3600)"
     )
     assert sqlstate_of(queues, twice) == "MQ002"

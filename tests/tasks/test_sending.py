@@ -19,7 +19,7 @@ from tests.patience import wait_until
 from tests.tasks import shop
 from tests.tasks.shop import Order, tasks
 
-from spanmq import Client, errors
+from spanmq import Client, Message, errors
 from spanmq.tasks import GIVEN, Retry, Tasks
 from spanmq.testing import assert_sent, drain
 
@@ -47,7 +47,7 @@ WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
     (errors.InvalidArgumentError, lambda: mail.using(group=5).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(colour="red").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(queue=5).send("a")),
-    (errors.QueueNotFoundError, lambda: mail.using(queue="nowhere").send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(queue="nowhere").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(delay=1, at=datetime.now(UTC)).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(connection=object()).send("a")),
     (errors.InvalidArgumentError, lambda: tasks.send_many([mail])),
@@ -125,6 +125,51 @@ async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
         tasks.send_many(calls)
     assert client.queues.metrics("mail").length == 6
     await tasks.close_async()
+
+
+@pytest.mark.parametrize("is_result", [False, True])
+def test_order_within_each_group_is_kept_whatever_the_options(
+    client: Client, database: str, is_result: bool
+) -> None:
+    own = Tasks("mail", dsn=database)
+
+    stored: dict[int, str] = {}
+
+    @own.task
+    def note(name: str, message: Message = GIVEN) -> None:
+        stored[message.message_id] = name
+
+    @own.task(unique=lambda name: name)
+    def once(name: str, message: Message = GIVEN) -> None:
+        stored[message.message_id] = name
+
+    @own.task
+    def several() -> list[Any]:
+        return calls
+
+    plain, urgent = note.using(group="a"), note.using(group="a", priority=1)
+    calls = [
+        plain.call("a0"),
+        urgent.call("a1"),
+        note.using(group="b").call("b0"),
+        plain.call("a2"),
+        note.using(group="b", priority=1).call("b1"),
+        once.using(group="a").call("a3"),
+        urgent.call("a4"),
+        plain.call("a5"),
+    ]
+    if is_result:
+        several.send()
+        drain(own)
+    else:
+        sent = own.send_many(calls)
+        drain(own)
+        in_order = [stored[each.message_id] for each in sent]
+        assert in_order == ["a0", "a1", "b0", "a2", "b1", "a3", "a4", "a5"]
+    names = [stored[message_id] for message_id in sorted(stored)]
+    assert [name for name in names if name[0] == "a"] == ["a0", "a1", "a2", "a3", "a4", "a5"]
+    assert [name for name in names if name[0] == "b"] == ["b0", "b1"]
+    own.close()
 
 
 async def test_connection_to_another_database_replaces_the_one_before(dsns: dict[str, str]) -> None:

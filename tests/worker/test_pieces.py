@@ -1,4 +1,4 @@
-"""Pieces that decide or order, without a database: settings, appetite, line, log lines, time limits."""
+"""Pieces that decide or order, without a database: settings, line, log lines, time limits."""
 
 import asyncio
 import inspect
@@ -13,7 +13,6 @@ from tests.patience import WAIT_SECONDS
 from spanmq import Worker
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.errors import InvalidArgumentError
-from spanmq.worker.appetite import Appetite
 from spanmq.worker.condition import Condition
 from spanmq.worker.event import (
     BreakerClosed,
@@ -57,6 +56,8 @@ def ignore(message: Any) -> None: ...
         {"patience": 0},
         {"categories": {ValueError: "BAD"}},
         {"categories": {"ValueError": "PERMANENT"}},
+        {"guaranteed": {"orders": 0}},
+        {"guaranteed": {"orders": 6, "mail": 5}},
         {"no_such_setting": 1},
     ],
     ids=str,
@@ -105,29 +106,6 @@ def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPat
     assert "options" not in conninfo_to_dict(with_timeouts("host=a", None, application_name="x"))
     with pytest.raises(InvalidArgumentError, match="lock"):
         Timeouts(lock=-1)
-
-
-def test_slow_handlers_get_one_message_each_and_quick_ones_a_batch() -> None:
-    appetite = Appetite(concurrency=4, batch=100, call=100)
-    assert appetite.quantity(0) == 4
-    for _ in range(200):
-        appetite.record(0.00001)
-    assert appetite.quantity(0) == 100
-    # All handlers have something to do: wait until half of the lot is gone.
-    assert appetite.quantity(60) == 0
-    assert appetite.quantity(50) == 50
-    for _ in range(200):
-        appetite.record(1.0)
-    assert [appetite.quantity(held) for held in (0, 3, 4)] == [4, 1, 0]
-
-
-def test_free_slot_is_filled_at_once() -> None:
-    appetite = Appetite(concurrency=10, batch=100, call=100)
-    for _ in range(200):
-        appetite.record(0.02)
-    assert 48 <= appetite.wanted() <= 50
-    assert appetite.quantity(9) == appetite.wanted() - 9
-    assert appetite.quantity(30) == 0
 
 
 def job(group: str | None, holding: Holding) -> Job:

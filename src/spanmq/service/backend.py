@@ -12,11 +12,12 @@ from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError
 from spanmq.service.access_changes import heed_access
-from spanmq.service.credentials import Credentials
+from spanmq.service.credentials import Credentials, Remembered
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
 from spanmq.service.settings import Settings
+from spanmq.service.sqs.store import SqsQueue
 from spanmq.service.waiting import Waiting
 
 logger = logging.getLogger("spanmq.service")
@@ -49,6 +50,10 @@ class Backend:
         self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)
         self.credentials = Credentials(self.client, self.gate, settings)
+        # The queues of the SQS protocol, by name in lower case.
+        self.sqs_queues: Remembered[SqsQueue] = Remembered(settings.token_cache, lambda _: None)
+        # Set when a move task may have been started, here or by another service.
+        self.moves_changed = asyncio.Event()
         self.measures = Measures(self.gate)
         self.gate.on_answered = self.measures.answered
         self.is_stopping = False
@@ -56,12 +61,16 @@ class Backend:
 
     async def open(self) -> None:
         """Connect. If the database is not available, requests are refused until it is."""
-        if self.settings.with_tokens:
-            self._heeding = asyncio.create_task(heed_access(self._dsn, self.credentials.forget))
+        self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
         try:
             await self.client.open()
         except ConnectionFailedError as error:
             logger.warning("database_away error=%r", error.message)
+
+    def _forget(self) -> None:
+        self.credentials.forget()
+        self.sqs_queues.forget()
+        self.moves_changed.set()
 
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""

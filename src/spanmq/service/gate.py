@@ -1,8 +1,8 @@
 """Limits on concurrent requests and on their bodies, as an ASGI middleware.
 
-A request counts in one of three budgets. First it arrives; while its client is identified it holds nothing
-but a lookup. A request that waits for its client before that (for a body to come, for an answer to be taken)
-moves to the small budget of anonymous requests, so that no number of them takes anything from those that have
+A request counts in one of several budgets. First it arrives; while its client is identified it holds nothing
+but a lookup. A request that waits for its client before that (for a body to come, for a large answer to be
+taken) moves to a small budget of such requests, so that no number of them takes anything from those that have
 shown a token. From then on it counts among the identified.
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from spanmq.service.admission import Admission, Arrivals, overloaded, too_large
+from spanmq.service.admission import Admission, Arrivals, nothing, overloaded, too_large
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, answer, body_of
 from spanmq.service.request_origin import is_named_here
@@ -50,7 +50,7 @@ class Gate:
     @property
     def at_work(self) -> int:
         """Return the number of requests that are being answered and do not wait for messages."""
-        return self._arrivals.arriving + self._arrivals.anonymous + self._identified
+        return self._arrivals.arriving + self._arrivals.waiting + self._identified
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return the application wrapped in this gate."""
@@ -72,7 +72,7 @@ class Gate:
             raise overloaded()
         if self._of_callers[caller.name] >= self._settings.requests_per_token_max:
             raise Refusal(429, "too_many_requests", "this token has too many requests at once", retry_after=1)
-        admission.end_anonymous()
+        admission.end_wait()
         admission.caller = caller.name
         admission.body_bytes_max = self._settings.body_bytes_max
         self._arrivals.arriving -= 1
@@ -83,8 +83,9 @@ class Gate:
         """Allow a larger body: the service needs it to check a signature whose key exists."""
         admission: Admission | None = scope.get(ADMISSION)
         if admission is not None and admission.caller is None:
-            admission.who = f"key {access_key_id}"
-            admission.body_bytes_max = min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
+            admission.expect_signed(
+                access_key_id, min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
+            )
 
     @contextmanager
     def aside(self, caller: Caller) -> Iterator[None]:
@@ -141,7 +142,7 @@ class Gate:
         try:
             await app(scope, receive, send)
         finally:
-            admission.end_anonymous()
+            admission.end_wait()
             if (name := admission.caller) is not None:
                 self._of_callers[name] -= 1
                 if not self._of_callers[name]:
@@ -179,8 +180,9 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         """Send a part of the response, or a refusal if too many unknown clients are being served."""
         if message["type"] == "http.response.start":
+            size = dict(message.get("headers", ())).get(b"content-length")
             try:
-                self._admission.wait_for_client()
+                self._admission.wait_for_reader(None if size is None else int(size))
             except Refusal as refusal:
                 self._is_refused = True
                 await self.refuse(refusal)
@@ -240,12 +242,21 @@ class RequestBody:
             if self._announced > self._admission.body_bytes_max:
                 raise too_large(self._admission.body_bytes_max)
             if not self.is_read:
-                self._admission.wait_for_client()
+                self._admission.wait_for_body()
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline) as limit:
+                self._admission.on_expelled = lambda: limit.reschedule(loop.time())
                 message = await self._receive()
         except TimeoutError as error:
+            if self._admission.is_expelled:
+                raise overloaded() from error
             raise Refusal(408, "request_too_slow", "the request's body did not arrive in time") from error
-        self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
+        finally:
+            self._admission.on_expelled = nothing
         self._admission.grow(len(message.get("body", b"")))
+        self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
+        if self.is_read:
+            # From now on it waits for the service, not for its client.
+            self._admission.end_wait()
         return message

@@ -29,7 +29,7 @@ class Settings:
     requests_max: int = _option(200, "Maximum of concurrent requests; more get 503.")
     requests_per_token_max: int = _option(100, "Maximum of concurrent requests of one token; more get 429.")
     anonymous_max: int = _option(
-        100, "Requests without a valid token that wait for their client; more get 503."
+        100, "Requests without a valid token that wait for their client; more end the slowest."
     )
     waiting_max: int = _option(5_000, "Requests that wait for messages at once.")
     waiting_per_token_max: int = _option(2_500, "Those of one token; more get 429.")
@@ -39,6 +39,9 @@ class Settings:
     token_cache: float = _option(2.0, "Seconds that tokens and keys are remembered.")
     statement_timeout: float = _option(30.0, "Seconds that the database may take.")
     grace: float = _option(25.0, "Seconds that requests have to end after a signal.")
+    trusted_proxies: str = _option(
+        "", "Addresses of proxies whose X-Forwarded-For and -Proto count, with commas; none by default."
+    )
     tls_certificate: Path | None = _option(None, "A file with the certificate chain, PEM.")
     tls_key: Path | None = field(default=None, repr=False, metadata={"help": "A file with its key, PEM."})
 

@@ -33,6 +33,7 @@ class TaskOptions(TypedDict, total=False):
 
     name: str | None
     queue: str | None
+    queues: Iterable[str]
     aliases: Iterable[str]
     max_attempts: int | None
     retry: Retry | None
@@ -47,14 +48,17 @@ class TaskOptions(TypedDict, total=False):
 class Tasks:
     """The tasks of a program, and where they are sent: queue `name`, unless a task names another.
 
+    A worker runs a task only from the queues for which it is registered, unless `strict` is False: then from any
+    that it receives from, so that a role that may send into one of them can have each task run.
+
     `dsn` is the database for what is sent outside of a transaction of the caller's, and for workers that get
     no other; None: that of a client without arguments (SPANMQ_DSN, else the embedded server). `session` and
     `async_session` begin transactions of other software for tasks that take a `session`, such as SQLAlchemy's
     `sessionmaker(engine).begin`. `place` returns the connection or session that `send` uses if the caller names
     none, such as that of the request in progress; `around_plain` makes the context in which each plain function
-    runs, in its thread. `weights` and `limits` are for queues: the share of a worker's slots, and how many
-    messages run at once at most. `client` has arguments for the Client that sends outside of a transaction,
-    such as `pooler`.
+    runs, in its thread. `weights`, `limits` and `guaranteed` are for queues: the share of a worker's slots, how
+    many messages run at once at most, and the slots that are left free for the queue. `client` has arguments for
+    the Client that sends outside of a transaction, such as `pooler`.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
     """
@@ -63,6 +67,7 @@ class Tasks:
         self,
         name: str,
         *,
+        strict: bool = True,
         dsn: str | Callable[[], str] | None = None,
         retry: Retry | None = None,
         place: Callable[[], Any] | None = None,
@@ -71,6 +76,7 @@ class Tasks:
         async_session: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         weights: Mapping[str, float] | None = None,
         limits: Mapping[str, int] | None = None,
+        guaranteed: Mapping[str, int] | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
         try:
@@ -88,8 +94,13 @@ class Tasks:
             around_plain=around_plain,
             session=session,
             async_session=async_session,
+            strict=strict,
         )
-        self._shares: WorkerOptions = {"weights": dict(weights or {}), "limits": dict(limits or {})}
+        self._shares: WorkerOptions = {
+            "weights": dict(weights or {}),
+            "limits": dict(limits or {}),
+            "guaranteed": dict(guaranteed or {}),
+        }
         atexit.register(self.clients.close)
 
     # Registering.
@@ -113,7 +124,8 @@ class Tasks:
     ) -> Any:
         """Register a function as a task.
 
-        `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds of one
+        `queues` are others than its own `queue` that it may be sent to and run from. `aliases` are names that it
+        had: their messages are for it too. `timeout` limits the seconds of one
         call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
         seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
@@ -287,7 +299,15 @@ class Tasks:
         settings["dsn"] = settings.get("dsn") or self.clients.address()
         own: WorkerOptions = {**self._shares, **settings}
         function = Handling(self.catalog).handler(settings.get("handler_timeout"))
-        return Worker(self.queues if queues is None else queues, function, **own)
+        chosen = self.queues if queues is None else [*queues]
+        known = {queue.lower() for queue in self.queues}
+        for queue in chosen if self.catalog.strict else ():
+            if queue.lower() not in known:
+                raise InvalidArgumentError(
+                    f"no task is registered for queue {queue!r}",
+                    hint=f"The tasks are for {', '.join(self.queues)}; @tasks.task(queues=[…]) names further queues.",
+                )
+        return Worker(chosen, function, **own)
 
     async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> None:
         client = AsyncClient(

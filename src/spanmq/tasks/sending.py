@@ -56,19 +56,28 @@ class Batch:
 
 
 def batches(calls: Iterable[Call]) -> list[Batch]:
-    """Divide calls into batches."""
-    found: dict[Any, Batch] = {}
-    for place, call in enumerate(calls):
+    """Divide calls into batches, to be sent one after the other: as few as keep the order within each group."""
+    divided: list[Batch] = []
+    # Places in `divided`: the last batch with these options, and the last one with a call of this group.
+    place_of: dict[Any, int] = {}
+    place_of_group: dict[tuple[str, str], int] = {}
+    for number, call in enumerate(calls):
         if not isinstance(call, Call):
             raise InvalidArgumentError(
                 f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
             )
         unique_for = None if call.unique is None else call.unique_for
-        key = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
-        if (batch := found.get(key)) is None:
-            batch = found[key] = Batch(call)
-        batch.add(place, call)
-    return [*found.values()]
+        options = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
+        place = place_of.get(options)
+        if place is None or (
+            call.group is not None and place < place_of_group.get((call.queue, call.group), 0)
+        ):
+            place = place_of[options] = len(divided)
+            divided.append(Batch(call))
+        if call.group is not None:
+            place_of_group[call.queue, call.group] = place
+        divided[place].add(number, call)
+    return divided
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from spanmq.errors import (
     SpanmqError,
 )
 from spanmq.model import Message
-from spanmq.worker.appetite import Appetite
 from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
+from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.line import Line
+from spanmq.worker.pool import Pool
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
 
@@ -69,6 +70,10 @@ class Intake:
     settings: Settings
     one_each: bool
     line: Line
+    pool: Pool
+    # Those that wait for free slots.
+    hungry: set["Intake"]
+    isolation: Isolation
     seam: Seam
     on_lease: Callable[[Holding], None]
     on_decided: Callable[[Job, Verdict], None]
@@ -76,10 +81,8 @@ class Intake:
 
     def __post_init__(self) -> None:
         """Begin with nothing received."""
-        batch = self.settings.batch
-        self.appetite = Appetite(concurrency=self.settings.concurrency, batch=batch, call=batch)
+        self.share = self.pool.join(self.queue)
         self.breaker = Breaker(self.settings.breaker)
-        self.held = 0
         # The last report on the breaker: how often it had opened, and whether it was open.
         self._reported = (0, False)
         self._announced = AsyncAnnouncement()
@@ -88,15 +91,17 @@ class Intake:
         self._room_made = AsyncEvent()
         # Whether nothing is received any more.
         self.is_stopped = False
-        self._is_receiving = False
+        self.is_receiving = False
         self._is_ordered = False
         self._policy_is_due_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self.is_held_up: Callable[[], bool] = lambda: False
+        self.on_room: Callable[[], None] = lambda: None
 
     async def start(self) -> asyncio.Task[None]:
         """Begin to receive; raises if the queue does not exist, or the role lacks the right to it."""
         self.is_stopped = False
+        self.pool.join(self.queue)
         await self.session.run(self._look_at_policy)
         self._task = asyncio.create_task(self._run(), name=f"spanmq intake {self.queue}")
         return self._task
@@ -107,10 +112,12 @@ class Intake:
         Waits for a receive that is under way, so that its messages are not leased in vain.
         """
         self.is_stopped = True
+        self.pool.leave(self.queue)
+        self.hungry.discard(self)
         self.wake()
         self._announced.set()
         if self._task is not None:
-            if self._is_receiving:
+            if self.is_receiving:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -149,9 +156,12 @@ class Intake:
             self._announced.clear()
             self._room_made.clear()
             await self._report_breaker()
+            self.share.is_ready = True
             quantity = self._room()
             if not quantity:
+                self.hungry.add(self)
                 await self._room_made.wait(self._patience())
+                self.hungry.discard(self)
                 is_look = is_announced = False
                 continue
             try:
@@ -201,26 +211,42 @@ class Intake:
         return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:
-        self._is_receiving = True
+        self.is_receiving = True
+        self.pool.asked(self.queue, quantity)
         try:
             now = monotonic()
             slots = quantity if self.one_each else 1
             messages = await self.session.run(
-                lambda client: client.receive(self.queue, quantity, lease=self.settings.lease, slots=slots)
+                lambda client: client.receive(
+                    self.queue, quantity, lease=self.settings.lease, slots=slots, alone=True
+                )
             )
             # In this task, without an await between them: a received lease is always recorded.
             if messages:
                 self._take(messages, now)
         finally:
-            self._is_receiving = False
+            self.is_receiving = False
+            self.isolation.changed()
+            self.share.asked = 0
+            self.share.is_ready = False
+        self.share.is_ready = bool(messages)
+        if len(messages) < quantity:
+            self.on_room()
         return len(messages)
 
     def _take(self, messages: list[Message], now: float) -> None:
         lease_id = messages[0].lease_id or 0
         holding = Holding(self.queue, lease_id, len(messages), now, _seconds_of(messages[0]))
-        self.held += len(messages)
+        self.share.held += len(messages)
         self.on_lease(holding)
         self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        if messages[0].slot == 0:
+            self.isolation.add(Job(messages, holding, None))
+            return
+        if self.isolation.is_active:
+            # This receive was under way when another queue's message was reserved.
+            self.on_decided(Job(messages, holding, None), Release())
+            return
         good = []
         bad_groups = set()
         for message in messages:
@@ -243,14 +269,10 @@ class Intake:
             self.line.add(Job(good, holding, "" if self._is_ordered else None))
 
     def _room(self) -> int:
-        if self.is_held_up():
-            return 0
         self.tell(self.breaker.look(monotonic()))
-        if self.breaker.state == "open":
-            return 0
-        if self.breaker.state == "trial":
-            return 0 if self.held else 1
-        return self.appetite.quantity(self.held)
+        state = self.breaker.state
+        self.share.at_most = 0 if self.is_held_up() or state == "open" else 1 if state == "trial" else None
+        return self.pool.quantities().get(self.queue, 0)
 
     async def _report_breaker(self) -> None:
         """Report the breaker's state to the database, for dashboards and monitoring."""

@@ -1,6 +1,6 @@
 """Jobs that wait for a handler: in an ordered queue for those of their group, else for a place of their kind."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from spanmq.worker.job import Job
@@ -17,7 +17,7 @@ def by_group(job: Job) -> Limit | None:
 class Line:
     """Passes jobs on to `begin`; holds back those of a kind whose limit is reached."""
 
-    __slots__ = ("_begin", "_limit_of", "_parked", "_running")
+    __slots__ = ("_begin", "_limit_of", "_parked", "_running", "parked")
 
     def __init__(
         self, begin: Callable[[Job], None], limit_of: Callable[[Job], Limit | None] = by_group
@@ -26,6 +26,8 @@ class Line:
         self._limit_of = limit_of
         self._running: dict[str, set[Job]] = {}
         self._parked: dict[str, deque[Job]] = {}
+        # The messages of the parked jobs, by queue.
+        self.parked: Counter[str] = Counter()
 
     def add(self, job: Job) -> None:
         """Pass a job on, or park it."""
@@ -35,6 +37,7 @@ class Line:
             running = self._running.setdefault(kind, set())
             if len(running) >= most:
                 self._parked.setdefault(kind, deque()).append(job)
+                self.parked[job.holding.queue] += len(job.messages)
                 return
             running.add(job)
         self._begin(job)
@@ -52,7 +55,7 @@ class Line:
         running.discard(job)
         dropped = [] if succeeded else self._take(kind, lambda each: each.holding is job.holding)
         if parked := self._parked.get(kind):
-            self.add(parked.popleft())
+            self.add(self._left(parked.popleft()))
         elif not running:
             del self._running[kind]
         return dropped
@@ -65,4 +68,8 @@ class Line:
         parked = self._parked.pop(kind, deque())
         if left := deque(job for job in parked if not chosen(job)):
             self._parked[kind] = left
-        return [job for job in parked if chosen(job)]
+        return [self._left(job) for job in parked if chosen(job)]
+
+    def _left(self, job: Job) -> Job:
+        self.parked[job.holding.queue] -= len(job.messages)
+        return job

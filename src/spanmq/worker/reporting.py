@@ -86,7 +86,7 @@ class Reporter:
         arguments = (
             argument.text("worker", self.worker),
             argument.integer("slots", self.slots),
-            argument.integer("held", intake.held),
+            argument.integer("held", intake.share.held),
             argument.json("times", json.dumps(rows)),
             *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )

@@ -29,6 +29,7 @@ class WorkerSettings(TypedDict, total=False):
     categories: Mapping[type[BaseException], str]
     weights: Mapping[str, float]
     limits: Mapping[str, int]
+    guaranteed: Mapping[str, int]
     timeouts: Timeouts | None
     pooler: bool
     patience: float | None
@@ -61,6 +62,7 @@ class Settings:
     categories: Mapping[type[BaseException], str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    guaranteed: Mapping[str, int] = field(default_factory=dict)
     timeouts: Timeouts | None = field(default_factory=Timeouts)
     pooler: bool = False
     patience: float | None = None
@@ -80,7 +82,11 @@ class Settings:
                 raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")
         if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
-        check_shares(self.weights, self.limits)
+        check_shares(self.weights, self.limits, self.guaranteed)
+        if (slots := sum(self.guaranteed.values())) > self.concurrency:
+            raise InvalidArgumentError(
+                f"the guaranteed slots must be at most the concurrency, {self.concurrency}, got {slots}"
+            )
         for kind, category in self.categories.items():
             given: object = kind
             if not (isinstance(given, type) and issubclass(given, BaseException)):
@@ -101,16 +107,19 @@ class Settings:
         return (statement or 30.0) + 5.0
 
 
-def check_shares(weights: Mapping[str, object], limits: Mapping[str, object]) -> None:
-    """Raise InvalidArgumentError for invalid weights and limits of queues."""
+def check_shares(
+    weights: Mapping[str, object], limits: Mapping[str, object], guaranteed: Mapping[str, object]
+) -> None:
+    """Raise InvalidArgumentError for invalid weights, limits and guaranteed slots of queues."""
     for queue, weight in weights.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1_000:
             raise InvalidArgumentError(
                 f"the weight of {queue} must be above 0 and at most 1,000, got {weight!r}"
             )
-    for queue, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgumentError(f"the limit of {queue} must be at least 1, got {limit!r}")
+    for name, numbers in (("limit", limits), ("guaranteed number of slots", guaranteed)):
+        for queue, number in numbers.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise InvalidArgumentError(f"the {name} of {queue} must be at least 1, got {number!r}")
 
 
 LEAST: Final = {

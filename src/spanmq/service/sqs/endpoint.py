@@ -105,6 +105,9 @@ class Endpoint:
             shape.check(action, values)
             result = await ACTIONS[action](call)
         except (SqsError, errors.SpanmqError, Refusal) as error:
+            if isinstance(error, errors.QueueNotFoundError):
+                # Dropped since it was looked up.
+                self._backend.sqs_queues.forget()
             return _fault(_error_of(error), request_id, is_json=is_json)
         if is_json:
             return Response(json.dumps(result, default=_blob), media_type=JSON_TYPE, headers=_id(request_id))
@@ -244,7 +247,7 @@ def _fault(fault: SqsError, request_id: str, *, is_json: bool) -> Response:
     if fault.status in (429, 503):
         headers["Retry-After"] = "1"
     if is_json:
-        body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.code}", "message": fault.message})
+        body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.json_code}", "message": fault.message})
         return Response(body, fault.status, headers, JSON_TYPE)
     return Response(query.render_fault(fault, request_id), fault.status, headers, "text/xml")
 

@@ -138,11 +138,18 @@ declare
     abandoned text[];
     lagging text[];
     silent text[];
+    -- Rows that no claim finds: see bound.sql.
+    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
+                    from spanmq_core.queue q
+                    cross join lateral (
+                        select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
+                        where h.queue_id + 0 = q.queue_id and h.vt < (spanmq_core.bound_of(q.queue_id)).due_from) h
+                    where h.n > 0);
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     -- Among the oldest 100, which maintain() looks at each time.
@@ -178,6 +185,9 @@ begin
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
          'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
+        ('bounds', case when unseen is not null then 'problem' else 'ok' end,
+         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500), 'every message is found'),
+         'set_vt(queue, msg_id, 0) makes a message visible; let NTP slow the clock down instead of setting it back'),
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),

@@ -111,7 +111,9 @@ begin
         perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
+    insert into spanmq_core.lock (queue_id, what)
+        select this.queue_id, w from unnest(array['alone', 'room', 'rate', 'segment', 'subscriptions', 'groups']) w
+        on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;
@@ -218,127 +220,6 @@ begin
         return;
     end if;
     perform spanmq_core.set_retention(spanmq_core.find_queue(table_name), '', retention_interval);
-end $$;
-
--- As pgmq.drop_queue().
-create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue;
-    subscriptions text;
-    left_over regclass;
-    log_name text;
-    log_id int;
-begin
-    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
-    if not found then
-        raise notice 'pgmq queue `%` does not exist', queue_name;
-        return false;
-    end if;
-    this := spanmq_core.find_queue(queue_name);
-    select string_agg(q.name, ', ' order by q.name) into subscriptions
-        from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
-    perform spanmq_core.raise_if(subscriptions is not null,
-        format('queue %s has subscriptions: %s', this.name, subscriptions), 'They would lose their messages: drop them first.', 'MQ060');
-    -- From here on in the order in which senders, streams and changes of the policy come to these: none of those that wait for this may hold
-    -- what this is to wait for.
-    perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
-    perform spanmq_core.hold_receivers(this.queue_id);
-    perform spanmq_core.drop_relation(this.queue_view),
-            spanmq_core.drop_relation(to_regclass(format('spanmq.log_%s', this.queue_id)));
-    -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
-    perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
-    if spanmq_core.archive_of(this) is not null then
-        perform spanmq_core.drop_relation(spanmq_core.archive_of(this));
-    end if;
-    left_over := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
-    -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a queue of that name.
-    if left_over is not null and not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-        perform spanmq_core.drop_relation(left_over);
-    end if;
-    if not this.is_subscription then
-        perform spanmq_core.drop_relation(this.ids);
-    end if;
-    perform spanmq_core.drop_sequences(this.queue_id, '{room}');
-    if not this.is_subscription then
-        -- First the whole log at once: otherwise another session could create a segment that the list below lacks.
-        execute format('lock table spanmq_core.log_%s in access exclusive mode', this.queue_id);
-    end if;
-    perform spanmq_core.close_lanes(this.queue_id);
-    for log_name in
-        select name from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
-        where s.queue_id = this.queue_id and name is not null
-    loop
-        perform spanmq_core.drop_relation(format('spanmq_core.%I', log_name)::regclass);
-    end loop;
-    if this.is_subscription then
-        select s.log_id into log_id from spanmq_core.subscription s where s.queue_id = this.queue_id;
-        perform spanmq_core.hold_senders(log_id);
-        delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
-        update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
-            where q.queue_id = log_id;
-        perform spanmq_core.drop_relation(format('spanmq_core.log_%s', this.queue_id)::regclass);
-        -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
-        -- of the log waits for them.
-        perform spanmq_core.forget_dead_letters(this.queue_id);
-    else
-        perform spanmq_core.drop_relation(format('spanmq_core.log_%s', this.queue_id)::regclass);
-    end if;
-    perform spanmq_core.purge(this.queue_id);
-    delete from spanmq_core.bound b where b.queue_id = this.queue_id;
-    delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
-    perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);
-    perform spanmq_core.forget_dead_letters(this.queue_id);
-    perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate,waiting,woken}');
-    delete from spanmq_core.lock l where l.queue_id = this.queue_id;
-    delete from spanmq_core.missing m where m.queue_id = this.queue_id;
-    perform spanmq_core.drop_wrappers(this.queue_id);
-    delete from spanmq_core.queue q where q.queue_id = this.queue_id;
-    return true;
-end $$;
-
--- Drops the sequences of these kinds that a queue has, in this order.
-create or replace function spanmq_core.drop_sequences(this_queue int, kinds text[]) returns void
-language plpgsql as $$
-declare
-    each regclass;
-begin
-    foreach each in array array(select to_regclass(format('spanmq_core.%s_%s', k, this_queue)) from unnest(kinds) with ordinality u (k, n) order by n) loop
-        if each is not null then
-            execute format('drop sequence %s', each);
-        end if;
-    end loop;
-end $$;
-
--- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions, 40P01 where it meets a transaction that settles messages and then sends into
--- the queue: call it again. For a subscription it waits for senders as create_subscription() does.
-create or replace function pgmq.drop_queue(queue_name text) returns boolean
-language plpgsql as $$
-declare
-    result boolean;
-begin
-    -- An entry like the others (rights.sql), but without an error where the queue does not exist.
-    if not spanmq_call.sees(queue_name) then
-        perform pgmq.format_table_name(queue_name, 'q');
-        raise notice 'pgmq queue `%` does not exist', queue_name;
-        return false;
-    elsif pg_catalog.has_function_privilege('spanmq_call.drop_queue(text)'::pg_catalog.regprocedure, 'execute') then
-        select * into result from spanmq_call.drop_queue(queue_name);
-    else
-        execute spanmq_call.wrapper_call(queue_name, 'drop_queue', 'manage', 0) into result;
-    end if;
-    return result;
-end $$;
-
--- In PGMQ's old form: warns, and is always true.
-create or replace function pgmq.drop_queue(queue_name text, partitioned boolean) returns boolean
-language plpgsql as $$
-begin
-    raise warning 'drop_queue(queue_name, partitioned) is deprecated and will be removed in PGMQ v2.0. Use drop_queue(queue_name) instead';
-    perform pgmq.drop_queue(queue_name);
-    return true;
 end $$;
 
 -- The queues on which the caller has a right.

@@ -1,0 +1,156 @@
+"""One pool of slots for all queues of a worker: how many messages of which queue to receive. No I/O here."""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from spanmq.worker.setting import Settings
+
+# Prefetched messages are withheld from other workers: a worker prefetches at most what its handlers handle in
+# this time.
+AHEAD_SECONDS: Final = 0.1
+# The share of the average handling time that each new message replaces.
+FORGETTING: Final = 0.05
+
+
+class Share:
+    """What one queue holds of the pool: messages that a handler has or waits for, and what was asked for.
+
+    A slot holds one message, more of fast ones. `is_ready` says that the queue may have a message; `at_most`
+    limits how many are held, if it is given.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_concurrency",
+        "_in_batches",
+        "_limit",
+        "_seconds",
+        "asked",
+        "at_most",
+        "guaranteed",
+        "held",
+        "is_ready",
+        "parked",
+        "passed",
+        "weight",
+    )
+
+    def __init__(self, queue: str, settings: Settings) -> None:
+        self.weight = settings.weights.get(queue, 1.0)
+        self.guaranteed = settings.guaranteed.get(queue, 0)
+        self.held = self.asked = 0
+        # Returns how many of `held` wait for another message of their group or kind: they occupy no slot.
+        self.parked: Callable[[], int] = lambda: 0
+        self.is_ready = True
+        self.at_most: int | None = None
+        # The slots that this queue has been given so far, divided by its weight: the least comes first.
+        self.passed = 0.0
+        self._limit = settings.limits.get(queue)
+        self._concurrency = settings.concurrency
+        self._batch = settings.batch
+        self._in_batches = settings.in_batches
+        self._seconds = AHEAD_SECONDS  # nothing is known yet: assume slow handlers
+
+    def record(self, seconds: float) -> None:
+        """Record how long a handler took for a message."""
+        self._seconds += (seconds - self._seconds) * FORGETTING
+
+    @property
+    def per_slot(self) -> int:
+        """The messages that one slot holds, including the one being handled."""
+        if self._in_batches:
+            return self._batch
+        if self._limit is not None:
+            return 1
+        return max(1, min(self._batch // self._concurrency, int(AHEAD_SECONDS / max(self._seconds, 1e-9))))
+
+    @property
+    def working(self) -> int:
+        """The messages held or asked for that are not parked; the batches, if handlers take batches."""
+        messages = self.held - self.parked() + self.asked
+        return -(-messages // self._batch) if self._in_batches else messages
+
+    @property
+    def slots(self) -> int:
+        """The slots that this queue occupies."""
+        return -(-(self.held - self.parked() + self.asked) // self.per_slot)
+
+    @property
+    def ceiling(self) -> int:
+        """The slots that this queue may occupy."""
+        return self._concurrency if self._limit is None else self._limit
+
+    @property
+    def room(self) -> int:
+        """The messages that may be received, whatever slots are free; parked ones count, too."""
+        most = self.ceiling * self.per_slot
+        return max(0, min(most if self.at_most is None else self.at_most, most) - self.held - self.asked)
+
+
+class Pool:
+    """The shares of all queues.
+
+    A free slot goes to the queue with the fewest for its weight, of those that may have a message and are
+    below their limit. A guaranteed slot is left to its queue.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._shares: dict[str, Share] = {}
+        self._passed = 0.0
+
+    def join(self, queue: str) -> Share:
+        """Return the share of a queue, which takes part from now on."""
+        if queue not in self._shares:
+            self._shares[queue] = Share(queue, self._settings)
+        share = self._shares[queue]
+        share.at_most = None
+        return share
+
+    def leave(self, queue: str) -> None:
+        """Receive no more from a queue; it takes part as long as it holds messages."""
+        self._shares[queue].at_most = 0
+
+    def quantities(self) -> dict[str, int]:
+        """Return how many messages to receive now, of each queue from which any are to be received."""
+        shares = self._shares
+        concurrency = self._settings.concurrency
+        slots = {queue: share.slots for queue, share in shares.items()}
+        free = concurrency - sum(max(slots[queue], share.guaranteed) for queue, share in shares.items())
+        given: dict[str, int] = {}
+        line = [
+            (slots[queue] / share.weight, share.passed, queue)
+            for queue, share in shares.items()
+            if share.is_ready and not share.asked and share.room
+        ]
+        heapify(line)
+        while line:
+            _, passed, queue = heappop(line)
+            share = shares[queue]
+            more = given.get(queue, 0)
+            occupied = slots[queue] + more
+            if occupied >= share.ceiling or more * share.per_slot >= share.room:
+                continue
+            if occupied >= share.guaranteed:
+                if free <= 0:
+                    continue
+                free -= 1
+            given[queue] = more + 1
+            heappush(line, ((occupied + 1) / share.weight, passed, queue))
+        # While all handlers are busy, a receive waits until half of the messages are used up.
+        is_busy = sum(share.working for share in shares.values()) >= concurrency
+        return {
+            queue: min(count * shares[queue].per_slot, shares[queue].room, self._settings.batch)
+            for queue, count in given.items()
+            if not is_busy or count >= slots[queue]
+        }
+
+    def asked(self, queue: str, quantity: int) -> None:
+        """Record that `quantity` messages are being received."""
+        share = self._shares[queue]
+        share.asked = quantity
+        # A queue that had no messages for a time does not catch up on it.
+        share.passed = max(share.passed, self._passed)
+        self._passed = share.passed
+        share.passed += -(-quantity // share.per_slot) / share.weight

@@ -240,8 +240,12 @@ begin
             end if;
             queue := this.name;
             return next;
-        exception when lock_not_available then
-            continue;
+        exception
+            when lock_not_available then
+                continue;
+            when others then
+                raise warning 'maintain() can''t remove what queue "%" left: %', this.name, sqlerrm;
+                continue;
         end;
     end loop;
 end $$;
@@ -256,8 +260,6 @@ begin
         select to_regclass(format('spanmq_core.%s_%s', k, this_queue))
         from unnest(kinds) with ordinality u (k, n) order by n)
     loop
-        if each is not null then
-            execute format('drop sequence %s', each);
-        end if;
+        perform spanmq_core.drop_relation(each);
     end loop;
 end $$;

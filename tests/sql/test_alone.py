@@ -44,7 +44,9 @@ def reserve(orders: Queue, n: int = 100) -> list[tuple[int, int, int]]:
 
 def begin(orders: Queue, lease: int) -> list[tuple[int, int]]:
     """Begin a reserved delivery; return ids and attempts."""
-    return [tuple(row) for row in orders.rows("select msg_id, attempt from spanmq.begin('orders', %s)", lease)]
+    return [
+        tuple(row) for row in orders.rows("select msg_id, attempt from spanmq.begin('orders', %s)", lease)
+    ]
 
 
 def attempts(orders: Queue) -> list[tuple[int, ...]]:
@@ -196,9 +198,7 @@ def test_worker_gets_it_reserved_without_its_body_and_then_begins(orders: Queue)
     [(message_id, lease, slot)] = reserve(orders)
     assert (message_id, slot) == (ids[0], 0)
     assert attempts(orders) == [(ids[0], 1, 1, 1), (ids[1], 1, 1, 1)]
-    shown = orders.rows(
-        "select message, attempt from spanmq.receive('orders', 1, 60, alone => true)"
-    )
+    shown = orders.rows("select message, attempt from spanmq.receive('orders', 1, 60, alone => true)")
     assert shown == [(None, 2)]
     assert begin(orders, lease) == [(ids[0], 2)]
     assert begin(orders, lease) == [(ids[0], 2)], "again, after an answer that was lost"
@@ -277,7 +277,7 @@ def test_every_change_of_a_row_keeps_the_lost_leases(orders: Queue) -> None:
 def test_batch_of_one_group_comes_back_whole_where_a_message_may_expire(orders: Queue) -> None:
     sent = orders.rows(
         "select * from spanmq.send_messages('orders', array_fill('1'::jsonb, array[5]),"
-        " array_fill('{\"x-pgmq-group\": \"blue\"}'::jsonb, array[5]), expires_in => 600)"
+        ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[5]), expires_in => 600)'
     )
     orders.policy('{"ordered": true}')
     ids = [each for (each,) in sent]

@@ -61,7 +61,9 @@ def test_endless_attempts_are_as_in_pgmq(orders: Queue) -> None:
     for attempt in range(1, 10):
         read = orders.rows("select msg_id, read_ct from pgmq.read('orders', 0, 100)")
         assert read == [(each, attempt) for each in ids]
-    assert orders.rows("select attempt, last_error from spanmq.receive('orders')") == [(10, "the lease ran out")]
+    assert orders.rows("select attempt, last_error from spanmq.receive('orders')") == [
+        (10, "the lease ran out")
+    ]
 
 
 def test_rest_of_a_lease_that_ran_out_is_still_held(orders: Queue) -> None:

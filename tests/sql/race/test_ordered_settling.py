@@ -117,4 +117,7 @@ def test_message_behind_a_failed_one_keeps_the_attempt_that_failed(race: Race) -
     received = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', 3, 30)")
     assert [each for _, each in received] == ids, "one lease that was lost is no reason to deliver alone"
     race.main.rows("select spanmq.nack('jobs', %s, %s, retry_in => 0)", received[0][0], ids[:1])
-    assert race.main.rows("select attempts, lost, n from spanmq_core.held order by lo") == [(3, 1, 1), (2, 1, 2)]
+    assert race.main.rows("select attempts, lost, n from spanmq_core.held order by lo") == [
+        (3, 1, 1),
+        (2, 1, 2),
+    ]

@@ -21,7 +21,7 @@ def crash(orders: Queue, n: int = 100) -> list[int]:
 
 def handle(orders: Queue, poisons: list[int], n: int = 100) -> Deliveries:
     """Receive until nothing is left, and die with each lease that has a poison; return the deadly deliveries."""
-    deadly = []
+    deadly: Deliveries = []
     for _ in range(500):
         lease, ids = orders.receive(n)
         if not ids:
@@ -45,7 +45,8 @@ def reserve(orders: Queue, n: int = 100) -> list[tuple[int, int, int]]:
 def begin(orders: Queue, lease: int) -> list[tuple[int, int]]:
     """Begin a reserved delivery; return ids and attempts."""
     return [
-        tuple(row) for row in orders.rows("select msg_id, attempt from spanmq.begin('orders', %s)", lease)
+        tuple(row)
+        for row in orders.rows("select msg_id, attempt from spanmq.begin_alone('orders', %s)", lease)
     ]
 
 
@@ -202,7 +203,7 @@ def test_worker_gets_it_reserved_without_its_body_and_then_begins(orders: Queue)
     assert shown == [(None, 2)]
     assert begin(orders, lease) == [(ids[0], 2)]
     assert begin(orders, lease) == [(ids[0], 2)], "again, after an answer that was lost"
-    assert orders.rows("select message from spanmq.begin('orders', %s)", lease) == [(1,)]
+    assert orders.rows("select message from spanmq.begin_alone('orders', %s)", lease) == [(1,)]
     assert orders.settle("ack", lease, ids[:1]) == {ids[0]: "acked"}
 
 

@@ -100,7 +100,7 @@ class Call(Generic[Result]):
     ) -> LiteralString:
         """Return the statement; with `relaxed` its commit does not wait for the disk.
 
-        With `bytes_max`, for psycopg, the bodies and headers of an answer have at most so many bytes, unless its
+        With `bytes_max`, for psycopg, the bodies and headers of an answer have at most this number of bytes, unless its
         first row alone has more: a list ends there, and a receive fails as AnswerTooLargeError says.
         """
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
@@ -161,7 +161,7 @@ LISTING: Final = frozenset(
     ["peek", "peek_archive", "dead_letters", "dead_letters_of", "list_schedules", "list_batches"]
 )
 RECEIVING: Final = frozenset(["receive", "read", "pop"])
-# What a failed cast to boolean says, which is the only way to raise an error in a plain SELECT.
+# A failed cast to boolean is the only way to raise an error in a plain SELECT: this is the text that it casts.
 TOO_LARGE: Final = "spanmq: the answer is too large after "
 
 

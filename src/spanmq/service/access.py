@@ -122,7 +122,7 @@ class LeanRequest(Request):
     async def json(self) -> Any:
         """Return the value of the body; raises JSONDecodeError, or 413 for too many values."""
         backend: Backend = self.app.state.backend
-        # What is sealed is not seen by PostgreSQL: it is parsed here.
+        # PostgreSQL does not see what is sealed, so it is checked here.
         return await parse(await self.body(), backend.parsing, keeps_bodies=backend.encryption is None)
 
 

@@ -76,7 +76,7 @@ class Budget:
 
 
 class Turns:
-    """Lets each caller have a number of turns at once; its further requests wait, in order."""
+    """Turns of callers: each has a number of them at once, and its further requests wait, in order."""
 
     def __init__(self, of_one: int) -> None:
         self._of_one = of_one

@@ -33,7 +33,7 @@ from spanmq.service.request_origin import is_named_here
 from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"
-# What waits until the client has read what was sent to it.
+# A function that waits until the client has read what was sent to it.
 DRAIN: Final = "spanmq.drain"
 # A form without a session is a sign-in.
 ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
@@ -88,7 +88,7 @@ class Gate:
         admission.end_wait()
         admission.caller = caller.name
         admission.body_bytes_max = self._settings.body_bytes_max
-        # What has arrived already of a body is its caller's from now on, as what follows.
+        # The part of the body that has arrived counts as its caller's, as the rest will.
         self._body_bytes[caller.name] += admission.size
         admission.bytes_of_callers = self._body_bytes
         self._arrivals.arriving -= 1
@@ -106,7 +106,7 @@ class Gate:
     async def take_turn(
         self, scope: Scope, caller: Caller, gone: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """Wait until fewer than half as many requests of the caller are at work as the pool has connections.
+        """Wait until fewer than half as many requests of the caller are processed as the pool has connections.
 
         The turn lasts until the answer has left: what one token causes leaves connections, and memory, to others.
         Raises 400 if the client hangs up before, when `gone` returns.

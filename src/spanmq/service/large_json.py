@@ -26,7 +26,7 @@ _OUTSIDE: Final = re.compile(rb'["\[\]{}]')
 _STRING: Final = re.compile(rb'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL)
 _PAUSE: Final = 0
 _QUOTE: Final = b'"'[0]
-# Of the names that are looked for, with quotes.
+# Longer names, with their quotes, are none that the scan needs.
 NAME_BYTES_MAX: Final = 20
 _OPENING: Final = b"[{"
 

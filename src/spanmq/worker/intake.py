@@ -25,6 +25,7 @@ from spanmq.model import Message
 from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
+from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.pool import Pool
@@ -72,6 +73,7 @@ class Intake:
     pool: Pool
     # Those that wait for free slots.
     hungry: set["Intake"]
+    isolation: Isolation
     seam: Seam
     on_lease: Callable[[Holding], None]
     on_decided: Callable[[Job, Verdict], None]
@@ -89,7 +91,7 @@ class Intake:
         self._room_made = AsyncEvent()
         # Whether nothing is received any more.
         self.is_stopped = False
-        self._is_receiving = False
+        self.is_receiving = False
         self._is_ordered = False
         self._policy_is_due_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -115,7 +117,7 @@ class Intake:
         self.wake()
         self._announced.set()
         if self._task is not None:
-            if self._is_receiving:
+            if self.is_receiving:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -209,19 +211,22 @@ class Intake:
         return Due(seconds)
 
     async def _receive(self, quantity: int) -> int:
-        self._is_receiving = True
+        self.is_receiving = True
         self.pool.asked(self.queue, quantity)
         try:
             now = monotonic()
             slots = quantity if self.one_each else 1
             messages = await self.session.run(
-                lambda client: client.receive(self.queue, quantity, lease=self.settings.lease, slots=slots)
+                lambda client: client.receive(
+                    self.queue, quantity, lease=self.settings.lease, slots=slots, alone=True
+                )
             )
             # In this task, without an await between them: a received lease is always recorded.
             if messages:
                 self._take(messages, now)
         finally:
-            self._is_receiving = False
+            self.is_receiving = False
+            self.isolation.changed()
             self.share.asked = 0
             self.share.is_ready = False
         self.share.is_ready = bool(messages)
@@ -235,6 +240,13 @@ class Intake:
         self.share.held += len(messages)
         self.on_lease(holding)
         self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        if messages[0].slot == 0:
+            self.isolation.add(Job(messages, holding, None))
+            return
+        if self.isolation.is_active:
+            # This receive was under way when another queue's message was reserved.
+            self.on_decided(Job(messages, holding, None), Release())
+            return
         good = []
         bad_groups = set()
         for message in messages:

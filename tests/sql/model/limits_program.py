@@ -1,8 +1,8 @@
 """Programs on queues with limits of attempts, expiries, and dead letters that block their group.
 
 There is no model, because a claim may choose which messages of an expired lease it delivers together. Each call is
-judged by the contents of the queue before and after it: no message becomes a dead letter for a lease that was lost beside
-others, nor is one of those delivered beside others that must be alone.
+judged by the contents of the queue before and after it: no message becomes a dead letter for a lease that was lost
+beside others, nor is one delivered beside others that must be alone.
 """
 
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ class LimitsProgram(Recorded):
         self.leases += sorted({row[2] for row in rows})
         self.judge_claim(session, rows, 5, grouped=False)
         if begins and rows and rows[0][3] == 0:
-            begun = self.call("begin(%s, %s)", rows[0][2], columns=columns, session=session)
+            begun = self.call("begin_alone(%s, %s)", rows[0][2], columns=columns, session=session)
             assert [row[:3] for row in begun] == ([rows[0][:3]] if lease == HOUR else [])
 
     @step(quantity=quantities, in_other=st.booleans())
@@ -239,11 +239,9 @@ class LimitsProgram(Recorded):
         assert len(ids) == 1 or not any(state[each][1] for each in ids if each in state), "alone is alone"
         for message_id, attempt, *_ in rows:
             sent = self.sent[message_id]
-            if message_id in state:
-                attempt -= state[message_id][0]
-                assert attempt <= (sent.max_attempts or self.policy["max_attempts"] or attempt), (
-                    "it has an attempt left, beside the leases that were lost beside others"
-                )
+            most = sent.max_attempts or self.policy["max_attempts"]
+            if message_id in state and most:
+                assert attempt - state[message_id][0] <= most, "an attempt was left, without the lost leases"
             assert not sent.has_expired
             if grouped or self.policy["ordered"]:
                 assert sent.group not in self.groups_before(message_id, left), "it is the first of its group"

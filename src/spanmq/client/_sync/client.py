@@ -301,6 +301,7 @@ class Client:
         *,
         lease: Seconds | None = None,
         slots: int = 1,
+        alone: bool = False,
         wait: Seconds | None = None,
     ) -> list[Message]:
         """Lease up to `quantity` messages, oldest first; without `wait` it may return [] at once.
@@ -309,6 +310,9 @@ class Client:
         message before `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number
         of parts that are settled by separate transactions: 1 if all are acked together, fifty for fifty
         concurrent handlers.
+
+        `alone` is the worker's: a message of which a process may have died comes by itself, with slot 0 and
+        without its body, and its delivery counts when SQL's `begin_alone` has returned it, with its body.
         """
         arguments = (
             argument.queue_name("queue", queue),
@@ -316,6 +320,7 @@ class Client:
             # Left out, it is as long as the policy says.
             *given(argument.seconds, "lease", lease),
             argument.integer("slots", slots),
+            *given(argument.boolean, "alone", alone or None),
         )
         read = partial(read_messages, self._codec.of(queue), queue)
         # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.

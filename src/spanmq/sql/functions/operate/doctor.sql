@@ -57,8 +57,8 @@ begin
          'run NTP on both machines: leases and delays go by the server''s clock'),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
-         'end the session that listens and has had a transaction open for longest (pg_stat_activity.xact_start); from 50 % on, sends do not notify, '
-         'and receivers wait for their next poll'),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when leaks is null then 'ok' else 'problem' end,
          case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
          'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');
@@ -149,7 +149,7 @@ declare
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     -- Among the oldest 100, which maintain() looks at each time.

@@ -117,6 +117,12 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
+    if may_retire then
+        return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
+        if found then
+            return;
+        end if;
+    end if;
     perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
@@ -153,17 +159,18 @@ begin
     end loop;
 end $$;
 
--- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full: from then on
--- notify_channel() leaves notifications out.
+-- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full:
+-- from then on notify_channel() leaves notifications out.
 create or replace function spanmq_core.tend_notifications() returns void
 language plpgsql as $$
 declare
-    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not fit fails before.
+    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not
+    -- fit fails before.
     usage double precision := pg_notification_queue_usage();
 begin
     if usage >= 0.5 then
-        raise warning 'the queue of notifications of this server is % %% full: sends do not notify until it is less than half full', round(100 * usage)
-            using hint = 'End the session that listens and has had a transaction open for longest: see pg_stat_activity.xact_start.';
+        raise warning 'the queue of notifications of this server is % %% full: sends do not notify', round(100 * usage)
+            using hint = 'End the listening session with the oldest transaction: see pg_stat_activity.xact_start.';
     end if;
 end $$;
 
@@ -311,6 +318,8 @@ create or replace function spanmq_core.retire_segments(this spanmq_core.queue, d
 language plpgsql as $$
 declare
     segment spanmq_core.segment;
+    was_passed_at xid8;
+    n_noted int := 0;
     horizon xid8;
     is_used boolean;
     is_young boolean;
@@ -322,7 +331,9 @@ begin
         is_young := coalesce(segment.newest_at >= kept_from and segment.state = 'open', false);
         continue when is_young and segment.old_name is null and segment.copy_name is null;
         horizon := coalesce(horizon, spanmq_core.horizon());
+        was_passed_at := segment.passed_at_xid;
         segment := spanmq_core.note_passed(segment);
+        n_noted := n_noted + (segment.passed_at_xid is distinct from was_passed_at)::int;
         -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
         detail := segment.log_name;
@@ -366,6 +377,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
                 update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+                n_noted := n_noted + 1;
             elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
                 perform spanmq_core.truncate_segment(this, segment);
                 action := 'truncated segment';
@@ -389,6 +401,11 @@ begin
         end;
         exit when action is not null;
     end loop;
+    if action is null and n_noted > 0 then
+        -- The next call may go further: a caller that repeats it until it returns nothing must not stop here.
+        action := 'noted segments';
+        detail := n_noted;
+    end if;
     if action is not null then
         return next;
     end if;

@@ -1,9 +1,10 @@
--- Dropping a queue's relations although objects of other roles depend on them. A role needs no right on a relation to create a view of it, only
--- USAGE on its schema, which every role has on three of ours. So such an object keeps nothing from being dropped: what it depends on is emptied,
--- closed and set aside under another name, and maintain() drops that when nothing depends on it any more.
+-- Dropping a queue's relations although objects of other roles depend on them. A role needs no right on a relation to
+-- create a view of it, only USAGE on its schema, which every role has on three of ours. So such an object keeps nothing
+-- from being dropped: what it depends on is emptied, closed and set aside under another name, and maintain() drops that
+-- when nothing depends on it any more.
 
--- Drops a table, view or sequence of ours, or sets it aside with a warning that names what depends on it. Waits for locks on the relation itself
--- only, as a drop does. Does nothing for null.
+-- Drops a table, view or sequence of ours, or sets it aside with a warning that names what depends on it. Waits for
+-- locks on the relation itself only, as a drop does. Does nothing for null.
 create or replace function spanmq_core.drop_relation(relation regclass) returns void
 language plpgsql as $$
 declare
@@ -36,20 +37,25 @@ begin
     if this.relkind = 'v' then
         -- Then it depends on nothing itself.
         execute format('create or replace view %s as select %s where false', relation, (
-            select string_agg(format('null::%s as %I', format_type(a.atttypid, a.atttypmod), a.attname), ', ' order by a.attnum)
+            select string_agg(format('null::%s as %I', format_type(a.atttypid, a.atttypmod), a.attname), ', '
+                              order by a.attnum)
             from pg_attribute a where a.attrelid = relation and a.attnum > 0 and not a.attisdropped));
     elsif this.relkind <> 'S' then
         execute format('truncate %s', relation);
     end if;
     for statement in
-        select format('drop trigger %I on %s', t.tgname, relation) from pg_trigger t where t.tgrelid = relation and not t.tgisinternal
+        select format('drop trigger %I on %s', t.tgname, relation)
+        from pg_trigger t where t.tgrelid = relation and not t.tgisinternal
         union all
-        select distinct format('revoke all on %s from %s cascade', relation, case when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
+        select distinct format('revoke all on %s from %s cascade', relation,
+                               case when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
         from aclexplode(this.relacl) a where a.grantee <> this.relowner
         union all
-        select format('alter table %s no inherit %s', i.inhrelid::regclass, i.inhparent::regclass) from pg_inherits i where i.inhrelid = relation
+        select format('alter table %s no inherit %s', i.inhrelid::regclass, i.inhparent::regclass)
+        from pg_inherits i where i.inhrelid = relation
         union all
-        select format('alter index %s rename to dropped_%s', i.indexrelid::regclass, i.indexrelid) from pg_index i where i.indrelid = relation
+        select format('alter index %s rename to dropped_%s', i.indexrelid::regclass, i.indexrelid)
+        from pg_index i where i.indrelid = relation
     loop
         execute statement;
     end loop;
@@ -59,7 +65,8 @@ begin
     end if;
 end $$;
 
--- Drops what was set aside and has no dependents any more; ten of them, if there are more, so that the others come to it in a later call.
+-- Drops what was set aside and has no dependents any more; ten of them, if there are more, so that the others come to
+-- it in a later call.
 create or replace function spanmq_core.drop_set_aside() returns void
 language plpgsql as $$
 declare
@@ -67,8 +74,8 @@ declare
 begin
     for relation in
         select c.oid from pg_class c
-        where c.relname like 'dropped\_%' and c.relname ~ '^dropped_[0-9]+$' and c.relkind in ('r', 'p', 'v', 'S')
-          and c.relnamespace = 'spanmq_core'::regnamespace
+        where c.relname between 'dropped_0' and 'dropped_:' and c.relname ~ '^dropped_[0-9]+$'
+          and c.relkind in ('r', 'p', 'v', 'S') and c.relnamespace = 'spanmq_core'::regnamespace
         order by random() limit 10
     loop
         begin

@@ -4,7 +4,7 @@
 -- suspects: that of the policy, their own, or the default of receive(). A batch of a receiver and a pop take them like others.
 --
 -- held.lost counts the leases that were lost beside others. A claim that meets a suspect marks it (held.alone = 1), and no claim takes it
--- beside others from then on. A worker that asks with alone => true gets it reserved, and calls begin() when nothing else runs in its
+-- beside others from then on. A worker that asks with alone => true gets it reserved, and calls begin_alone() when nothing else runs in its
 -- process: only then the delivery counts. Any other caller gets it (held.alone = 2) while no other one of the queue is in flight.
 
 -- Those messages of runs that must be delivered alone.
@@ -90,7 +90,7 @@ end $$;
 
 -- Begins the delivery of the message that receive() reserved under this lease: the attempt counts from now on. Returns the message; no row
 -- where the lease has ended, and the message is no longer to be handled. The same message, if it has begun before.
-create or replace function spanmq_call.begin(queue text, lease_id bigint) returns setof spanmq.leased_message
+create or replace function spanmq_call.begin_alone(queue text, lease_id bigint) returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -101,14 +101,14 @@ declare
 begin
     perform spanmq_core.check_lease(lease_id, '{0}');
     update spanmq_core.held h set attempts = h.attempts + (h.alone = 1)::int, alone = 2, last_read_at = at_
-        where h.queue_id + 0 = this.queue_id and h.lease_id = begin.lease_id and h.lease_id <> 0 and h.alone > 0 and h.vt > at_
+        where h.queue_id + 0 = this.queue_id and h.lease_id = begin_alone.lease_id and h.lease_id <> 0 and h.alone > 0 and h.vt > at_
         returning h.* into begun;
     if not found then
         return;
     end if;
     run := spanmq_core.run_of(begun);
     run.attempts := run.attempts - 1;
-    return query select * from spanmq_core.fetch_leased(this.queue_id, array[run], at_, begun.vt, begin.lease_id, 1, true);
+    return query select * from spanmq_core.fetch_leased(this.queue_id, array[run], at_, begun.vt, begin_alone.lease_id, 1, true);
     get diagnostics n = row_count;
     if n = 0 then
         perform spanmq_core.settle_missing(this, array[run]);

@@ -22,7 +22,7 @@ begin
         'cron, time_zone and catch_up of a schedule cannot be NULL', 'Such as 0 8 * * * and Europe/Berlin.');
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         'the headers of a schedule must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
-    -- Whoever lists schedules reads what others have stored in them.
+    -- A list of schedules has the bodies that all senders have stored in them.
     perform spanmq_core.raise_if(octet_length(body::text) + coalesce(octet_length(headers::text), 0) > 256000,
         'the body and headers of a schedule may have 256,000 bytes', 'Send the address of a larger one.');
     perform spanmq_core.check_bodies(this, array[body]);

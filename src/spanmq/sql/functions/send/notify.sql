@@ -3,8 +3,8 @@
 -- 1970): it is read and set without locks, survives a crash, and no sender waits for another. Two senders at the same
 -- instant may both notify.
 
--- Notifies a channel at the commit, unless PostgreSQL's queue of notifications is half full: it is one for the whole server, every role can fill it,
--- and a commit whose notification does not fit into it fails. All listeners poll, too.
+-- Notifies a channel at the commit, unless PostgreSQL's queue of notifications is half full: it is one for the whole
+-- server, every role can fill it, and a commit whose notification does not fit into it fails. All listeners poll, too.
 create or replace function spanmq_core.notify_channel(channel text, payload text default '') returns void
 language plpgsql as $$
 begin

@@ -91,6 +91,15 @@ class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
 
 
+class AnswerTooLargeError(SpanmqError):
+    """The messages of one call have more bytes than the client's `answer_bytes_max`; none was received.
+
+    As many as `fitting` says, at least one, may be received at once.
+    """
+
+    fitting: int = 1
+
+
 class EncryptionError(SpanmqError):
     """Keys that cannot be read or are not valid."""
 

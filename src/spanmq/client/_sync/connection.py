@@ -64,8 +64,10 @@ class PoolLink:
         address: str | None,
         timeout: float,
         durable: bool,
+        answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
+        self.answer_bytes_max = answer_bytes_max
         self.dsn = dsn
         self._address = address
         self.calls = 0
@@ -129,7 +131,8 @@ class PoolLink:
             raise missing(found, call)
         try:
             with self.lend() as connection:
-                result = execute(connection, call, relaxed=call.volatile and not self._durable)
+                relaxed = call.volatile and not self._durable
+                result = execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
             # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
@@ -168,7 +171,9 @@ class PoolLink:
         self.open()
         self.calls += 1
         with self.lend() as connection, in_transaction(connection):
-            link = ConnectionLink(connection, is_spanmq=self._is_spanmq)
+            link = ConnectionLink(
+                connection, is_spanmq=self._is_spanmq, answer_bytes_max=self.answer_bytes_max
+            )
             try:
                 yield link
             finally:
@@ -240,8 +245,15 @@ class PoolLink:
 class ConnectionLink:
     """Calls over one connection, in its open transaction. Commits only transactions that it began."""
 
-    def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection[Any],
+        *,
+        is_spanmq: bool = False,
+        answer_bytes_max: int | None = None,
+    ) -> None:
         self._connection = connection
+        self._answer_bytes_max = answer_bytes_max
         self._is_spanmq = is_spanmq
         self._is_over = False
 
@@ -265,7 +277,7 @@ class ConnectionLink:
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            return execute(self.connection, call)
+            return execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
@@ -305,14 +317,21 @@ class ConnectionLink:
 Link = PoolLink | ConnectionLink | SessionLink
 
 
-def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
-    """Run a call on a connection."""
+def execute(
+    connection: Connection[Any],
+    call: Call[Result],
+    *,
+    relaxed: bool = False,
+    bytes_max: int | None = None,
+) -> Result:
+    """Run a call on a connection; `bytes_max` limits the bodies of its answer."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
     # A plain one: the caller's connection may have another cursor class or row factory.
     cursor = Cursor(connection, row_factory=tuple_row)
     register_loaders(cursor)
-    statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
+    statement = call.statement(Style.PSYCOPG, relaxed=relaxed, bytes_max=bytes_max)
+    parameters = call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
         try:

@@ -40,13 +40,24 @@ create table spanmq_core.queue (
     room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
     lane int,                              -- the lane that shows log_name; null: none does
     is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
+    -- Whether no session is to hear of a settlement: neither of those that wait for it, nor a receiver that it may allow to go on.
+    settles_quietly boolean not null generated always as ((has_plain_policy or waiting is null) and not is_watched) stored,
     checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
+-- Queues that were dropped, of which something may be left: functions/queue/drop.sql. No table refers to spanmq_core.queue by a foreign key, since a
+-- drop would wait for every transaction that has written a row for the queue, and for what its cascade meets.
+create table spanmq_core.dropped_queue (
+    queue_id int primary key,
+    name text not null,
+    dropped_at timestamptz not null default clock_timestamp(),
+    seen_at_xid xid8                       -- of the first maintain() that saw it: what was open at the drop began before
+);
+
 -- A segment is a table of its own, spanmq_core.log_<queue_id>_<number>, for the ids lo to hi of one queue.
 create table spanmq_core.segment (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     lo bigint not null check (lo % 256 = 0),
     hi bigint not null check ((hi + 1) % 256 = 0),
     log_name text not null,
@@ -69,7 +80,7 @@ create table spanmq_core.segment (
 
 -- State of maintain() for a queue between calls.
 create table spanmq_core.upkeep (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
     quiet_drawn bigint,
     trouble text,                          -- the error that the last call met in this queue
@@ -207,13 +218,6 @@ create table spanmq_core.lane (
     free_from_xid xid8                     -- null: a queue's row names it, or has done until now
 );
 
--- The columns of a log's row beside its id.
-create type spanmq_core.logged as (
-    enqueued_at timestamptz,
-    message jsonb,
-    headers jsonb
-);
-
 -- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
 -- virtual `transactions` have ended that were open when the mark was noted.
 create table spanmq_core.horizon (
@@ -257,13 +261,10 @@ create type spanmq_core.run as (
     alone smallint
 );
 
--- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.
+-- Messages that were taken out of fresh: n consecutive ones from lo on; or, where lo is null, these runs.
 create type spanmq_core.claimed as (
     lo bigint,
     n int,
-    until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
-    log_name text,
-    lane int,
     runs spanmq_core.run[]
 );
 

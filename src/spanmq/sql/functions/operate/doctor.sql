@@ -149,7 +149,7 @@ declare
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     -- Among the oldest 100, which maintain() looks at each time.

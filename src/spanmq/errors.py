@@ -217,6 +217,10 @@ class MessagesLostError(SpanmqError):
     """A stream asked for messages that are gone: purged, or settled long ago."""
 
 
+class PositionUnknownError(SpanmqError):
+    """The database lacks a position of a lake or a checkpoint: restored to an earlier time, or another one."""
+
+
 class ShardsChangedError(SpanmqError):
     """The map of a sharded queue has changed; read it again."""
 
@@ -302,6 +306,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ052": (ReceiverInUseError, None),
     "MQ053": (MessagesLostError, None),
     "MQ054": (NotFoundError, "receiver_not_found"),
+    "MQ055": (PositionUnknownError, None),
     "MQ060": (NotPossibleError, "subscription"),
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),

@@ -18,13 +18,14 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
+        note_position known_positions
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive begin_alone ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive redrive_message purge_dead_letters store_result
+        refuse_export forget_export redrive redrive_message purge_dead_letters store_result
         report_worker
     """,
     "manage": """
@@ -109,6 +110,7 @@ BY_TYPE = {
     "jsonb[]": "array['{{}}']",
     "bigint[]": "array[1]",
     "text[]": "array['send']",
+    "uuid[]": "'{{}}'",
     "int8multirange": "'{{}}'",
     "timestamp with time zone": "now()",
     "timestamp with time zone[]": "array[now()]",

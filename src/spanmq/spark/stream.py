@@ -1,4 +1,4 @@
-"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch on the server.
+"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch on the server, and its token.
 
 The protocol, each step against a failure:
 
@@ -9,6 +9,8 @@ The protocol, each step against a failure:
 3. Each start of a reader raises the receiver's incarnation. Calls of an older one are refused: two drivers
    can't both run.
 4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
+5. Each batch has a random token. A database that went back in time, and assigns numbers of batches again, does not
+   know those of the batches that it lost, and refuses the checkpoint.
 """
 
 import time
@@ -150,16 +152,18 @@ class StreamReader(Stream):
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
         self._open(start)
-        [batch] = self._call(
+        batch, token = self._call(
             "receiver_claim",
+            "batch, token::text",
             receiver=start["receiver"],
             incarnation=self._incarnation,
             settled=start["lease"],
             qty=quantity,
             last_id=self._last_id,
             max_bytes=self._options.max_bytes,
+            settled_token=start["token"],
         )
-        return start if batch == start["lease"] else {**start, "lease": batch}
+        return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
 
     def report(self) -> Offset:
         """Return what the queue has; takes nothing.
@@ -205,6 +209,7 @@ class StreamReader(Stream):
             "incarnation": self._incarnation,
             "after": start["lease"],
             "batch": end["lease"],
+            "batch_token": end["token"],
             "fail_on_loss": fail_on_loss,
         }
 
@@ -214,11 +219,15 @@ class StreamReader(Stream):
             queue = queue_named(server, self._options.queue)
             # Such as of another receiver that holds messages and has not called for long.
             server.add_notice_handler(_warn)
-            columns, label = "receiver_id::text, incarnation, settled, system_id", self._options.receiver
+            columns, label = (
+                "receiver_id::text, incarnation, settled, system_id, token::text",
+                self._options.receiver,
+            )
             opened = rows.call_one(server, "receiver_open", columns, queue=queue, label=label)
-            receiver, self._incarnation, settled, system = opened
+            receiver, self._incarnation, settled, system, token = opened
             server.remove_notice_handler(_warn)
-        return {"v": VERSION, "receiver": receiver, "queue": queue, "system": system, "lease": settled}
+        of = {"receiver": receiver, "queue": queue, "system": system}
+        return {"v": VERSION, **of, "lease": settled, "token": token}
 
     def _open(self, offset: Offset) -> None:
         """Become the receiver of this checkpoint, once in this reader's life."""

@@ -22,7 +22,16 @@ def claiming(reader: Session) -> tuple[str, int]:
     return receiver, incarnation
 
 
-CLAIM = "select spanmq.receiver_claim('jobs', %s, %s, %s, 1000)"
+CLAIM = (
+    "with given (receiver, incarnation, settled) as (values (%s::uuid, %s::bigint, %s::bigint)) select batch"
+    " from given, spanmq.receiver_claim('jobs', receiver, incarnation, settled, 1000,"
+    " settled_token => spanmq_core.token_of_batch(receiver, settled))"
+)
+RANGES = (
+    "with given (receiver, incarnation) as (values (%s::uuid, %s::bigint)) select first_id, last_id"
+    " from given, spanmq.receiver_ranges('jobs', receiver, incarnation, 0, 1,"
+    " batch_token => spanmq_core.token_of_batch(receiver, 1))"
+)
 
 
 @pytest.mark.parametrize("first", ["purge", "settle"])
@@ -89,8 +98,7 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
     receiver, incarnation = claimed(race, reader)
     holder.commit()
     assert [row[0] for row in hiding.rows()] == ids[2:10]
-    ranges = "select first_id, last_id from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)"
-    assert reader.rows(ranges, receiver, incarnation) == [(ids[10], ids[19])]
+    assert reader.rows(RANGES, receiver, incarnation) == [(ids[10], ids[19])]
     assert sorted(race.main.column("select msg_id from pgmq.read('jobs', 30, 1000)")) == ids[:10]
 
 
@@ -102,7 +110,7 @@ def test_purge_waits_for_a_stream_that_claims(race: Race) -> None:
     reader.commit()
     assert purge.rows() == [(20,)]
     with pytest.raises(psycopg.Error) as caught:
-        reader.rows("select * from spanmq.receiver_ranges('jobs', %s, %s, 0, 1)", receiver, incarnation)
+        reader.rows(RANGES, receiver, incarnation)
     assert caught.value.sqlstate == "MQ053"
 
 
@@ -112,7 +120,7 @@ def test_drop_waits_for_a_stream_before_it_holds_the_log(race: Race) -> None:
     receiver, incarnation = claiming(reader)
     drop = dropper.waiting("select pgmq.drop_queue('jobs')")
     race.send(1, new_block=False)
-    claim = "select spanmq.receiver_claim('jobs', %s, %s, 1, 1000, null, 1)"
-    assert reader.value(claim, receiver, incarnation) == 2
+    claim = CLAIM.replace("1000", "1000, null, 1")
+    assert reader.value(claim, receiver, incarnation, 1) == 2
     reader.commit()
     assert drop.rows() == [(True,)]

@@ -253,9 +253,10 @@ def test_batch_of_a_stream_keeps_the_segments(segmented: Race) -> None:
     ids = send_past(segmented, 4 * SIZE)
     settle(segmented, "jobs", ids)
     reader = segmented.main.rows("select receiver_id, incarnation from spanmq.receiver_open('lake')")[0]
-    claim = "select spanmq.receiver_claim('lake', %s, %s, %s, 10000)"
-    assert segmented.main.value(claim, *reader, 0) == 1
-    assert segmented.main.value(claim, *reader, 1) == 1  # settled, and kept for a replay
+    claim = "select batch, token from spanmq.receiver_claim('lake', %s, %s, %s, 10000, settled_token => %s)"
+    [(batch, token)] = segmented.main.rows(claim, *reader, 0, None)
+    # Settled, and kept for a replay.
+    assert segmented.main.rows(claim, *reader, batch, token) == [(1, token)]
     maintain(segmented)
     log = segmented.main.value("select log_table from spanmq.receiver_log('lake')")
     assert segmented.main.column(f"select msg_id from {log} where msg_id >= {FIRST_ID} order by 1") == ids

@@ -22,6 +22,7 @@ language sql stable as $$
             receiver_log list_receivers read_ranges state list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
+            note_position known_positions
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -30,7 +31,7 @@ language sql stable as $$
         ('receive', 'spanmq', '
             receive begin_alone ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
             adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result
-            forget_export redrive redrive_message purge_dead_letters
+            refuse_export forget_export redrive redrive_message purge_dead_letters
         '),
         ('manage', 'pgmq', '
             purge_queue enable_notify_insert disable_notify_insert update_notify_insert

@@ -32,6 +32,8 @@ create table spanmq_core.receiver_batch (
     los bigint[] not null,
     his bigint[] not null,
     attempts int[] not null,
+    token uuid not null default gen_random_uuid(), -- in the checkpoint beside the number, which a database that went back in time assigns again
+    follows uuid,                                  -- the token of the batch before, null: none
     primary key (receiver_id, batch)
 );
 -- Arrays of many ranges do not shrink enough to pay for it.
@@ -39,12 +41,26 @@ alter table spanmq_core.receiver_batch
     alter column los set storage external, alter column his set storage external, alter column attempts set storage external;
 create index receiver_batch_ids on spanmq_core.receiver_batch (queue_id, lo);
 
--- Which messages of an archive, or which dead letters, a lake has. Once a lake is noted here, retention deletes only what it has.
+-- The positions that lakes and streams over archives keep outside of the database, noted before they are used. See functions/pipeline/position.sql.
+create table spanmq_core.position (
+    token uuid primary key default gen_random_uuid(),
+    position_id bigint generated always as identity,
+    queue_id int not null references spanmq_core.queue on delete cascade,
+    chain uuid not null,               -- the first token of the lake or stream
+    noted_by name not null,
+    noted_at timestamptz not null default clock_timestamp()
+);
+create index position_chain on spanmq_core.position (chain, position_id);
+create index position_role on spanmq_core.position (queue_id, noted_by, position_id);
+
+-- Which messages of an archive, or which dead letters, a lake has. Once a lake is noted here, retention deletes only what it has: nothing, if the
+-- lake was refused.
 create table spanmq_core.archive_export (
     queue_id int not null,
     lake text not null,
     of_table text not null default 'archive' check (of_table in ('archive', 'dead_letters')),
     ids int8multirange not null,
+    refused_at timestamptz,            -- since when its position is not of this database; null: it is
     primary key (queue_id, of_table, lake)
 );
 

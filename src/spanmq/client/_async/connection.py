@@ -6,7 +6,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -45,6 +45,8 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+# How often a call runs again that was undone for the sake of another transaction.
+CONFLICTS_MAX: Final = 3
 
 
 class AsyncPoolLink:
@@ -128,9 +130,7 @@ class AsyncPoolLink:
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            async with self.lend() as connection:
-                relaxed = call.volatile and not self._durable
-                result = await execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
+            result = await self._run_alone(call)
             # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
@@ -139,6 +139,18 @@ class AsyncPoolLink:
             if not is_missing_function(error, call):
                 raise
             raise missing(await self.flavour(), call) from error
+
+    async def _run_alone(self, call: Call[Result]) -> Result:
+        """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        for _ in range(CONFLICTS_MAX):
+            with suppress(errors.TransactionConflictError):
+                return await self._run_once(call)
+        return await self._run_once(call)
+
+    async def _run_once(self, call: Call[Result]) -> Result:
+        async with self.lend() as connection:
+            relaxed = call.volatile and not self._durable
+            return await execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
@@ -226,7 +238,7 @@ class AsyncPoolLink:
         try:
             connection = await AsyncConnection.connect(self.dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
-            raise errors.ConnectionFailedError(str(error).strip()) from error
+            raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
             raise unreadable(error) from None
         async with connection:

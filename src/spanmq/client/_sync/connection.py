@@ -8,7 +8,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -47,6 +47,8 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+# How often a call runs again that was undone for the sake of another transaction.
+CONFLICTS_MAX: Final = 3
 
 
 class PoolLink:
@@ -130,9 +132,7 @@ class PoolLink:
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            with self.lend() as connection:
-                relaxed = call.volatile and not self._durable
-                result = execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
+            result = self._run_alone(call)
             # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
@@ -141,6 +141,18 @@ class PoolLink:
             if not is_missing_function(error, call):
                 raise
             raise missing(self.flavour(), call) from error
+
+    def _run_alone(self, call: Call[Result]) -> Result:
+        """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        for _ in range(CONFLICTS_MAX):
+            with suppress(errors.TransactionConflictError):
+                return self._run_once(call)
+        return self._run_once(call)
+
+    def _run_once(self, call: Call[Result]) -> Result:
+        with self.lend() as connection:
+            relaxed = call.volatile and not self._durable
+            return execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
@@ -228,7 +240,7 @@ class PoolLink:
         try:
             connection = Connection.connect(self.dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
-            raise errors.ConnectionFailedError(str(error).strip()) from error
+            raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
             raise unreadable(error) from None
         with connection:

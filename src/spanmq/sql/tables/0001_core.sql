@@ -40,6 +40,9 @@ create table spanmq_core.queue (
     room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
     lane int,                              -- the lane that shows log_name; null: none does
     is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
+    -- Whether no session is to hear of a settlement: neither one that waits for it, nor a receiver that it lets go on.
+    settles_quietly boolean not null
+        generated always as ((has_plain_policy or waiting is null) and not is_watched) stored,
     checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
@@ -207,13 +210,6 @@ create table spanmq_core.lane (
     free_from_xid xid8                     -- null: a queue's row names it, or has done until now
 );
 
--- The columns of a log's row beside its id.
-create type spanmq_core.logged as (
-    enqueued_at timestamptz,
-    message jsonb,
-    headers jsonb
-);
-
 -- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
 -- virtual `transactions` have ended that were open when the mark was noted.
 create table spanmq_core.horizon (
@@ -257,13 +253,10 @@ create type spanmq_core.run as (
     alone smallint
 );
 
--- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.
+-- Messages that were taken out of fresh: n consecutive ones from lo on; or, where lo is null, these runs.
 create type spanmq_core.claimed as (
     lo bigint,
     n int,
-    until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
-    log_name text,
-    lane int,
     runs spanmq_core.run[]
 );
 

@@ -1,53 +1,103 @@
 -- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold() then leases
 -- them. A claim never waits: it skips rows that other transactions have locked.
 
--- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending; or, in the usual
--- case, lo and n: they follow each other, and have neither a group nor a priority.
-create or replace function spanmq_core.take_fresh(this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz)
-returns spanmq_core.claimed
+-- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs,
+-- ascending; or, in the usual case, lo and n: they follow each other, and have neither a group nor a priority. Where
+-- there is a `lease`, for which the bound must not be ahead of at_, these are leased, and a single message always is.
+create or replace function spanmq_core.take_fresh(
+    this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz,
+    lease bigint default null, until timestamptz default null
+) returns spanmq_core.claimed
 language plpgsql as $$
 declare
-    gone record;
-    runs spanmq_core.run[];
+    this spanmq_core.fresh;
+    n_rows bigint;
+    n_more int;
+    more_lo bigint;
+    end_id bigint;
+    is_plain boolean;
+    more spanmq_core.fresh[];
+    gone spanmq_core.fresh[];
     first_id bigint;
     taken int := 0;
     is_usual boolean := true;
     wanted_rows bigint := greatest((quantity::bigint + 9) / 10, 1);
 begin
+    if quantity = 1 and lease is not null then
+        delete from spanmq_core.fresh f
+            where f.ctid = (
+                select k.ctid from spanmq_core.fresh k
+                where k.queue_id = this_queue and k.lo >= fresh_from
+                  and not exists (
+                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                order by k.queue_id, k.lo limit 1 for update skip locked)
+            returning f.* into this;
+        if not found then
+            return null;
+        end if;
+        if this.n > 1 then
+            insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
+                values (this_queue, this.lo + 1, this.n - 1, this.priority, this.group_hash, this.group_key);
+        end if;
+        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+            values (this_queue, this.lo, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_,
+                    this.priority, this.group_hash, this.group_key);
+        if this.lo & 127 = 0 then
+            perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;
+        end if;
+        return (this.lo, 1, null)::spanmq_core.claimed;
+    end if;
     loop
         with gone as (
             delete from spanmq_core.fresh f
                 where f.ctid = any (array(
                     select k.ctid from spanmq_core.fresh k
                     where k.queue_id = this_queue and k.lo >= fresh_from
-                      and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                      and not exists (
+                          select from spanmq_core.held h
+                          where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
-                returning f.*)
-        select count(*) as n_rows, sum(g.n)::int as n, min(g.lo) as lo, max(g.lo + g.n) as end_id,
-               bool_and(g.group_key is null and g.priority is null) as is_plain,
-               array_agg((g.lo, g.n, 0, 0, null, null, g.group_hash, g.group_key, g.priority, 0, 0)::spanmq_core.run) as runs
-            into gone from gone g;
-        exit when gone.n is null;
-        first_id := coalesce(first_id, gone.lo);
-        runs := runs || gone.runs;
-        taken := taken + gone.n;
-        is_usual := is_usual and gone.is_plain and gone.end_id - first_id = taken;
-        exit when taken >= quantity or gone.n_rows < wanted_rows;
-        fresh_from := gone.end_id;
+                returning f, f.lo, f.n, f.group_key is null and f.priority is null as is_plain)
+        select count(*), sum(g.n)::int, min(g.lo), max(g.lo + g.n), bool_and(g.is_plain), array_agg(g.f)
+            into n_rows, n_more, more_lo, end_id, is_plain, more from gone g;
+        exit when n_rows = 0;
+        first_id := coalesce(first_id, more_lo);
+        gone := gone || more;
+        taken := taken + n_more;
+        is_usual := is_usual and is_plain and end_id - first_id = taken;
+        exit when taken >= quantity or n_rows < wanted_rows;
+        fresh_from := end_id;
         -- As many rows as would do if they were like those; no more than four times as many.
-        wanted_rows := greatest((quantity::bigint - taken + 9) / 10, least((quantity - taken)::bigint * gone.n_rows / gone.n, 4 * gone.n_rows));
+        wanted_rows := greatest(
+            (quantity::bigint - taken + 9) / 10, least((quantity - taken)::bigint * n_rows / n_more, 4 * n_rows));
     end loop;
     if taken = 0 then
-        runs := case when not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end;
-    elsif is_usual then
-        if taken > quantity then
-            insert into spanmq_core.fresh (queue_id, lo, n) select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
-        end if;
-        return (first_id, least(taken, quantity), null, null, null, null)::spanmq_core.claimed;
-    else
-        runs := spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), quantity);
+        return (null, null, case when not exists (
+            select from spanmq_core.held h
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end)::spanmq_core.claimed;
+    elsif not is_usual then
+        return (null, null, spanmq_core.keep_first(
+            this_queue, array(select spanmq_core.run_of(f) from unnest(gone) f order by f.lo), quantity)
+        )::spanmq_core.claimed;
     end if;
-    return (null, null, null, null, null, runs)::spanmq_core.claimed;
+    if taken > quantity then
+        insert into spanmq_core.fresh (queue_id, lo, n)
+            select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
+        taken := quantity;
+    end if;
+    end_id := first_id + taken;
+    if lease is not null then
+        -- A row for each block of 256 ids that they touch.
+        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
+            select this_queue, greatest(first_id, block * 256),
+                   (least(end_id, block * 256 + 256) - greatest(first_id, block * 256))::int,
+                   lease, 1, greatest(until, at_, clock_timestamp()), at_
+            from generate_series(first_id / 256, (end_id - 1) / 256) block;
+        if first_id / 8192 <> end_id / 8192 then
+            perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;
+        end if;
+    end if;
+    return (first_id, taken, null)::spanmq_core.claimed;
 end $$;
 
 -- The ids first_id to last_id as fresh runs, one for each block of 256 that they touch.

@@ -8,7 +8,8 @@ language plpgsql as $$
 declare
     drawn bigint[];
 begin
-    -- The lock of a sender, before the first id: see bound.sql.
+    -- The transaction id and the lock of a sender, before the first id: see send.sql and bound.sql.
+    perform pg_current_xact_id();
     insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false;
     if n <= 20 then
         return array(select nextval(ids) from (select generate_series(1, n)) each);

@@ -229,20 +229,22 @@ begin
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
-    perform spanmq_core.sweep_last(this_queue, this.lo, this.n, upper(took) - 1);
+    if spanmq_core.may_be_last(this.lo, this.n, upper(took) - 1) then
+        perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
+    end if;
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
--- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before.
-create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint, fence bigint default null) returns boolean
+-- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left
+-- before. fence: null, or the lease that must hold it.
+create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns boolean
 language plpgsql as $$
 declare
     this_lo bigint;
     n int;
-    lease bigint;
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
-    select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
+    select h.lo, h.n into this_lo, n from spanmq_core.held h
         where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
@@ -254,18 +256,32 @@ begin
     if not found then
         return false;
     end if;
-    perform spanmq_core.sweep_last(this_queue, this_lo, n, id);
+    if spanmq_core.may_be_last(this_lo, n, id) then
+        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    end if;
     return true;
 end $$;
 
--- The transaction that takes the last message of a leased run sweeps it. Counting at each step would cost n^2 for a run, so a large one is swept when the
--- message with its last id is taken, otherwise by a claim after the lease has expired, or by maintain().
-create or replace function spanmq_core.sweep_last(this_queue int, this_lo bigint, n int, taken_to bigint) returns void
+-- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the
+-- last. Counting at each step would cost n^2 for a run, so a large one is swept when the message with its last id is
+-- taken, otherwise by a claim after the lease has expired, or by maintain(). In SQL, so that it is a part of the
+-- statement.
+create or replace function spanmq_core.may_be_last(this_lo bigint, n int, id bigint) returns boolean
+language sql immutable as $$ select n <= 16 or id = this_lo + n - 1 $$;
+
+-- Goes on where a caller has deleted the runs with the ids from first_id to before next_id: takes the rest of these
+-- messages for good, as take_out() does, and returns all of them.
+create or replace function spanmq_core.take_rest(
+    this_queue int, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint
+) returns spanmq_core.run[]
 language plpgsql as $$
 begin
-    if n <= 16 or taken_to = this_lo + n - 1 then
-        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    if (next_id > first_id) is not true then
+        return spanmq_core.take_out(this_queue, msg_ids, fence, true);
     end if;
+    return spanmq_core.without_done(this_queue, array[
+               (first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
+           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence, true);
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: its holder may be waiting for a note of this

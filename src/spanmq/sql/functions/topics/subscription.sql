@@ -28,16 +28,6 @@ begin
     return true;
 end $$;
 
--- Whether a queue has subscriptions, for a sender that has drawn an id of it.
-create or replace function spanmq_core.has_subscriptions(log_id int) returns boolean
-language plpgsql as $$
-begin
-    if not spanmq_core.sees_now() then
-        perform spanmq_core.sees_subscriptions(log_id);
-    end if;
-    return exists (select from spanmq_core.subscription s where s.log_id = has_subscriptions.log_id);
-end $$;
-
 -- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits
 -- in short intervals, between which senders continue: one open transaction must not stop them all. Raises MQ061 after
 -- `lock_timeout`, or 10 seconds if that is off.

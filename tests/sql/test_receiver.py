@@ -19,17 +19,29 @@ class Reader:
         self.connection = connection
         call = "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)"
         [(self.receiver, self.incarnation, self.settled)] = rows(connection, call, receiver, label)
+        # Of each batch, as the checkpoint has it.
+        self.tokens: dict[int, uuid.UUID | None] = {}
+
+    def token(self, batch: int) -> uuid.UUID | None:
+        """Return the token of a batch, of this reader or another of the same receiver."""
+        if batch not in self.tokens:
+            self.tokens[batch] = one(
+                self.connection, "select spanmq_core.token_of_batch(%s, %s)", self.receiver, batch
+            )
+        return self.tokens[batch]
 
     def claim(
         self, settled: int, quantity: int = 1000, last_id: int | None = None, max_bytes: int | None = None
     ) -> int:
-        call = "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s)"
-        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes)
-        return int(one(self.connection, call, *given))
+        call = "select batch, token from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s)"
+        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes, self.token(settled))
+        [(batch, self.tokens[batch])] = rows(self.connection, call, *given)
+        return int(batch)
 
     def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[Any, ...]]:
-        call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s)"
-        return rows(self.connection, call, self.receiver, self.incarnation, after, batch, fail)
+        call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s, %s)"
+        given = (self.receiver, self.incarnation, after, batch, fail, self.token(batch))
+        return rows(self.connection, call, *given)
 
 
 @pytest.fixture

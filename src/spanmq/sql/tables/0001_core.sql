@@ -47,9 +47,18 @@ create table spanmq_core.queue (
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
+-- Queues that were dropped, of which something may be left: functions/queue/drop.sql. No table refers to spanmq_core.queue by a foreign key, since a
+-- drop would wait for every transaction that has written a row for the queue, and for what its cascade meets.
+create table spanmq_core.dropped_queue (
+    queue_id int primary key,
+    name text not null,
+    dropped_at timestamptz not null default clock_timestamp(),
+    seen_at_xid xid8                       -- of the first maintain() that saw it: what was open at the drop began before
+);
+
 -- A segment is a table of its own, spanmq_core.log_<queue_id>_<number>, for the ids lo to hi of one queue.
 create table spanmq_core.segment (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     lo bigint not null check (lo % 256 = 0),
     hi bigint not null check ((hi + 1) % 256 = 0),
     log_name text not null,
@@ -72,7 +81,7 @@ create table spanmq_core.segment (
 
 -- State of maintain() for a queue between calls.
 create table spanmq_core.upkeep (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
     quiet_drawn bigint,
     trouble text,                          -- the error that the last call met in this queue

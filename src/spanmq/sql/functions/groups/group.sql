@@ -322,7 +322,8 @@ begin
     return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), want);
 end $$;
 
--- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done so: then false. Never waits.
+-- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
+-- so: then false. Never waits.
 create or replace function spanmq_core.has_group_locks(this_queue int) returns boolean
 language plpgsql as $$
 begin
@@ -332,7 +333,8 @@ begin
         return false;
     end if;
     -- They may have been committed since the first look.
-    insert into spanmq_core.group_lock (queue_id, slot) select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
+    insert into spanmq_core.group_lock (queue_id, slot)
+        select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
     return true;
 end $$;
 

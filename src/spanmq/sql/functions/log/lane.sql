@@ -93,7 +93,7 @@ begin
     if free_lane is null then
         return false;
     end if;
-    -- Its log can't go while we hold the row: drop_queue() wants it too, and maintain(), which retires segments, is us.
+    -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is us.
     select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
     if found then
         execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);
@@ -107,23 +107,4 @@ exception
     when others then
         raise warning 'maintain() can''t open a lane for queue %: %', this_queue, sqlerrm;
         return true;
-end $$;
-
--- Drops the lanes of a queue, which is about to be dropped; locks its row to the end of the transaction, so that it
--- gets no new one. The rows stay until no session can know the lanes any more: a session that does, and uses one, finds
--- no view, as it would find no log.
-create or replace function spanmq_core.close_lanes(this_queue int) returns void
-language plpgsql as $$
-declare
-    this_lane int;
-begin
-    perform from spanmq_core.queue q where q.queue_id = this_queue for update;
-    for this_lane in
-        select l.lane from spanmq_core.lane l
-        where l.log_name in (select name from spanmq_core.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
-        order by l.lane for update
-    loop
-        perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
-        update spanmq_core.lane l set free_from_xid = null where l.lane = this_lane;
-    end loop;
 end $$;

@@ -117,6 +117,12 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
+    if may_retire then
+        return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
+        if found then
+            return;
+        end if;
+    end if;
     perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
@@ -312,6 +318,8 @@ create or replace function spanmq_core.retire_segments(this spanmq_core.queue, d
 language plpgsql as $$
 declare
     segment spanmq_core.segment;
+    was_passed_at xid8;
+    n_noted int := 0;
     horizon xid8;
     is_used boolean;
     is_young boolean;
@@ -323,7 +331,9 @@ begin
         is_young := coalesce(segment.newest_at >= kept_from and segment.state = 'open', false);
         continue when is_young and segment.old_name is null and segment.copy_name is null;
         horizon := coalesce(horizon, spanmq_core.horizon());
+        was_passed_at := segment.passed_at_xid;
         segment := spanmq_core.note_passed(segment);
+        n_noted := n_noted + (segment.passed_at_xid is distinct from was_passed_at)::int;
         -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
         detail := segment.log_name;
@@ -367,6 +377,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
                 update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+                n_noted := n_noted + 1;
             elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
                 perform spanmq_core.truncate_segment(this, segment);
                 action := 'truncated segment';
@@ -390,6 +401,11 @@ begin
         end;
         exit when action is not null;
     end loop;
+    if action is null and n_noted > 0 then
+        -- The next call may go further: a caller that repeats it until it returns nothing must not stop here.
+        action := 'noted segments';
+        detail := n_noted;
+    end if;
     if action is not null then
         return next;
     end if;

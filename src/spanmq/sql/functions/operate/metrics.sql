@@ -8,7 +8,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
-    -- Before the log: see drop_queue().
     drawn bigint := spanmq_core.drawn_from(this.ids);
     counts record := spanmq_core.tally(this.queue_id, at_);
 begin

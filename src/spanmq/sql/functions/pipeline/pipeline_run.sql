@@ -74,6 +74,7 @@ begin
             r.begun_at, r.seen_at, r.ended_at, r.done, r.report, r.error
         from spanmq_core.pipeline_run r left join spanmq_core.queue q on q.queue_id = r.queue_id
         where (queue is null or r.queue_id = of_queue)
+          and (r.queue_id is null or q.queue_id is not null)     -- else the queue was dropped
           and (before is null or r.run_id < before)
         order by r.run_id desc
         limit qty;

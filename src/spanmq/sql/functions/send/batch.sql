@@ -128,6 +128,10 @@ begin
         return;
     end if;
     select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
+    if not found then
+        -- It was dropped, and maintain() removes the batch.
+        return;
+    end if;
     -- Dead letters that were not redriven.
     this.dead := (
         select coalesce(sum(

@@ -275,7 +275,7 @@ declare
     drawn bigint;
     purged bigint;
 begin
-    -- A purge takes what batches hold, too: their streams shall hear of it. Before the look at the sequence, as in drop_queue().
+    -- A purge takes what batches hold, too: their streams shall hear of it.
     perform spanmq_core.hold_receivers(this.queue_id);
     drawn := spanmq_core.drawn_from(this.ids);
     update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this.queue_id and b.state = 'claimed';

@@ -40,8 +40,9 @@ create table spanmq_core.queue (
     room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
     lane int,                              -- the lane that shows log_name; null: none does
     is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
-    -- Whether no session is to hear of a settlement: neither of those that wait for it, nor a receiver that it may allow to go on.
-    settles_quietly boolean not null generated always as ((has_plain_policy or waiting is null) and not is_watched) stored,
+    -- Whether no session is to hear of a settlement: neither one that waits for it, nor a receiver that it lets go on.
+    settles_quietly boolean not null
+        generated always as ((has_plain_policy or waiting is null) and not is_watched) stored,
     checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;

@@ -24,7 +24,8 @@ begin
         ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[]) returns void',
          'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id), sent_at, unnest(messages)',
          ''),
-        ('fetch_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz) returns setof pgmq.message_record',
+        ('fetch_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz)'
+         ' returns setof pgmq.message_record',
          'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
          ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
          '')

@@ -33,7 +33,7 @@ begin
             where h.n > 0) h;
 end $$;
 
--- The counts that metrics() shows. A scan of the runs; messages that are done are looked for only where there are some.
+-- The counts that metrics() shows, by a scan of the runs; messages that are done are looked for only where there are some.
 create or replace function spanmq_core.tally(
     this_queue int, at_ timestamptz, out backlog bigint, out visible bigint, out oldest_id bigint, out newest_id bigint
 )

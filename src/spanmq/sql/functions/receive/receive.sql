@@ -19,16 +19,22 @@ begin
         from unnest(runs) r;
 end $$;
 
--- The queue of that name, with its bound, where a claim may take the first fresh messages: the caller may, the policy does not order or limit, and
--- neither the clock was set back nor the snapshot is old. In SQL, so that it is a part of the statement.
+-- The queue of that name, with its bound, where a claim may take the first fresh messages: the caller has the right,
+-- the policy does not order or limit, the clock was not set back, and the snapshot is not old. In SQL, so that it is a
+-- part of the statement.
 create or replace function spanmq_core.usual_queue(queue_name text, at_ timestamptz)
-returns table (queue_id int, log_name text, log_lo bigint, log_hi bigint, lane int, lease double precision, fresh_from bigint, due_from timestamptz)
+returns table (
+    queue_id int, log_name text, log_lo bigint, log_hi bigint, lane int, lease double precision, fresh_from bigint,
+    due_from timestamptz
+)
 language sql stable as $$
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.lease, b.fresh_from, b.due_from
     from spanmq_core.queue q
-    cross join lateral (select * from spanmq_core.bound b where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-    where q.folded_name = lower(queue_name) and q.is_plain and greatest(b.due_from, b.mark_at) <= at_ and spanmq_core.sees_now()
-      and has_table_privilege(q.queue_view, 'select')
+    cross join lateral (
+        select * from spanmq_core.bound b
+        where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
+    where q.folded_name = lower(queue_name) and q.is_plain and greatest(b.due_from, b.mark_at) <= at_
+      and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select')
 $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
@@ -50,11 +56,12 @@ begin
             claimed := spanmq_core.take_fresh(this.queue_id, qty, this.fresh_from, this.due_from, at_, lease, until);
             if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
                 if this.lane is not null then
-                    return query select * from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+                    return query
+                        select * from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
                 else
-                    return query execute
-                        'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.' || quote_ident(this.log_name)
-                        || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    return query execute format(
+                        'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.%I'
+                        ' where msg_id >= $1 and msg_id < $2 order by msg_id', this.log_name)
                         using claimed.lo, claimed.lo + claimed.n, at_, until;
                 end if;
                 get diagnostics n = row_count;
@@ -67,10 +74,11 @@ begin
     return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, at_, lease, claimed, n);
 end $$;
 
--- Goes on with read() in every case but the usual one. claimed: what take_fresh() returned, if it was called; n_fetched: how many of these have
--- been returned, fewer than were claimed.
+-- Goes on with read() in every case but the usual one. claimed: what take_fresh() returned, if it was called;
+-- n_fetched: how many of these have been returned, fewer than were claimed.
 create or replace function spanmq_core.read_any(
-    queue_name text, vt int, qty int, conditional jsonb, at_ timestamptz, lease bigint, claimed spanmq_core.claimed, n_fetched int
+    queue_name text, vt int, qty int, conditional jsonb, at_ timestamptz, lease bigint, claimed spanmq_core.claimed,
+    n_fetched int
 ) returns setof pgmq.message_record
 language plpgsql as $$
 declare
@@ -149,9 +157,9 @@ begin
                     return query select f.*, lease_id, 1, 1, f.headers->>'x-pgmq-group', null::text
                         from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until) f;
                 else
-                    return query execute
-                        'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'', null::text from spanmq_core.'
-                        || quote_ident(this.log_name) || ' where msg_id >= $1 and msg_id < $2 order by msg_id'
+                    return query execute format(
+                        'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'','
+                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id', this.log_name)
                         using claimed.lo, claimed.lo + claimed.n, at_, until, lease_id;
                 end if;
                 get diagnostics n = row_count;
@@ -161,13 +169,15 @@ begin
             end if;
         end if;
     end if;
-    return query select * from spanmq_core.receive_any(queue, qty, lease, slots, alone, at_, lease_id, until, claimed, n);
+    return query
+        select * from spanmq_core.receive_any(queue, qty, lease, slots, alone, at_, lease_id, until, claimed, n);
 end $$;
 
--- Goes on with receive() in every case but the usual one; see read_any(). until: as take_fresh() got it, if it was called.
+-- Goes on with receive() in every case but the usual one; see read_any(). until: as take_fresh() got it, if it was
+-- called.
 create or replace function spanmq_core.receive_any(
-    queue text, qty int, lease double precision, slots int, alone boolean, at_ timestamptz, lease_id bigint, until timestamptz,
-    claimed spanmq_core.claimed, n_fetched int
+    queue text, qty int, lease double precision, slots int, alone boolean, at_ timestamptz, lease_id bigint,
+    until timestamptz, claimed spanmq_core.claimed, n_fetched int
 ) returns setof spanmq.leased_message
 language plpgsql as $$
 declare

@@ -1,11 +1,12 @@
 -- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold() then leases
 -- them. A claim never waits: it skips rows that other transactions have locked.
 
--- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs, ascending; or, in the usual
--- case, lo and n: they follow each other, and have neither a group nor a priority (unless one is leased alone). These are leased already where
--- there is a `lease`, and the bound is not ahead of at_ then.
+-- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs,
+-- ascending; or, in the usual case, lo and n: they follow each other, and have neither a group nor a priority. Where
+-- there is a `lease`, for which the bound must not be ahead of at_, these are leased, and a single message always is.
 create or replace function spanmq_core.take_fresh(
-    this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz, lease bigint default null, until timestamptz default null
+    this_queue int, quantity int, fresh_from bigint, due_from timestamptz, at_ timestamptz,
+    lease bigint default null, until timestamptz default null
 ) returns spanmq_core.claimed
 language plpgsql as $$
 declare
@@ -27,7 +28,8 @@ begin
             where f.ctid = (
                 select k.ctid from spanmq_core.fresh k
                 where k.queue_id = this_queue and k.lo >= fresh_from
-                  and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                  and not exists (
+                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
                 order by k.queue_id, k.lo limit 1 for update skip locked)
             returning f.* into this;
         if not found then
@@ -38,7 +40,8 @@ begin
                 values (this_queue, this.lo + 1, this.n - 1, this.priority, this.group_hash, this.group_key);
         end if;
         insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-            values (this_queue, this.lo, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_, this.priority, this.group_hash, this.group_key);
+            values (this_queue, this.lo, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_,
+                    this.priority, this.group_hash, this.group_key);
         if this.lo & 127 = 0 then
             perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;
         end if;
@@ -50,7 +53,9 @@ begin
                 where f.ctid = any (array(
                     select k.ctid from spanmq_core.fresh k
                     where k.queue_id = this_queue and k.lo >= fresh_from
-                      and not exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                      and not exists (
+                          select from spanmq_core.held h
+                          where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
                     order by k.queue_id, k.lo limit wanted_rows for update skip locked))
                 returning f, f.lo, f.n, f.group_key is null and f.priority is null as is_plain)
         select count(*), sum(g.n)::int, min(g.lo), max(g.lo + g.n), bool_and(g.is_plain), array_agg(g.f)
@@ -63,24 +68,29 @@ begin
         exit when taken >= quantity or n_rows < wanted_rows;
         fresh_from := end_id;
         -- As many rows as would do if they were like those; no more than four times as many.
-        wanted_rows := greatest((quantity::bigint - taken + 9) / 10, least((quantity - taken)::bigint * n_rows / n_more, 4 * n_rows));
+        wanted_rows := greatest(
+            (quantity::bigint - taken + 9) / 10, least((quantity - taken)::bigint * n_rows / n_more, 4 * n_rows));
     end loop;
     if taken = 0 then
         return (null, null, case when not exists (
-            select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end)::spanmq_core.claimed;
+            select from spanmq_core.held h
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_) then '{}' end)::spanmq_core.claimed;
     elsif not is_usual then
         return (null, null, spanmq_core.keep_first(
-            this_queue, array(select spanmq_core.run_of(f) from unnest(gone) f order by f.lo), quantity))::spanmq_core.claimed;
+            this_queue, array(select spanmq_core.run_of(f) from unnest(gone) f order by f.lo), quantity)
+        )::spanmq_core.claimed;
     end if;
     if taken > quantity then
-        insert into spanmq_core.fresh (queue_id, lo, n) select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, end_id - 1) t;
+        insert into spanmq_core.fresh (queue_id, lo, n)
+            select this_queue, t.lo, t.n from spanmq_core.tens(first_id + quantity, first_id + taken - 1) t;
         taken := quantity;
     end if;
     end_id := first_id + taken;
     if lease is not null then
         -- A row for each block of 256 ids that they touch.
         insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at)
-            select this_queue, greatest(first_id, block * 256), (least(end_id, block * 256 + 256) - greatest(first_id, block * 256))::int,
+            select this_queue, greatest(first_id, block * 256),
+                   (least(end_id, block * 256 + 256) - greatest(first_id, block * 256))::int,
                    lease, 1, greatest(until, at_, clock_timestamp()), at_
             from generate_series(first_id / 256, (end_id - 1) / 256) block;
         if first_id / 8192 <> end_id / 8192 then

@@ -84,7 +84,8 @@ begin
     return id;
 end $$;
 
--- Sends a batch: all of it or nothing. Returns the ids in the order of the messages. ids: null, or those that the caller has drawn for them.
+-- Sends a batch: all of it or nothing. Returns the ids in the order of the messages. ids: null, or those that the caller
+-- has drawn for them.
 create or replace function spanmq_core.send_many(
     this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamptz, ids bigint[] default null
 ) returns bigint[]
@@ -213,8 +214,8 @@ declare
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.waiting into this
         from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and not q.is_subscription and q.room is null and not q.checks_bodies and n > 0
-          and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
+        where q.folded_name = lower(queue_name) and not q.is_subscription and q.room is null and not q.checks_bodies
+          and n > 0 and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
     if found then
         ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
         first_id := ids[1];
@@ -227,10 +228,12 @@ begin
             if this.lane is not null then
                 perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, msgs);
             else
-                execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
+                execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message)'
+                               ' select generate_series($1, $2), $3, unnest($4)', this.log_name)
                     using first_id, last_id, sent_at, msgs;
             end if;
-            insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
+            insert into spanmq_core.fresh (queue_id, lo, n)
+                select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
             if this.notify_ms is not null or this.waiting is not null then
                 perform spanmq_core.announce(spanmq_core.find_target(queue_name), null);
             end if;

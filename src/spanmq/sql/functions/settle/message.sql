@@ -67,6 +67,7 @@ declare
     n int := cardinality(msg_ids);
     first_id bigint := msg_ids[1];
     last_id bigint := msg_ids[n];
+    is_series boolean := n = 1;
     next_id bigint := first_id;
     n_gone int;
     lease bigint;
@@ -74,26 +75,33 @@ declare
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
-    -- The usual case: ids that follow each other, and whole runs of them. The distance first, for the series may be of any length.
-    if found and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
-        if msg_ids = array(select generate_series(first_id, last_id)) then
-            while next_id <= last_id loop
-                delete from spanmq_core.held h
-                    where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and h.lease_id >= 0
-                    returning h.n, h.lease_id into n_gone, lease;
-                exit when not found;
-                has_leased := has_leased or n_gone > 1 and lease > 0;
-                next_id := next_id + n_gone;
-            end loop;
-            -- A new statement, under the locks: messages may have been deleted from these runs one by one.
-            if next_id > last_id and not (has_leased and (not spanmq_core.sees_now() or exists (
-                    select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
-                return query select generate_series(first_id, last_id);
-                return;
-            end if;
+    -- The distance first: the series may be of any length.
+    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
+        is_series := msg_ids = array(select generate_series(first_id, last_id));
+    end if;
+    if is_series and this_queue is not null then
+        -- The usual case: ids that follow each other, and whole runs of them.
+        while next_id <= last_id loop
+            delete from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and h.lease_id >= 0
+                returning h.n, h.lease_id into n_gone, lease;
+            exit when not found;
+            has_leased := has_leased or n_gone > 1 and lease > 0;
+            next_id := next_id + n_gone;
+        end loop;
+        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, null)) then
+            return next first_id;
+            return;
+        -- A new statement, under the locks: messages may have been deleted from these runs one by one.
+        elsif next_id > last_id and not (has_leased and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d
+                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
+            return query select generate_series(first_id, last_id);
+            return;
         end if;
     end if;
-    return query select spanmq_core.expand_runs(spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
+    return query select spanmq_core.expand_runs(
+        spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
 end $$;
 
 create or replace function spanmq_core.archive_messages(this spanmq_core.queue, msg_ids bigint[]) returns spanmq_core.run[]
@@ -175,33 +183,40 @@ declare
     n int := cardinality(msg_ids);
     first_id bigint := msg_ids[1];
     last_id bigint := msg_ids[n];
+    is_series boolean := n = 1;
     next_id bigint := first_id;
     n_gone int;
     has_several boolean := false;
 begin
     if lease_id > 0 then
         select q.queue_id into this_queue from spanmq_core.queue q
-            where q.folded_name = lower(queue) and q.settles_quietly and not q.archive_on_ack and has_table_privilege(q.queue_view, 'select');
+            where q.folded_name = lower(queue) and q.settles_quietly and not q.archive_on_ack
+              and has_table_privilege(q.queue_view, 'select');
     end if;
     -- As in delete().
-    if this_queue is not null and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
-        if msg_ids = array(select generate_series(first_id, last_id)) then
-            while next_id <= last_id loop
-                delete from spanmq_core.held h
-                    where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and h.lease_id = ack.lease_id
-                    returning h.n into n_gone;
-                exit when not found;
-                has_several := has_several or n_gone > 1;
-                next_id := next_id + n_gone;
-            end loop;
-            if next_id > last_id and not (has_several and (not spanmq_core.sees_now() or exists (
-                    select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
-                return query select generate_series(first_id, last_id), 'acked';
-                return;
-            elsif n = 1 and spanmq_core.note_one(this_queue, first_id, ack.lease_id) then
-                return query select first_id, 'acked';
-                return;
-            end if;
+    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
+        is_series := msg_ids = array(select generate_series(first_id, last_id));
+    end if;
+    if is_series and this_queue is not null then
+        while next_id <= last_id loop
+            delete from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id
+                  and h.lease_id = ack.lease_id
+                returning h.n into n_gone;
+            exit when not found;
+            has_several := has_several or n_gone > 1;
+            next_id := next_id + n_gone;
+        end loop;
+        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, ack.lease_id)) then
+            msg_id := first_id;
+            outcome := 'acked';
+            return next;
+            return;
+        elsif next_id > last_id and not (has_several and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d
+                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
+            return query select generate_series(first_id, last_id), 'acked';
+            return;
         end if;
     end if;
     return query select * from spanmq_core.ack_any(queue, lease_id, msg_ids, first_id, next_id);

@@ -235,8 +235,8 @@ begin
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
--- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before. fence: null, or
--- the lease that must hold it.
+-- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left
+-- before. fence: null, or the lease that must hold it.
 create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns boolean
 language plpgsql as $$
 declare
@@ -262,22 +262,25 @@ begin
     return true;
 end $$;
 
--- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the last. Counting at each step
--- would cost n^2 for a run, so a large one is swept when the message with its last id is taken, otherwise by a claim after the lease has
--- expired, or by maintain(). In SQL, so that it is a part of the statement.
+-- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the
+-- last. Counting at each step would cost n^2 for a run, so a large one is swept when the message with its last id is
+-- taken, otherwise by a claim after the lease has expired, or by maintain(). In SQL, so that it is a part of the
+-- statement.
 create or replace function spanmq_core.may_be_last(this_lo bigint, n int, id bigint) returns boolean
 language sql immutable as $$ select n <= 16 or id = this_lo + n - 1 $$;
 
--- Goes on where a caller has deleted whole runs, with the ids from first_id to before next_id, that no or this lease held: takes the rest of
--- these messages as take_out() does, for good, and returns all of them.
-create or replace function spanmq_core.take_rest(this_queue int, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)
-returns spanmq_core.run[]
+-- Goes on where a caller has deleted the runs with the ids from first_id to before next_id: takes the rest of these
+-- messages for good, as take_out() does, and returns all of them.
+create or replace function spanmq_core.take_rest(
+    this_queue int, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint
+) returns spanmq_core.run[]
 language plpgsql as $$
 begin
     if (next_id > first_id) is not true then
         return spanmq_core.take_out(this_queue, msg_ids, fence, true);
     end if;
-    return spanmq_core.without_done(this_queue, array[(first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
+    return spanmq_core.without_done(this_queue, array[
+               (first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
            || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence, true);
 end $$;
 

@@ -145,7 +145,7 @@ async def redrive(
     A dry run with a patch, and any call with `where`, `payload` or `error`, shows contents and also requires `look`.
     """
     which = which or Redrive()
-    if which.patch is not None and which.dry_run or which.reads_contents:
+    if (which.patch is not None and which.dry_run) or which.reads_contents:
         caller.check("look", queue)
     return reply(results=await backend.patterns.redrive(caller, queue, **which.model_dump()))
 

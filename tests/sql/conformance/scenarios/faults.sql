@@ -94,6 +94,7 @@ select pgmq.convert_archive_partitioned('my-orders');
 create table pgmq.a_orders_old (like pgmq.a_orders);
 select pgmq.drop_queue('orders');
 select to_regclass('pgmq.a_orders_old') is not null;
+drop table pgmq.a_orders_old;
 
 -- scenario: W20, an archive has no second index to write at each ack
 -- A BRIN index is some pages for the whole archive, and is not written for each row.

@@ -164,9 +164,9 @@ declare
     counts bigint[];
     caller name := spanmq_core.take_caller(of_caller);
 begin
+    perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     -- The bodies are the caller's.
     perform spanmq_core.check_role_may(caller, from_queue, 'receive'), spanmq_core.check_role_may(caller, to_queue, 'send');
-    perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids)
                                  or cardinality(received) is distinct from cardinality(msg_ids)
                                  or (select count(distinct id) from unnest(msg_ids) id) < cardinality(msg_ids),

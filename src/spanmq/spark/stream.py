@@ -31,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
+from spanmq.client._sync.listener import Channels
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -39,7 +40,9 @@ from spanmq.spark.reader import RangePartition, queue_named
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
-# Between two looks: twice as long each time that nothing came.
+# A stream over more queues polls: to listen costs a call for each of them.
+LISTENS_MAX: Final = 100
+# Between two polls of what sends no notification: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 0.5
 # To count a million messages may take the server a tenth of a second.
@@ -61,6 +64,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
         self._report_at = 0.0
+        self._channels: Channels | None = None
+        self._listens_on: psycopg.Connection[Any] | None = None
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts."""
@@ -106,10 +111,29 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._pause = PAUSE_SECONDS
             if found != start or self._is_bounded:
                 return found
+            if self._wait(deadline) and time.monotonic() >= deadline:
+                return start
+
+    def waits_for(self) -> list[str]:
+        """Return the queues whose senders notify the stream."""
+        return []
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait for messages, until a deadline at most. Return False if some may have come before it listened."""
+        names = self.waits_for()
+        if not 0 < len(names) <= LISTENS_MAX:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
-            if time.monotonic() >= deadline:
-                return start
+            return True
+        with self._server() as server:
+            if self._channels is None or self._listens_on is not server:
+                self._channels, self._listens_on = Channels(server), server
+            # Messages between the last poll and the first announcement were not notified: poll again.
+            if [name for name in names if self._channels.attend(name)]:
+                return False
+            for _ in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
+                pass
+        return True
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""
@@ -164,6 +188,10 @@ class StreamReader(Stream):
             settled_token=start["token"],
         )
         return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
+
+    def waits_for(self) -> list[str]:
+        """Return the queue."""
+        return [self._options.queue.lower()]
 
     def report(self) -> Offset:
         """Return what the queue has; takes nothing.

@@ -76,8 +76,6 @@ end $$;
 -- The statements of a drop that may have to wait. Those that lock rows come first: they are the cheapest to repeat.
 create or replace function spanmq_core.steps_of_drop(this spanmq_core.queue, log_id int) returns text[]
 language plpgsql stable as $$
-declare
-    left_over regclass := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
 begin
     return array_remove(array[
         format('select from spanmq_core.queue where queue_id = %s for update', this.queue_id),
@@ -93,11 +91,7 @@ begin
             format('alter sequence %s rename to ids_%s', this.ids, this.queue_id) end,
         case when not this.is_subscription then
             format('alter sequence pgmq.ids_%s set schema spanmq_core', this.queue_id) end,
-        format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this)),
-        -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a
-        -- queue of that name.
-        case when not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-            format('select spanmq_core.drop_relation(to_regclass(%L))', left_over) end], null);
+        format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this))], null);
 end $$;
 
 -- Executes statements that lock what other transactions may have locked. Where one has to wait for longer than a

@@ -237,6 +237,7 @@ CALLED = {
     "look": "glance health latest_statistics list_batches list_schedules list_task_kinds list_workers replay",
     "create": "create_queue create_partitioned_queue",
     "maintain": "plan_schedule upcoming_schedules",
+    "serve": "move_sqs_messages",
 }
 # Every role may call these: they return what the catalogue shows to all, or check the caller.
 CALLED_FREELY = names(

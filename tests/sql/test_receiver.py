@@ -375,9 +375,9 @@ def test_role_reads_the_log_by_a_view_and_needs_no_right_on_the_storage(
     client.admin.grants.create("spanmq_test_stream", "orders", "receive")
     log_table = "select log_table from spanmq.receiver_log('orders')"
     assert one(connection, log_table) is None
-    connection.execute("set local role spanmq_test_stream")
     reader = Reader(connection)
     assert reader.claim(reader.claim(0)) == 1
+    connection.execute("set local role spanmq_test_stream")
     assert one(connection, log_table) is None
     connection.execute("reset role")
     view = one(connection, log_table)

@@ -54,5 +54,5 @@ begin
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))
         on conflict (queue_id) do update
             set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags), changed_at = clock_timestamp();
-    perform pg_notify('spanmq.access', '');
+    perform spanmq_core.notify_channel('spanmq.access');
 end $$;

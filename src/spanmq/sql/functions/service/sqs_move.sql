@@ -49,7 +49,7 @@ begin
         values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
                 start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
-    perform pg_notify('spanmq.access', '');
+    perform spanmq_core.notify_channel('spanmq.access');
     return made::text;
 end $$;
 

@@ -172,7 +172,7 @@ def test_what_needs_no_database_imports_no_driver(words: list[str], own: set[str
         env=environment(None),
         check=True,
     )
-    imported = set(done.out.splitlines()[-1].split())
+    imported = set(done.stdout.splitlines()[-1].split())
     assert imported & SLOW == set()
     homes = {*VERBS.values(), *(module for module, _, _ in NOUNS.values())}
     assert {name for name in homes if f"spanmq.cli.{name}" in imported} == own

@@ -55,6 +55,27 @@ def test_move_goes_only_where_the_policy_says(queues: Connection) -> None:
     assert queues.execute("select count(*) from pgmq.q_dead").fetchone() == (0,)
 
 
+@pytest.mark.parametrize(
+    ("verbs", "sqlstate"),
+    [(["receive"], "42501"), (["send"], "42501"), (["receive", "send"], None)],
+)
+def test_move_needs_the_rights_to_receive_and_to_send(
+    queues: Connection, verbs: list[str], sqlstate: str | None
+) -> None:
+    queues.execute("create role spanmq_test_mover")
+    queues.execute("select spanmq.grant_all('spanmq_test_mover', 'serve')")
+    for verb in verbs:
+        queue = "dead" if verb == "send" else "jobs"
+        queues.execute("select spanmq.grant_queue('spanmq_test_mover', %s, %s)", [queue, verb])
+    lease_id, message_id = spend(queues)
+    queues.execute("set local role spanmq_test_mover")
+    arguments = ["jobs", "dead", lease_id, message_id]
+    if sqlstate is None:
+        assert queues.execute(MOVE, arguments).fetchall() == [(message_id,)]
+    else:
+        assert sqlstate_of(queues, lambda: queues.execute(MOVE, arguments)) == sqlstate
+
+
 def test_moved_message_keeps_its_headers_and_its_origin_through_several_queues(queues: Connection) -> None:
     queues.execute("select spanmq.set_sqs_queue('dead', %s)", [policy("secret")])
     lease_id, first_id = spend(queues)

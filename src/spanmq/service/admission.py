@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Final
+from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
 from spanmq.service.failure import Refusal
 
 UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
+# All bodies of one token that are being received or answered.
+CALLER_BYTES_MAX: Final = 64 * 1024 * 1024
 # An answer of at most this many bytes is in the socket's buffers at once: it waits for no client.
 ANSWER_BYTES_FREE: Final = 64 * 1024
 
@@ -71,6 +75,39 @@ class Budget:
         next(iter(most)).expel()
 
 
+class Turns:
+    """Turns of callers: each has a number of them at once, and its further requests wait, in order."""
+
+    def __init__(self, of_one: int) -> None:
+        self._of_one = of_one
+        self._of_callers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def take(
+        self, caller: str, gone: Callable[[], Awaitable[object]] | None = None
+    ) -> asyncio.Semaphore:
+        """Wait for a turn, and return what releases it; raises 400 when `gone` returns before."""
+        own = self._of_callers.get(caller)
+        if own is None:
+            own = self._of_callers[caller] = asyncio.Semaphore(self._of_one)
+        if gone is None or not own.locked():
+            await own.acquire()
+            return own
+        leaving = asyncio.ensure_future(gone())
+        acquiring = asyncio.ensure_future(own.acquire())
+        try:
+            await asyncio.wait({leaving, acquiring}, return_when=asyncio.FIRST_COMPLETED)
+            if not acquiring.done():
+                raise Refusal(400, "invalid_request", "the client has hung up")
+        except BaseException:
+            if acquiring.done() and not acquiring.cancelled():
+                own.release()
+            acquiring.cancel()
+            raise
+        finally:
+            leaving.cancel()
+        return own
+
+
 class Arrivals:
     """Counts requests of unknown clients: those that arrive, and in three budgets those that wait for clients."""
 
@@ -95,11 +132,13 @@ class Admission:
         "_has_signature",
         "body_bytes_max",
         "budget",
+        "bytes_of_callers",
         "caller",
         "is_exempt",
         "is_expelled",
         "on_expelled",
         "size",
+        "turn",
         "who",
     )
 
@@ -114,6 +153,9 @@ class Admission:
         # The address, with the access key that the request claims to be signed with.
         self.who = address_of(scope)
         self.caller: str | None = None
+        # The bytes of all bodies by their callers, once this one's is known.
+        self.bytes_of_callers: Counter[str] | None = None
+        self.turn: asyncio.Semaphore | None = None
         self.is_expelled = False
         # Ends the wait for the client.
         self.on_expelled: Callable[[], None] = nothing
@@ -147,8 +189,17 @@ class Admission:
             raise overloaded()
         if self.budget is not None:
             self.budget.grow(self, size)
+        if self.caller is not None and self.bytes_of_callers is not None:
+            self.bytes_of_callers[self.caller] += size
         if self.size > self.body_bytes_max:
             raise too_large(self.body_bytes_max)
+        if self._caller_bytes() > max(CALLER_BYTES_MAX, self.body_bytes_max):
+            raise Refusal(429, "too_many_requests", "this token sends too many bytes at once", retry_after=1)
+
+    def _caller_bytes(self) -> int:
+        if self.caller is None or self.bytes_of_callers is None:
+            return 0
+        return self.bytes_of_callers[self.caller]
 
     def end_wait(self) -> None:
         """Leave the budget of those that wait, if the request is in one; it counts as arriving again."""
@@ -166,6 +217,13 @@ class Admission:
 
 def nothing() -> None:
     """Do nothing."""
+
+
+def end_turn(admission: Admission | None) -> None:
+    """Release the turn of a request, if it has one."""
+    if admission is not None and admission.turn is not None:
+        admission.turn.release()
+        admission.turn = None
 
 
 def too_large(most: int) -> Refusal:

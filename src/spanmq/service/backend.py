@@ -12,6 +12,7 @@ from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError
 from spanmq.service.access_changes import heed_access
+from spanmq.service.caller import Caller
 from spanmq.service.credentials import Credentials, Remembered
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
@@ -40,6 +41,7 @@ class Backend:
             decoder=RawJson,
             encryption=self.encryption,
             timeouts=None,  # the DSN has the service's
+            answer_bytes_max=settings.answer_bytes_max,
         )
         self.waiting = Waiting(self.client)
         self.patterns = Patterns(self.client, settings.pool_size)
@@ -57,6 +59,8 @@ class Backend:
         self.measures = Measures(self.gate)
         self.gate.on_answered = self.measures.answered
         self.is_stopping = False
+        # Held while a large request is parsed.
+        self.parsing = asyncio.Lock()
         self._heeding: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -71,6 +75,12 @@ class Backend:
         self.credentials.forget()
         self.sqs_queues.forget()
         self.moves_changed.set()
+
+    async def queues_of(self, caller: Caller) -> list[str] | None:
+        """Return the names of the queues that a caller may look at, None for all: only these are asked about."""
+        if caller.may("look", None):
+            return None
+        return [each.name for each in await self.client.queues.list() if caller.may("look", each.name)]
 
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""

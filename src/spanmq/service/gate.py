@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from spanmq.service.admission import Admission, Arrivals, nothing, overloaded, too_large
+from spanmq.service.admission import (
+    ANSWER_BYTES_FREE,
+    Admission,
+    Arrivals,
+    Turns,
+    end_turn,
+    nothing,
+    overloaded,
+    too_large,
+)
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, answer, body_of
 from spanmq.service.request_origin import is_named_here
 from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"
+# A function that waits until the client has read what was sent to it.
+DRAIN: Final = "spanmq.drain"
 # A form without a session is a sign-in.
 ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
 # A signature covers the body, which must be read first. SQS takes 1 MiB; a form may triple that.
@@ -46,6 +57,8 @@ class Gate:
         self._of_callers: Counter[str] = Counter()
         self._waiting_callers: Counter[str] = Counter()
         self._arrivals = Arrivals(settings.anonymous_max)
+        self._turns = Turns(max(1, settings.pool_size // 2))
+        self._body_bytes: Counter[str] = Counter()
 
     @property
     def at_work(self) -> int:
@@ -75,6 +88,9 @@ class Gate:
         admission.end_wait()
         admission.caller = caller.name
         admission.body_bytes_max = self._settings.body_bytes_max
+        # The part of the body that has arrived counts as its caller's, as the rest will.
+        self._body_bytes[caller.name] += admission.size
+        admission.bytes_of_callers = self._body_bytes
         self._arrivals.arriving -= 1
         self._identified += 1
         self._of_callers[caller.name] += 1
@@ -87,9 +103,25 @@ class Gate:
                 access_key_id, min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
             )
 
+    async def take_turn(
+        self, scope: Scope, caller: Caller, gone: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Wait until fewer than half as many requests of the caller are processed as the pool has connections.
+
+        The turn lasts until the answer has left: what one token causes leaves connections, and memory, to others.
+        Raises 400 if the client hangs up before, when `gone` returns.
+        """
+        admission: Admission | None = scope.get(ADMISSION)
+        if admission is not None and admission.turn is None and self._settings.with_tokens:
+            admission.turn = await self._turns.take(caller.name, gone)
+
     @contextmanager
-    def aside(self, caller: Caller) -> Iterator[None]:
-        """Count a request as waiting for a message instead of as being answered; waiting has its own limit."""
+    def aside(self, scope: Scope, caller: Caller) -> Iterator[None]:
+        """Count a request as waiting for a message instead of as being answered; waiting has its own limit.
+
+        It has no turn from now on.
+        """
+        end_turn(scope.get(ADMISSION))
         if self.waiting >= self._settings.waiting_max:
             raise Refusal(503, "too_many_waiting", "too many requests wait for messages", retry_after=5)
         if self._waiting_callers[caller.name] >= self._settings.waiting_per_token_max:
@@ -143,10 +175,14 @@ class Gate:
             await app(scope, receive, send)
         finally:
             admission.end_wait()
+            end_turn(admission)
             if (name := admission.caller) is not None:
                 self._of_callers[name] -= 1
                 if not self._of_callers[name]:
                     del self._of_callers[name]
+                self._body_bytes[name] -= admission.size
+                if not self._body_bytes[name]:
+                    del self._body_bytes[name]
             if self._settings.with_tokens and name is None:
                 self._arrivals.arriving -= 1
             else:
@@ -210,6 +246,12 @@ class Answering:
         elif not self._has_body:
             message = {**message, "body": b""}
         await self._send(message)
+        if (
+            len(message.get("body", b"")) > ANSWER_BYTES_FREE
+            and (drain := self._scope.get(DRAIN)) is not None
+        ):
+            # A server's send() returns at once; until the client has read the answer it takes memory.
+            await drain()
 
 
 async def _nothing() -> Message:

@@ -20,6 +20,7 @@ from spanmq.errors import NotPossibleError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
+from spanmq.service.gate import DRAIN
 from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")
@@ -100,6 +101,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._header_bytes = 0
         self._has_headers = False
+        self.scope[DRAIN] = self.flow.drain  # type: ignore[typeddict-unknown-key]
         if self._header_timer is None:
             self._await_headers()
 

@@ -36,6 +36,9 @@ class Settings:
     wait_max: float = _option(20.0, "Seconds that a request may wait for messages.")
     read_timeout: float = _option(20.0, "Seconds to receive a request, and to send 16 kB of its answer.")
     body_bytes_max: int = _option(16 * 1024 * 1024, "Bytes that a request may have.")
+    answer_bytes_max: int = _option(
+        4 * 1024 * 1024, "Bytes of bodies in one answer, unless its first message has more."
+    )
     token_cache: float = _option(2.0, "Seconds that tokens and keys are remembered.")
     statement_timeout: float = _option(30.0, "Seconds that the database may take.")
     grace: float = _option(25.0, "Seconds that requests have to end after a signal.")
@@ -53,6 +56,7 @@ class Settings:
             "requests_per_token_max",
             "anonymous_max",
             "body_bytes_max",
+            "answer_bytes_max",
         ):
             if getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
@@ -16,7 +17,7 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.model import AccessKey
-from spanmq.service.access import check_is_ours
+from spanmq.service.access import check_is_ours, hung_up
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, Refusal, kind_of
@@ -98,6 +99,7 @@ class Endpoint:
             signed = await self._look_up(request)
             body = await request.body()
             caller, region = self._identify(request, body, signed)
+            await self._backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
             action, values = _read(request, body, is_json=is_json)
             if "queue" in request.path_params and shape.takes(action, "QueueUrl"):
                 values.setdefault("QueueUrl", _raw_path(request))

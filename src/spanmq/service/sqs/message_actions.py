@@ -18,8 +18,9 @@ from spanmq.errors import (
 )
 from spanmq.model import Leased, Message
 from spanmq.service import receipt
+from spanmq.service.access import hung_up
 from spanmq.service.receipt import Receipt
-from spanmq.service.receiving import disconnected, written
+from spanmq.service.receiving import fitting, written
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.message import (
@@ -112,12 +113,12 @@ async def receive_message(call: Call) -> Values:
         raise bad_parameter("ReceiveRequestAttemptId", attempt, f"It is for FIFO queues. {_fifo_rule('It')}")
 
     async def take() -> list[Message]:
-        return await _take(call, queue, quantity, float(hidden))
+        return await fitting(lambda most: _take(call, queue, most, float(hidden)), quantity)
 
     messages = await take()
     if not messages and wait and not call.backend.is_stopping:
-        with call.backend.gate.aside(call.caller):
-            gone = disconnected(call.request)
+        with call.backend.gate.aside(call.request.scope, call.caller):
+            gone = hung_up(call.request)
             messages = await call.backend.waiting.wait(
                 queue.name,
                 in_own_trace(take),
@@ -127,6 +128,7 @@ async def receive_message(call: Call) -> Values:
             )
     names = call.values.get("MessageAttributeNames", [])
     with call.backend.waiting.claimed(messages):
+        await call.backend.gate.take_turn(call.request.scope, call.caller)
         origins = await _origins(call, queue, messages)
 
         def show(message: Message) -> Values:

@@ -45,4 +45,6 @@ from pg_catalog.pg_index i
 join pg_catalog.pg_class c on c.oid = i.indexrelid
 join home o on o.schema = c.relnamespace
 where not i.indisvalid
+union
+select * from (:strangers) stranger
 order by 1, 2, 3

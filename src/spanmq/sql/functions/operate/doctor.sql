@@ -35,6 +35,9 @@ declare
     leaks text := (
         select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
         where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
+    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name, s.detail)
+                       from spanmq_core.strangers() s);
+    troubles text := nullif(concat_ws('; ', 'every role may call ' || left(leaks, 200), left(strangers, 500)), '');
 begin
     return query values
         ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
@@ -59,9 +62,43 @@ begin
          format('the queue of notifications is %s %% full', round(100 * notified)),
          'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
          'from 50 % on, sends do not notify, and receivers wait for their next poll'),
-        ('rights', case when leaks is null then 'ok' else 'problem' end,
-         case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
-         'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');
+        ('rights', case when troubles is null then 'ok' else 'problem' end,
+         coalesce(troubles, 'no role but the owner has rights beside the verbs'),
+         case when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
+              else 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end);
+end $$;
+
+-- The rights that were not granted as verbs: kind, name, problem and detail, as spanmq schema verify shows them; and the
+-- privileges on functions of roles without a verb that has them, and owners that lack theirs.
+create or replace function spanmq_core.strangers() returns table (kind text, name text, problem text, detail text)
+language plpgsql stable as $$
+begin
+    return query select * from (:strangers) stranger;
+    -- A function may belong to two verbs.
+    return query
+        with granted as (
+            select v.verb, f.function::regprocedure, a.grantee, p.proowner
+            from unnest(spanmq_core.all_verbs()) v (verb)
+            cross join lateral string_to_table(spanmq_core.functions_of(v.verb), ', ') f (function)
+            join pg_proc p on p.oid = f.function::regprocedure
+            cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a)
+        select 'function', g.function::text, 'privilege', format('%s has EXECUTE without a verb: revoke it', r.role)
+        from granted g
+        cross join lateral (
+            select case when g.grantee = 0 then 'public' else pg_get_userbyid(g.grantee)::text end as role) r
+        where g.grantee <> g.proowner
+        group by g.function, r.role
+        having not bool_or(r.role in (select spanmq_core.grantees_of(g.verb, null)));
+    return query
+        select 'table', c.oid::regclass::text, 'owner', format('its owner %s lacks SELECT', pg_get_userbyid(c.relowner))
+        from spanmq_core.queue q join pg_class c on c.oid in (q.queue_view, q.archive, q.ids)
+        where not has_table_privilege(c.relowner, c.oid, 'select')
+        union all
+        select 'function', p.oid::regprocedure::text, 'owner',
+            format('its owner %s lacks EXECUTE', pg_get_userbyid(p.proowner))
+        from pg_proc p
+        where p.pronamespace = any ('{pgmq,spanmq,spanmq_call,spanmq_core}'::regnamespace[])
+            and not has_function_privilege(p.proowner, p.oid, 'execute');
 end $$;
 
 create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)

@@ -76,8 +76,6 @@ end $$;
 -- The statements of a drop that may have to wait. Those that lock rows come first: they are the cheapest to repeat.
 create or replace function spanmq_core.steps_of_drop(this spanmq_core.queue, log_id int) returns text[]
 language plpgsql stable as $$
-declare
-    left_over regclass := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
 begin
     return array_remove(array[
         format('select from spanmq_core.queue where queue_id = %s for update', this.queue_id),
@@ -93,11 +91,7 @@ begin
             format('alter sequence %s rename to ids_%s', this.ids, this.queue_id) end,
         case when not this.is_subscription then
             format('alter sequence pgmq.ids_%s set schema spanmq_core', this.queue_id) end,
-        format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this)),
-        -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a
-        -- queue of that name.
-        case when not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-            format('select spanmq_core.drop_relation(to_regclass(%L))', left_over) end], null);
+        format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this))], null);
 end $$;
 
 -- Executes statements that lock what other transactions may have locked. Where one has to wait for longer than a
@@ -246,8 +240,12 @@ begin
             end if;
             queue := this.name;
             return next;
-        exception when lock_not_available then
-            continue;
+        exception
+            when lock_not_available then
+                continue;
+            when others then
+                raise warning 'maintain() can''t remove what queue "%" left: %', this.name, sqlerrm;
+                continue;
         end;
     end loop;
 end $$;
@@ -262,8 +260,6 @@ begin
         select to_regclass(format('spanmq_core.%s_%s', k, this_queue))
         from unnest(kinds) with ordinality u (k, n) order by n)
     loop
-        if each is not null then
-            execute format('drop sequence %s', each);
-        end if;
+        perform spanmq_core.drop_relation(each);
     end loop;
 end $$;

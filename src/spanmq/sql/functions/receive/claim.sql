@@ -83,7 +83,8 @@ begin
     -- Bounded, because a backlog may have expired: the next call continues, and maintain() takes thousands at a time.
     for round in 1 .. 50 loop
         exit when quantity = 0;
-        if waits is not null then
+        if waits is not null
+           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_) then
             runs := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
         end if;
         is_alone := runs <> '{}';

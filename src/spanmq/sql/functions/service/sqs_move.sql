@@ -137,10 +137,21 @@ end $$;
 
 -- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's RedrivePolicy
 -- into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be
--- sealed; headers are copied; received says how often each was received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other.
+-- sealed; headers are copied; received says how often each was received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other,
+-- 42501 without the right to receive from the source and to send to the destination.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision,
     task text default null
+) returns setof bigint
+language plpgsql as $$
+begin
+    return query select * from spanmq_call.move_sqs_messages(
+        source, destination, lease_id, msg_ids, messages, received, expires_in, task, spanmq_call.prove_caller());
+end $$;
+
+create or replace function spanmq_call.move_sqs_messages(
+    source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[],
+    expires_in double precision, task text, of_caller uuid
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -151,7 +162,10 @@ declare
     sent_at timestamptz[];
     new_ids bigint[];
     counts bigint[];
+    caller name := spanmq_core.take_caller(of_caller);
 begin
+    -- The bodies are the caller's.
+    perform spanmq_core.check_role_may(caller, from_queue, 'receive'), spanmq_core.check_role_may(caller, to_queue, 'send');
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids)
                                  or cardinality(received) is distinct from cardinality(msg_ids)

@@ -45,7 +45,7 @@ create index receiver_batch_ids on spanmq_core.receiver_batch (queue_id, lo);
 create table spanmq_core.position (
     token uuid primary key default gen_random_uuid(),
     position_id bigint generated always as identity,
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     chain uuid not null,               -- the first token of the lake or stream
     noted_by name not null,
     noted_at timestamptz not null default clock_timestamp()

@@ -1,9 +1,11 @@
--- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits: numbers of attempts
--- and expiries of their own). Nothing else comes here. Which messages must be delivered alone: alone.sql.
+-- Looking through what a claim took, in queues whose messages have a limit (queue.max_attempts, or queue.uses_limits:
+-- numbers of attempts and expiries of their own). Nothing else comes here. Which messages must be delivered alone:
+-- alone.sql.
 
--- Returns the runs of a claim that may be leased or (`leases` false) removed; the others become dead letters or return to the queue.
--- isolates: if there are messages that must be delivered alone, these are marked, and all return. In order (the policy's, or a grouped
--- read's): no message of a group is delivered behind one that becomes a dead letter, if the policy makes groups wait for those.
+-- Returns the runs of a claim that may be leased or (`leases` false) removed; the others become dead letters or return
+-- to the queue. isolates: if there are messages that must be delivered alone, these are marked, and all return. In
+-- order (the policy's, or a grouped read's): no message of a group is delivered behind one that becomes a dead letter,
+-- if the policy makes groups wait for those.
 create or replace function spanmq_core.screen(
     this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamptz, mode text
 ) returns spanmq_core.run[]
@@ -47,7 +49,8 @@ begin
         perform spanmq_core.bury(this, late, at_, spanmq_core.no_attempt_left());
         buried := buried || late;
         runs := spanmq_core.runs_not_among(runs, dead);
-        dead := spanmq_core.exhausted(this, array(select r from unnest(runs) r where spanmq_core.was_alone(r)), this.max_attempts, 0);
+        dead := spanmq_core.exhausted(
+            this, array(select r from unnest(runs) r where spanmq_core.was_alone(r)), this.max_attempts, 0);
         late := spanmq_core.runs_among(runs, dead);
         perform spanmq_core.bury(this, late, at_, spanmq_core.lease_ran_out('the lease of the last attempt ran out'));
         buried := buried || late;
@@ -58,9 +61,12 @@ begin
         end if;
         if leases then
             -- Not of messages without a limit, and once: what goes back beside suspects is looked through again.
-            late := array(select r from unnest(case when suspects = '{}' then late else suspects end) r where r.lease_id <> 0 and r.alone <> 1);
+            late := array(
+                select r from unnest(case when suspects = '{}' then late else suspects end) r
+                where r.lease_id <> 0 and r.alone <> 1);
             late := spanmq_core.runs_among(late, spanmq_core.exhausted(this, late, this.max_attempts, 1000));
-            perform spanmq_core.note_failure(this.queue_id, late, at_, 'expired', spanmq_core.lease_ran_out('the lease ran out'));
+            perform spanmq_core.note_failure(
+                this.queue_id, late, at_, 'expired', spanmq_core.lease_ran_out('the lease ran out'));
         end if;
         if suspects <> '{}' then
             perform spanmq_core.put_back(
@@ -85,8 +91,8 @@ $$;
 create or replace function spanmq_core.lease_ran_out(error text) returns spanmq_core.reason
 language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq_core.reason $$;
 
--- Those messages of runs that come from no lease and yet have no attempt left: set_vt() showed them again after their last. Not those
--- that failed and may be tried again: their category may have more attempts than the queue.
+-- Those messages of runs that come from no lease and yet have no attempt left: set_vt() showed them again after their
+-- last. Not those that failed and may be tried again: their category may have more attempts than the queue.
 create or replace function spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts int) returns int8multirange
 language plpgsql as $$
 declare
@@ -108,7 +114,8 @@ begin
         cross join unnest(spanmq_core.ids_of(f) * spanmq_core.ids_of(r.lo, r.n)) piece);
 end $$;
 
--- The messages of runs that are behind one of these dead letters in their group. Those without a group wait for nothing.
+-- The messages of runs that are behind one of these dead letters in their group. Those without a group wait for
+-- nothing.
 create or replace function spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[]) returns int8multirange
 language plpgsql immutable as $$
 begin
@@ -198,9 +205,10 @@ exception when lock_not_available then
     return 0;
 end $$;
 
--- Dead-letters messages whose lease has expired on their last attempt, which they had alone, of up to 100 runs, and those that set_vt() made
--- visible after it, of the next 1,000 runs from where the last call ended; also without receivers. In ordered queues
--- the claims do it: only they know which message of a group was in flight. Returns their number.
+-- Dead-letters messages whose lease has expired on their last attempt, which they had alone, of up to 100 runs, and
+-- those that set_vt() made visible after it, of the next 1,000 runs from where the last call ended; also without
+-- receivers. In ordered queues the claims do it: only they know which message of a group was in flight. Returns their
+-- number.
 create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare
@@ -227,8 +235,8 @@ begin
     return spanmq_core.count_runs(runs) + spanmq_core.bury_spent(this, at_, least_attempts);
 end $$;
 
--- Looks without locks, which would hide messages that have attempts left from receivers until maintain() ends. A message that was visible
--- at at_, and is so still, has not been delivered since.
+-- Looks without locks, which would hide messages that have attempts left from receivers until maintain() ends. A
+-- message that was visible at at_, and is so still, has not been delivered since.
 create or replace function spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamptz, least_attempts int) returns bigint
 language plpgsql as $$
 declare

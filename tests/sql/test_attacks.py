@@ -391,7 +391,9 @@ def test_no_call_waits_for_an_advisory_lock(queues: Connection) -> None:
             if one(queues, held):
                 taking.add(name)
     assert taking == {"acquire_queue_lock"}
-    naming = "select distinct proname from pg_proc where prosrc ~ '%s' and pronamespace >= 16384 order by proname"
+    naming = (
+        "select distinct proname from pg_proc where prosrc ~ '%s' and pronamespace >= 16384 order by proname"
+    )
     # A sender tries one, and waits for none.
     assert column(queues, naming % "advisory") == ["acquire_queue_lock", "draw_ids"]
     assert column(queues, naming % r"\mpg_advisory") == ["acquire_queue_lock"]

@@ -22,7 +22,7 @@ OBJECTS = {
 }
 SET_ASIDE = (
     "select count(*) from pg_class"
-    " where relnamespace = 'spanmq_core'::regnamespace and relname ~ '^dropped' and relkind <> 'i'"
+    " where relnamespace = 'spanmq_core'::regnamespace and relname ~ '^dropped_[0-9]' and relkind <> 'i'"
 )
 
 

@@ -267,7 +267,7 @@ begin
         from unnest(kinds) with ordinality u (k, n) order by n)
     loop
         if each is not null then
-            execute format('drop sequence %s', each);
+            perform spanmq_core.drop_relation(each);
         end if;
     end loop;
 end $$;

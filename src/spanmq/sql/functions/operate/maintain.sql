@@ -117,13 +117,13 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
+    perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     if may_retire then
         return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
         if found then
             return;
         end if;
     end if;
-    perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];

@@ -151,6 +151,8 @@ create or replace function spanmq_core.remove_rest(
 ) language plpgsql as $$
 declare
     kept text := current_setting('lock_timeout');
+    was_seen boolean := exists (
+        select from spanmq_core.dropped_queue d where d.queue_id = this_queue and d.seen_at_xid is not null);
     relation regclass;
     table_name text;
     n bigint;
@@ -188,6 +190,8 @@ begin
     end loop;
     foreach table_name in array spanmq_core.tables_of_queues() loop
         continue when table_name = 'segment' and not is_clean;
+        -- Calls under way can't do without the bound of their queue.
+        continue when table_name = 'bound' and not was_seen;
         begin
             execute format('delete from spanmq_core.%1$I where ctid = any (array(select ctid from spanmq_core.%1$I'
                            ' where queue_id = $1 limit $2 for update skip locked))', table_name)

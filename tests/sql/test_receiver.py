@@ -20,7 +20,7 @@ class Reader:
         call = "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)"
         [(self.receiver, self.incarnation, self.settled)] = rows(connection, call, receiver, label)
         # Of each batch, as the checkpoint has it.
-        self.tokens: dict[int, uuid.UUID | None] = {}
+        self.tokens: dict[int, uuid.UUID | None] = {0: None}
 
     def token(self, batch: int) -> uuid.UUID | None:
         """Return the token of a batch, of this reader or another of the same receiver."""

@@ -8,22 +8,20 @@ from pathlib import Path
 import psycopg
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# In /proc/PID/stat, behind the name: the parent; its own time; that and its ended children's.
-_PARENT, _OWN, _WITH_ENDED = 1, slice(11, 13), slice(11, 15)
+# In /proc/PID/stat, behind the name: the parent; its own time; its ended children's; both.
+_PARENT, _OWN, _ENDED, _WITH_ENDED = 1, slice(11, 13), slice(13, 15), slice(11, 15)
 
 
 def seconds_of(pid: int) -> float:
     """Return what a process and its children, living and ended, have used until now."""
-    ticks = sum(map(int, _fields(pid)[_WITH_ENDED]))
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            try:
-                fields = _fields(int(each.name))
-            except OSError:  # it has ended: it is among its parent's now, or will be at the next look
-                continue
-            if int(fields[_PARENT]) == pid:
-                ticks += sum(map(int, fields[_OWN]))
-    return ticks / _TICKS
+    parent = _fields(pid)
+    while True:
+        before = parent
+        living = _ticks_of_children(pid)
+        parent = _fields(pid)
+        # A child that ended meanwhile would count twice, or not at all: then its parent's count has changed.
+        if parent[_ENDED] == before[_ENDED]:
+            return (living + sum(map(int, parent[_WITH_ENDED]))) / _TICKS
 
 
 def nanoseconds_of(pid: int) -> int:
@@ -36,6 +34,20 @@ def server_of(dsn: str) -> int | None:
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select pg_backend_pid()").fetchone()
         return None if row is None else _parent(int(row[0]))
+
+
+def _ticks_of_children(pid: int) -> int:
+    """Return the ticks that the living children of a process have used."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = _fields(int(folder.name))
+            except OSError:  # it has ended
+                continue
+            if int(fields[_PARENT]) == pid:
+                ticks += sum(map(int, fields[_OWN]))
+    return ticks
 
 
 def _parent(pid: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import processor
 from bench.server import add_options, fresh, output_of, serving
-from bench.service import polls, sqs
+from bench.service import neighbours, polls, sqs
 from bench.service.contestant import QUEUE
 
 MESSAGES = 20_000
@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         print(f"round {number + 1}: {kind} {rates} a second", file=sys.stderr, flush=True)
                 sqs.report(sqs.measure(address, rounds, quick=options.quick))
                 times, connections = polls.measure(dsn, address)
-    return report(found, times, connections, count)
+            checks = neighbours.report(
+                neighbours.measure(dsn, neighbours.SECONDS / (4 if options.quick else 1))
+            )
+    return report(found, times, connections, count, checks)
 
 
 def run(kind: str, address: str, count: int, pids: Mapping[str, int | None]) -> dict[str, Any]:
@@ -73,9 +76,10 @@ def _used(pids: Mapping[str, int | None]) -> dict[str, float]:
 
 
 @contextmanager
-def service(dsn: str) -> Iterator[tuple[str, int]]:
+def service(dsn: str, *, tokens: bool = False) -> Iterator[tuple[str, int]]:
     """Run the service, and give its address and its process."""
-    command = [sys.executable, "-m", "spanmq.cli", "serve", "--port", "0", "--json", "--without-tokens"]
+    command = [sys.executable, "-m", "spanmq.cli", "serve", "--port", "0", "--json"]
+    command += [] if tokens else ["--without-tokens"]
     with subprocess.Popen(
         [*command, "--dsn", dsn, "--log-level", "warning"], stdout=subprocess.PIPE
     ) as process:
@@ -86,7 +90,13 @@ def service(dsn: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def report(found: dict[str, list[dict[str, Any]]], times: list[float], connections: int, count: int) -> int:
+def report(
+    found: dict[str, list[dict[str, Any]]],
+    times: list[float],
+    connections: int,
+    count: int,
+    checks: dict[str, bool],
+) -> int:
     """Print the tables; give the number of targets that were missed."""
     middle = {
         kind: {name: median(each[name] for each in runs) for name in ("send_rate", "receive_rate")}
@@ -118,7 +128,7 @@ def report(found: dict[str, list[dict[str, Any]]], times: list[float], connectio
         f"\n{polls.WAITING:,} waiting: {connections} connections of the database; "
         f"a message wakes one in {median(times):.1f} ms (p99 {quantiles(times, n=100)[-1]:.1f} ms)\n"
     )
-    checks = {
+    checks |= {
         f"sends at least {RATE_SHARE_MIN:g} of the direct client's": shares["send_rate"] >= RATE_SHARE_MIN,
         f"receives and acks at least {RATE_SHARE_MIN:g}": shares["receive_rate"] >= RATE_SHARE_MIN,
         f"p99 of one send at most {P99_TIMES_MAX:g} times": p99["http"] / p99["direct"] <= P99_TIMES_MAX,

@@ -11,17 +11,24 @@ from urllib.parse import urlsplit
 class Wire:
     """One connection; a request at a time."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, secret: str | None = None) -> None:
         place = urlsplit(address)
-        self._host, self._port = str(place.hostname), int(place.port or 80)
+        self.host, self.port = str(place.hostname), int(place.port or 80)
+        self.secret = secret
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def post(self, path: str, body: bytes) -> Any:
         """Ask, and give what the JSON of the answer says; raises RuntimeError for any other status."""
+        return json.loads(await self.request("POST", path, body))
+
+    async def request(self, method: str, path: str, body: bytes) -> bytes:
+        """Ask, and give the answer; raises RuntimeError for any other status."""
         if self._writer is None or self._reader is None:
-            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
-        head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
+            self._reader, self._writer = await asyncio.open_connection(self.host, self.port)
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
+        if self.secret is not None:
+            head += f"Authorization: Bearer {self.secret}\r\n"
         self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         status = int(answer[9:12])
@@ -30,9 +37,10 @@ class Wire:
         text = await self._reader.readexactly(int(lower[at : lower.index(b"\r", at)]))
         if status >= 300:
             raise RuntimeError(f"{path}: {status} {text[:300]!r}")
-        return json.loads(text)
+        return text
 
     def close(self) -> None:
         """Hang up."""
         if self._writer is not None:
             self._writer.close()
+        self._reader = self._writer = None

@@ -91,6 +91,15 @@ class BodyTooLargeError(InvalidBodyError):
     """A body over the 255 MB that a `jsonb` can hold; nothing was sent."""
 
 
+class AnswerTooLargeError(SpanmqError):
+    """The messages of one call have more bytes than the client's `answer_bytes_max`; none was received.
+
+    As many as `fitting` says, at least one, may be received at once.
+    """
+
+    fitting: int = 1
+
+
 class EncryptionError(SpanmqError):
     """Keys that cannot be read or are not valid."""
 
@@ -217,6 +226,10 @@ class MessagesLostError(SpanmqError):
     """A stream asked for messages that are gone: purged, or settled long ago."""
 
 
+class PositionUnknownError(SpanmqError):
+    """The database lacks a position of a lake or a checkpoint: restored to an earlier time, or another one."""
+
+
 class ShardsChangedError(SpanmqError):
     """The map of a sharded queue has changed; read it again."""
 
@@ -302,6 +315,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ052": (ReceiverInUseError, None),
     "MQ053": (MessagesLostError, None),
     "MQ054": (NotFoundError, "receiver_not_found"),
+    "MQ055": (PositionUnknownError, None),
     "MQ060": (NotPossibleError, "subscription"),
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),
@@ -338,6 +352,8 @@ _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
     ("XX000", r"^could not open relation with OID", TransactionConflictError, None),
     ("42P01", r'(?s)pgmq\.[qa]_(?P<queue>.*?)(?:["»«][^"»«]*)?$', QueueNotFoundError, None),
     ("42P01", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
+    # A queue was dropped while the call was about to use its log.
+    ("42P01", r"\bspanmq_core\.(log|lane)_[0-9]", QueueNotFoundError, None),
     # Upstream raises everything of its own as P0001.
     ("P0001", r"^queue name (is too long|contains invalid)", InvalidArgumentError, "invalid_queue_name"),
     ("P0001", r'^Queue "(?P<queue>.*)" does not exist', QueueNotFoundError, None),
@@ -351,9 +367,14 @@ _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
     ),
 )
 
+_POOLER_HINT: Final = (
+    "If the DSN leads to a pooler in transaction mode, such as PgBouncer, set pooler=True (--pooler)"
+)
+# A statement was prepared in another session than the one that a pooler lends now.
+_OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
 _HINTS: Final[dict[str, str]] = {
     "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
-    "transaction_conflict": "Roll the transaction back and run it again.",
+    "transaction_conflict": "Nothing was changed. Roll the transaction back and run it again.",
     "transaction_aborted": "Roll back, then repeat what you need.",
     "missing_privilege": "Grant it with spanmq grant or client.admin.grants: see the page Roles and privileges.",
     "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
@@ -382,16 +403,27 @@ def from_server(
                 if queue is not None and name == f"{queue}_msg_id_seq".lower():
                     name = queue
                 message = f"queue {name!r} does not exist"  # in place of one of its relations
+            elif kind is QueueNotFoundError and queue is not None:
+                message = f"queue {queue!r} does not exist"
             break
+    if sqlstate == "40P01":
+        hint = None  # the server's refers to its log
     return kind(
         message,
-        hint=hint or _HINTS.get(code or code_of(kind)),
+        hint=hint or (_POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))),
         detail=detail,
         sqlstate=sqlstate,
         queue=queue,
         function=function,
         code=code,
     )
+
+
+def refused(message: str) -> ConnectionFailedError:
+    """Return the error for a connection that could not be made, from what the driver says."""
+    # PgBouncer's words for the time limits, which a client passes at the start of a session.
+    is_pooler = "unsupported startup parameter" in message
+    return ConnectionFailedError(message, hint=_POOLER_HINT if is_pooler else None)
 
 
 def from_driver(

@@ -142,6 +142,15 @@ def test_queue_names_are_completed(orders: str) -> None:
             assert spanmq(dsn=None, more=more).out.split() == []
 
 
+@pytest.mark.parametrize("dsn", ["host=h password=secret xx", "postgresql://u:secret word@h/db"])
+def test_psql_does_not_print_the_password_of_a_dsn_that_it_cannot_read(dsn: str) -> None:
+    done = run("psql", dsn=dsn)
+    assert done.code != 0
+    assert "the DSN can't be read" in done.err
+    assert "secret" not in done.err + done.out
+    assert "Traceback" not in done.err
+
+
 def test_psql_runs_on_the_database_with_arguments_and_exit_codes_of_its_own(orders: str) -> None:
     # The one has a variable of libpq, the other has none.
     dsn = make_conninfo(orders, application_name="mine", tcp_user_timeout=7000)

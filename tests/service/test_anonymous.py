@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,7 +24,7 @@ from spanmq.service.gate import Gate
 from spanmq.service.settings import Settings
 
 FORM = "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-BUDGET = ("--requests-max", 4, "--anonymous-max", 4)
+BUDGET = ("--requests-max", 4, "--anonymous-max", 4, "--trusted-proxies", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +90,19 @@ def test_slow_sign_ins_leave_token_holders_their_turn(guarded: Running, secret: 
 
 def test_address_with_slow_sign_ins_leaves_others_their_own(guarded: Running) -> None:
     with ExitStack() as stack, guarded.client() as other:
-        slow = [stack.enter_context(guarded.dial()) for _ in range(3)]
-        for connection in slow:
+        slow = [stack.enter_context(guarded.dial()) for _ in range(7)]
+        for connection in slow[:-1]:
             connection.sendall(f"{FORM}X-Forwarded-For: 192.0.2.1\r\nContent-Length: 1000\r\n\r\n".encode())
-        statuses(slow, 1)
+        assert all(b" 503 " in line for line in statuses(slow[:-1], 2))
+        slow[-1].sendall(f"{FORM}X-Forwarded-For: 192.0.2.2\r\nContent-Length: 2\r\n\r\n".encode())
         form = {"token": "spanmq_wrong"}
-        # Not of our page: that is said of it, when it was read.
-        assert other.post("/sign-in", data=form, headers={"X-Forwarded-For": "192.0.2.2"}).status_code == 403
-        assert other.post("/sign-in", data=form, headers={"X-Forwarded-For": "192.0.2.1"}).status_code == 503
+        for address in ("192.0.2.1", "192.0.2.3"):
+            # Not of our page: that is said of it, when it was read.
+            forged = other.post("/sign-in", data=form, headers={"X-Forwarded-For": address})
+            assert forged.status_code == 403
+        # What others did ended nothing of this address.
+        slow[-1].sendall(b"a=")
+        assert b" 403 " in statuses(slow[-1:], 1)[0]
 
 
 def test_slow_bodies_under_an_access_key_leave_others_their_turn(
@@ -108,11 +114,63 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
         slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
         for connection in slow:
             connection.sendall(f"{amazon(known.access_key_id)}Content-Length: 1000\r\n\r\n".encode())
-        # Two wait for their bodies; until the others are refused, they may count as arriving.
-        assert all(b" 503 " in line for line in statuses(slow, 4))
+        # Four wait for their bodies: as many as the budget holds.
+        assert all(b" 503 " in line for line in statuses(slow, 2))
         assert innocent.get("/v1/queues").status_code == 200
-        key = {"access_key_id": other.access_key_id, "secret_access_key": str(other.secret)}
+        for each in (known, other):
+            key = {"access_key_id": each.access_key_id, "secret_access_key": str(each.secret)}
+            client_of(guarded.address, key).list_queues()
+        with guarded.client() as visitor:
+            assert visitor.post("/sign-in", data={"token": "spanmq_wrong"}).status_code == 403
+
+
+def test_slow_bodies_without_credentials_leave_sqs_its_turn(guarded: Running, service_database: str) -> None:
+    with Client(service_database) as client:
+        known = client.admin.keys.create(verbs=["look"])
+    with ExitStack() as stack:
+        slow = [stack.enter_context(guarded.dial()) for _ in range(12)]
+        for number, connection in enumerate(slow):
+            head = f"{FORM}X-Forwarded-For: 192.0.2.{number % 2}\r\nContent-Length: 1000\r\n\r\n"
+            connection.sendall(head.encode())
+        assert all(b" 503 " in line for line in statuses(slow, 8))
+        key = {"access_key_id": known.access_key_id, "secret_access_key": str(known.secret)}
         client_of(guarded.address, key).list_queues()
+
+
+def test_trailer_does_not_authenticate(guarded: Running, secret: str) -> None:
+    head = "POST /v1/queues/none/receive HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    trailer = f"2\r\n{{}}\r\n0\r\nAuthorization: Bearer {secret}\r\n\r\n"
+    with guarded.dial() as connection:
+        connection.sendall(
+            f"{head}Transfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n{trailer}".encode()
+        )
+        assert b" 401 " in statuses([connection], 1)[0]
+
+
+def test_address_of_a_proxy_counts_only_if_it_is_trusted(orders: str, tmp_path: Path) -> None:
+    with service(orders, tmp_path, tokens=True) as running, running.client() as client:
+        answers = [
+            client.get(
+                "/v1/queues",
+                headers={"Authorization": f"Bearer spanmq_{n}", "X-Forwarded-For": f"192.0.2.{n}"},
+            ).status_code
+            for n in range(60)
+        ]
+    assert 429 in answers
+
+
+def test_large_bodies_under_an_access_key_leave_others_room(service_database: str, tmp_path: Path) -> None:
+    with Client(service_database) as client:
+        known = client.admin.keys.create(verbs=["look"])
+    size = 4 * 1024 * 1024
+    with service(service_database, tmp_path, tokens=True) as running, ExitStack() as stack:
+        slow = [stack.enter_context(running.dial()) for _ in range(20)]
+        for connection in slow:
+            connection.sendall(f"{amazon(known.access_key_id)}Content-Length: {size}\r\n\r\n".encode())
+            connection.sendall(b"x" * (size - 1))
+        assert all(b" 503 " in line for line in statuses(slow, 4))
+        key = {"access_key_id": known.access_key_id, "secret_access_key": str(known.secret)}
+        client_of(running.address, key).list_queues()
 
 
 def test_large_body_without_a_token_is_refused_unread(guarded: Running, service_database: str) -> None:

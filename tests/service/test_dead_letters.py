@@ -93,6 +93,18 @@ def test_token_that_may_not_look_is_shown_no_body(orders: str, tmp_path: Path) -
         assert [each["before"] for each in done.json()["results"]] == [None, None]
 
 
+def test_token_that_may_not_look_learns_nothing_by_conditions(orders: str, tmp_path: Path) -> None:
+    kill(orders, "orders", 2)
+    manager = token(orders, "manager", verbs="manage")
+    with service(orders, tmp_path, tokens=True) as running, running.client(manager) as http:
+        for act in ("redrive", "purge"):
+            url = f"/v1/queues/orders/dead-letters/{act}"
+            for condition in ({"where": "$.custmer"}, {"payload": {"custmer": 1}}, {"error": "o"}):
+                for dry_run in (True, False):
+                    assert http.post(url, json={**condition, "dry_run": dry_run}).status_code == 403
+            assert http.post(url, json={"dry_run": True}).status_code == 200
+
+
 @pytest.mark.parametrize("act", ["search", "redrive", "purge"])
 def test_path_that_takes_long_ends_after_a_second(orders: str, tmp_path: Path, act: str) -> None:
     with (

@@ -1,6 +1,7 @@
 """Idempotency keys: a request that comes again sends nothing again, and is nobody else's."""
 
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,23 @@ def test_key_is_that_of_its_token(orders: str, tmp_path: Path) -> None:
         assert sent(bank, "1") != first
         assert sent(shop, "1") == first
     assert ask(orders, COUNT) == 2
+
+
+def test_key_cannot_be_taken_by_a_sender_that_knows_it(orders: str, tmp_path: Path) -> None:
+    secrets = [token(orders, name) for name in ("shop", "mallory")]
+    with (
+        service(orders, tmp_path, tokens=True) as running,
+        running.client(secrets[0]) as shop,
+        running.client(secrets[1]) as mallory,
+    ):
+        sent(shop, "first")
+        taken = ask(orders, "select dedup_id from spanmq_core.deduplication")
+        key = taken.replace(sha256(b'["shop", "first"]').hexdigest(), sha256(b'["shop", "1"]').hexdigest())
+        assert key != taken
+        done = mallory.post(PATH, json={"body": 2, "dedup_id": key})
+        assert done.status_code == 201, done.text
+        assert sent(shop, "1") != int(done.json()["message_id"])
+    assert ask(orders, COUNT) == 3
 
 
 BATCH = [{"body": {"a": 1, "b": [1.5, "é"]}}, {"body": 2, "delay": 60}]

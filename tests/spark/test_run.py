@@ -12,6 +12,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
+from spanmq.spark import rows
 from spanmq.spark.jobs import delta, parquet
 from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
@@ -33,9 +34,17 @@ def written(lake: Lake, manifest: Manifest) -> list[Written]:
     return [Written(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
 
 
-def committed(lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
+def begun(run: Run, kind: str) -> Manifest:
+    with rows.connected(run.dsn) as server:
+        return run.begin(rows.identity(server, "orders"), kind)
+
+
+def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
     """Commit files as an export does."""
-    manifest = replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2)
+    with rows.connected(dsn) as server:
+        position = rows.note_position(server, "orders", manifest.position)
+    names = [each.name for each in files]
+    manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
     if manifest.format == "delta":
         write_draft(lake, manifest)
         delta.commit("", lake, "archive", application(manifest), manifest.commit, files)
@@ -52,7 +61,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
 ) -> None:
     lake = lake_at(tmp_path / "lake")
     with run_on(database, lake, "orders", "archive") as first:
-        manifest = first.begin("here", format)
+        manifest = begun(first, format)
         files = written(lake, manifest)
         assert [name.split("/")[2] for name in lake.sizes("archive")] == ["day=2026-01-30", "day=2026-01-31"]
         with psycopg.connect(database, autocommit=True) as admin:
@@ -62,12 +71,12 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             )
         with run_on(database, lake, "orders", "archive") as second:
             assert lake.sizes("archive/queue=orders") == {}
-            newer = second.begin("here", format)
+            newer = begun(second, format)
             # Its files would be there if it had gone on.
             files = written(lake, manifest)
             with pytest.raises((PipelineError, FileExistsError)):
-                committed(lake, manifest, files)
-            newer = committed(lake, newer, written(lake, newer))
+                committed(database, lake, manifest, files)
+            newer = committed(database, lake, newer, written(lake, newer))
             second.end(newer)
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
@@ -83,7 +92,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
 
     lake = lake_at(tmp_path)
     with run_on(database, lake, "orders", "archive") as first:
-        manifest = first.begin("here", "delta")
+        manifest = begun(first, "delta")
         files = written(lake, manifest)
         # All but the commit.
         write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
@@ -94,7 +103,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     # Delta has a commit of that number, without the files.
     with run_on(database, lake, "orders", "archive") as third:
         assert third.exported.ids == []
-        third.end(committed(lake, newer := third.begin("here", "delta"), written(lake, newer)))
+        third.end(committed(database, lake, newer := begun(third, "delta"), written(lake, newer)))
     assert read_exported(lake, "orders").ids == [(1, 2)]
     assert sorted(delta.files(None, lake, "archive", None)) == sorted(files_of(lake, "orders"))
     assert len(files_of(lake, "orders")) == 2
@@ -109,10 +118,10 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
 ) -> None:
     lake = lake_at(tmp_path)
     with run_on(database, lake, "orders", "archive") as run:
-        manifest = run.begin("here", format)
+        manifest = begun(run, format)
         # Of one that failed or was too slow, and of the one that Spark took.
         written(lake, manifest)
-        run.end(committed(lake, manifest, files := written(lake, manifest)))
+        run.end(committed(database, lake, manifest, files := written(lake, manifest)))
     assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
 
 

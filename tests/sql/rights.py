@@ -18,13 +18,14 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
+        note_position known_positions
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
-        read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive ack cancel nack
+        read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive begin_alone ack cancel nack
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
-        forget_export redrive redrive_message purge_dead_letters store_result
+        refuse_export forget_export redrive redrive_message purge_dead_letters store_result
         report_worker
     """,
     "manage": """
@@ -44,7 +45,7 @@ ON_ALL = {
     "maintain": "maintain plan_schedule doctor",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
-        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move note_sqs_move
+        start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move has_sqs_moves note_sqs_move
         move_sqs_messages list_sqs_moved
     """,
     "admin": """
@@ -111,6 +112,7 @@ BY_TYPE = {
     "bigint[]": "array[1]",
     "text[]": "array['send']",
     "integer[]": "array[1]",
+    "uuid[]": "'{{}}'",
     "int8multirange": "'{{}}'",
     "timestamp with time zone": "now()",
     "timestamp with time zone[]": "array[now()]",
@@ -232,3 +234,48 @@ def give(connection: Connection, verb: str, where: str | None, role: str = ROLE)
         connection.execute("select spanmq.grant_all(%s, %s)", [role, verb])
     elif where is not None:
         connection.execute("select spanmq.grant_queue(%s, %s, %s)", [role, where, verb])
+
+
+# The rights themselves: what a role may do with each object of ours, by what the catalogue has.
+
+# Schema spanmq_call, where a function's verb is not that of the function of its name in ON_QUEUES.
+CALLED = {
+    "send": "upcoming_schedules",
+    "look": "glance health latest_statistics list_batches list_schedules list_task_kinds list_workers replay",
+    "create": "create_queue create_partitioned_queue",
+    "maintain": "plan_schedule upcoming_schedules",
+    "serve": "move_sqs_messages",
+}
+# Every role may call these: they return what the catalogue shows to all, or check the caller.
+CALLED_FREELY = names(
+    "check_topic_send known_queues may names_for number_of prove_caller queue_of_run queue_of_schedule"
+    " routed_queues sees targets_of wrapper_call"
+)
+EXECUTABLE = """
+    select n.nspname, p.proname, has_function_privilege(%s, p.oid, 'execute')
+    from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core') order by p.oid
+"""
+PRIVILEGES = """
+    select c.oid::regclass::text, p from pg_class c cross join (select %s::name as role) r
+    cross join unnest('{select,insert,update,delete,truncate,references,trigger}'::text[]) p
+    where c.relnamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+      and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+      and case when c.relkind <> 'S' then has_table_privilege(r.role, c.oid, p)
+               when p in ('select', 'update') then has_sequence_privilege(r.role, c.oid, p) end
+    order by 1, 2
+"""
+
+
+def verbs_of_call(name: str) -> set[str]:
+    """Return the verbs of which each allows a function of schema spanmq_call, by its name without a number."""
+    if name.startswith("may_"):
+        return {name.removeprefix("may_")}
+    listed = {verb for verb, text in ON_QUEUES.items() if name in names(text)}
+    listed = {"look"} if name == "replay" else listed
+    return listed | {verb for verb, text in CALLED.items() if name in names(text)}
+
+
+def included(verb: str) -> set[str]:
+    """Return the verbs that a verb includes, itself among them."""
+    return INCLUDED.get(verb, {verb})

@@ -37,3 +37,16 @@ def test_ages_are_of_what_has_not_left_its_lease(connection: Connection) -> None
     assert ages(connection) == (0, 5)
     connection.execute("select pgmq.delete('orders', id) from generate_series(256, 298) id")
     assert ages(connection) == (5, 5)
+
+
+def test_counts_leave_out_what_has_left_its_lease(connection: Connection) -> None:
+    counts = "select queue_length, queue_visible_length from pgmq.metrics('orders')"
+    prepare(connection)
+    connection.execute("select count(*) from pgmq.read('orders', 600, 100)")
+    connection.execute("select count(*) from pgmq.read('orders', -1, 100)")  # visible again
+    assert rows(connection, counts) == [(300, 200)]
+    connection.execute("select pgmq.delete('orders', id) from unnest(array[5, 50, 120, 150, 199]) id")
+    assert rows(connection, counts) == [(295, 197)]
+    connection.execute("select pgmq.delete('orders', 250)")
+    connection.execute("select pgmq.purge_queue('orders')")
+    assert rows(connection, counts) == [(0, 0)]

@@ -377,7 +377,7 @@ def test_role_can_lock_change_publish_nothing(caller: Connection) -> None:
     assert outcome(caller, "create publication mine for tables in schema pgmq") == "42501"
 
 
-def test_no_call_takes_an_advisory_lock(queues: Connection) -> None:
+def test_no_call_waits_for_an_advisory_lock(queues: Connection) -> None:
     """Any role could take it before, and keep it."""
     held = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
     taking = set()
@@ -391,8 +391,12 @@ def test_no_call_takes_an_advisory_lock(queues: Connection) -> None:
             if one(queues, held):
                 taking.add(name)
     assert taking == {"acquire_queue_lock"}
-    naming = "select distinct proname from pg_proc where prosrc ~ 'advisory' and pronamespace >= 16384"
-    assert column(queues, naming) == ["acquire_queue_lock"]
+    naming = (
+        "select distinct proname from pg_proc where prosrc ~ '%s' and pronamespace >= 16384 order by proname"
+    )
+    # A sender tries one, and waits for none.
+    assert column(queues, naming % "advisory") == ["acquire_queue_lock", "draw_ids"]
+    assert column(queues, naming % r"\mpg_advisory") == ["acquire_queue_lock"]
 
 
 # Settings.

@@ -191,7 +191,7 @@ def test_error_has_the_place_and_the_reason(orders: Queue, body: str, fault: str
         ({"properties": {"a": {"pattern": "x"}}}, "$.properties.a.pattern is not allowed"),
         ({"$ref": "#/$defs/none"}, "$..$ref must be # or name one of $defs"),
         ({"$ref": "http://x/y"}, "$..$ref must be # or name one of $defs"),
-        ({"anyOf": [{"$ref": "#"}]}, "$..$ref leads back to itself: #"),
+        ({"anyOf": [{"$ref": "#"}]}, "$..$ref leads back to itself, or through more than 32 others: #"),
         (
             {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}},
             "$..$ref leads back to itself",
@@ -225,6 +225,47 @@ def test_schema_that_refers_to_itself_checks_trees(orders: Queue) -> None:
     )
     deep = "[" * 5000 + "]" * 5000
     assert sqlstate_of(orders.connection, f"select pgmq.send('orders', '{deep}')") == "54001"
+
+
+def chain(levels: int, *, keyword: str = "allOf") -> dict[str, Any]:
+    """Return a schema with two references to the next level at each level."""
+    ends = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
+    return {"$ref": "#/$defs/d0", "$defs": {**ends, f"d{levels}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_schema_of_many_references_is_refused_at_once(orders: Queue, checked: bool) -> None:
+    orders.rows("set local statement_timeout = '20s'")
+    set_schema(orders.connection, chain(60), checked=False)
+    many = {"title": "x" * 100_000}
+    circle = {"$ref": "#/$defs/a", "$defs": {n: {"anyOf": [{"$ref": f"#/$defs/{n}"}] * 20} for n in "ab"}}
+    for schema in (many, *([chain(60), chain(33, keyword="anyOf"), circle] if checked else [])):
+        call = f"select spanmq.set_schema('orders', '{json.dumps(schema)}', {checked})"
+        assert sqlstate_of(orders.connection, call) == "MQ002"
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+@pytest.mark.parametrize("body", ['"fits"', "17"])
+def test_check_of_a_body_has_a_limit(orders: Queue, keyword: str, body: str) -> None:
+    orders.rows("set local statement_timeout = '60s'")
+    set_schema(orders.connection, chain(30, keyword=keyword))
+    send = f"select pgmq.send_batch('orders', array_fill('{body}'::jsonb, '{{1000}}'))"
+    if (keyword, body) == ("anyOf", '"fits"'):
+        orders.rows(send)
+    else:
+        with pytest.raises(
+            psycopg.Error, match=r"takes more than 250000 steps to check|must be string"
+        ) as raised:
+            orders.rows(send)
+        assert raised.value.sqlstate == "MQ065"
+
+
+def test_references_that_double_with_each_level_of_a_body_have_a_limit(orders: Queue) -> None:
+    orders.rows("set local statement_timeout = '60s'")
+    set_schema(orders.connection, {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]})
+    orders.rows("select pgmq.send('orders', '[[[[[]]]]]')")
+    deep = "[" * 60 + "]" * 60
+    assert "takes more than" in message_of(orders.connection, f"send('orders', '{deep}'::jsonb)")
 
 
 @pytest.mark.parametrize("keyword", ["const", "default", "examples", "enum"])

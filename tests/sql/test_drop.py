@@ -1,7 +1,10 @@
 """A queue that is dropped leaves nothing: no table, view or sequence, no row of what was kept for it."""
 
+import psycopg
 import pytest
-from tests.sql.queue import Connection, column
+from tests.sql.queue import column
+from tests.sql.race.sessions import Race
+from tests.sql.segment import maintain
 
 KINDS = ("create", "create_unlogged", "create_partitioned")
 # Whatever makes something to be kept for a queue.
@@ -51,7 +54,7 @@ where c.relnamespace = 'spanmq_core'::regnamespace and c.relkind = 'r' and a.att
 # Tables that have rows of every kind of queue after that.
 FILLED = (
     "policy schedule category_rule category_policy deduplication expiry failure dead_letter dead_letter_count"
-    " statistics sample pipeline_run result worker task_time breaker receiver held"
+    " statistics sample pipeline_run result worker task_time breaker receiver held group_lock"
 )
 RELATIONS = (
     "select oid::regclass::text from pg_class"
@@ -60,25 +63,36 @@ RELATIONS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropped_queue_leaves_nothing(connection: Connection, kind: str) -> None:
-    before = set(column(connection, RELATIONS))
-    connection.execute(f"select pgmq.{kind}('orders')".encode())
-    for statement in LIFE:
-        connection.execute(statement.encode())
-    (queue_id,) = column(connection, "select queue_id from spanmq_core.queue where name = 'orders'")
+def test_dropped_queue_leaves_nothing(database: str, kind: str) -> None:
+    with psycopg.connect(database) as connection:
+        before = set(column(connection, RELATIONS))
+    with Race(database, "orders", kind) as race:
+        for statement in LIFE:
+            race.main.rows(statement)
+        check_drop(race, before)
+
+
+def check_drop(race: Race, before: set[str]) -> None:
+    session = race.main
+    queue_id = race.queue_id
 
     def kept() -> dict[str, int]:
-        tables = connection.execute(OF_QUEUES.encode()).fetchall()
+        tables = session.rows(OF_QUEUES)
         counts = {
-            table: column(connection, f"select count(*) from {table} where {name} = {queue_id}")[0]
+            table: session.value(f"select count(*) from {table} where {name} = {queue_id}")
             for table, name in tables
         }
         return {table: n for table, n in counts.items() if n}
 
     assert {f"spanmq_core.{table}" for table in FILLED.split()} <= kept().keys()
-    assert len(set(column(connection, RELATIONS)) - before) > 8
-    assert column(connection, "select pgmq.drop_queue('orders')") == [True]
+    assert len(set(session.column(RELATIONS)) - before) > 8
+    assert session.column("select pgmq.drop_queue('orders')") == [True]
+    # What bears only its id, and may be known to calls under way.
+    assert kept().keys() == {"spanmq_core.dropped_queue", "spanmq_core.bound"}
+    left = set(session.column(RELATIONS)) - before
+    assert left == {f"spanmq_core.{kind}_{queue_id}" for kind in ["ids", "notified", "rate", "room"]}
+    assert session.column("select count(*) from pgmq.list_topic_bindings()") == [0]
+    assert session.column("select count(*) from spanmq.list_schedules()") == [0]
+    maintain(race)
     assert kept() == {}
-    assert set(column(connection, RELATIONS)) - before == set()
-    assert column(connection, "select count(*) from pgmq.list_topic_bindings()") == [0]
-    assert column(connection, "select count(*) from spanmq.list_schedules()") == [0]
+    assert set(session.column(RELATIONS)) - before == set()

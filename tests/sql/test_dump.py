@@ -143,18 +143,22 @@ def test_subscription_and_stream_are_kept(database: str, tmp_path: Path) -> None
         ((receiver,),) = source.execute(
             "select receiver_id from spanmq.receiver_open('lake', label => 'spark')"
         ).fetchall()
-        assert column(source, f"select spanmq.receiver_claim('lake', '{receiver}', 1, 0, 200)") == [1]
-        assert column(source, f"select spanmq.receiver_claim('lake', '{receiver}', 1, 1, 200)") == [2]
+        claim = "select batch, token from spanmq.receiver_claim('lake', %s, 1, %s, 200, settled_token => %s)"
+        [(_, token)] = source.execute(claim, [receiver, 0, None]).fetchall()
+        [(batch, token)] = source.execute(claim, [receiver, 1, token]).fetchall()
+        assert batch == 2
         before = source.execute("select * from pgmq.q_lake order by msg_id").fetchall()
-        ranges = f"select first_id, last_id from spanmq.receiver_ranges('lake', '{receiver}', %s, 0, 2)"
-        held = source.execute(ranges.encode(), [1]).fetchall()
+        ranges = (
+            f"select first_id, last_id from spanmq.receiver_ranges('lake', '{receiver}', %s, 0, 2, true, %s)"
+        )
+        held = source.execute(ranges.encode(), [1, token]).fetchall()
     with restored(database, tmp_path) as target, psycopg.connect(target, autocommit=True) as there:
         assert broken_invariants(there) == []
         assert there.execute("select * from pgmq.q_lake order by msg_id").fetchall() == before
         assert column(there, "select count(*) from pgmq.q_jobs") == [100]
         # A batch that was settled may be read again, one that is held is nobody else's.
         there.execute("select spanmq.receiver_open('lake', %s)", [receiver])
-        assert there.execute(ranges.encode(), [2]).fetchall() == held
+        assert there.execute(ranges.encode(), [2, token]).fetchall() == held
         assert len(column(there, "select msg_id from spanmq.receive('lake', 999)")) == 200
         assert column(there, "select spanmq.release_receiver('lake', 'spark')") == [200]
         # What is sent from now on comes to both, also into segments that are made here.

@@ -22,7 +22,7 @@ WRONG = {
     "jsonb": ("null", "'null'", "'{}'", "'[]'", "'1'", '\'{"a": {"b": []}}\''),
     "boolean": ("null",),
     "timestamp with time zone": ("null", "'infinity'", "'-infinity'", "'4713-01-01 BC'", "'294276-01-01'"),
-    "uuid": ("null",),
+    "uuid": ("null", "'00000000-0000-0000-0000-000000000001'"),
     "int8multirange": ("null", "'{}'", "'{(,)}'"),
 }
 # Where another value than in other tests is the right one.

@@ -110,3 +110,9 @@ def test_proofs_that_no_function_took_are_forgotten(runs: PipelineRuns, connecti
     connection.execute("select spanmq_call.prove_caller()")
     connection.execute("select spanmq.maintain()")
     assert connection.execute("select count(*) from spanmq_call.caller").fetchone() == (0,)
+
+
+def test_report_has_a_limit(runs: PipelineRuns) -> None:
+    run_id = runs.begin("export", "orders")
+    with pytest.raises(InvalidArgumentError, match="65,536 bytes"):
+        runs.end(run_id, report={"a": "x" * 65_536})

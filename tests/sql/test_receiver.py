@@ -19,17 +19,29 @@ class Reader:
         self.connection = connection
         call = "select receiver_id, incarnation, settled from spanmq.receiver_open('orders', %s, %s)"
         [(self.receiver, self.incarnation, self.settled)] = rows(connection, call, receiver, label)
+        # Of each batch, as the checkpoint has it.
+        self.tokens: dict[int, uuid.UUID | None] = {0: None}
+
+    def token(self, batch: int) -> uuid.UUID | None:
+        """Return the token of a batch, of this reader or another of the same receiver."""
+        if batch not in self.tokens:
+            self.tokens[batch] = one(
+                self.connection, "select spanmq_core.token_of_batch(%s, %s)", self.receiver, batch
+            )
+        return self.tokens[batch]
 
     def claim(
         self, settled: int, quantity: int = 1000, last_id: int | None = None, max_bytes: int | None = None
     ) -> int:
-        call = "select spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s)"
-        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes)
-        return int(one(self.connection, call, *given))
+        call = "select batch, token from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s)"
+        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes, self.token(settled))
+        [(batch, self.tokens[batch])] = rows(self.connection, call, *given)
+        return int(batch)
 
     def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[Any, ...]]:
-        call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s)"
-        return rows(self.connection, call, self.receiver, self.incarnation, after, batch, fail)
+        call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s, %s)"
+        given = (self.receiver, self.incarnation, after, batch, fail, self.token(batch))
+        return rows(self.connection, call, *given)
 
 
 @pytest.fixture
@@ -353,3 +365,28 @@ def test_tokens_of_what_a_batch_leaves_in_the_queue_are_given_back(
     rows(connection, """select spanmq.set_policy('orders', '{"rate_limit": 0.001, "rate_burst": 10}')""")
     reader = Reader(connection)
     assert [reader.claim(batch, 10, max_bytes=1) for batch in range(10)] == [*range(1, 11)]
+
+
+def test_role_reads_the_log_by_a_view_and_needs_no_right_on_the_storage(
+    client: Client, connection: Connection
+) -> None:
+    client.send_batch("orders", [1, 2])
+    connection.execute("create role spanmq_test_stream")
+    client.admin.grants.create("spanmq_test_stream", "orders", "receive")
+    log_table = "select log_table from spanmq.receiver_log('orders')"
+    assert one(connection, log_table) is None
+    reader = Reader(connection)
+    assert reader.claim(reader.claim(0)) == 1
+    connection.execute("set local role spanmq_test_stream")
+    assert one(connection, log_table) is None
+    connection.execute("reset role")
+    view = one(connection, log_table)
+    connection.execute(f"grant select on {view} to spanmq_test_stream".encode())
+    connection.execute("set local role spanmq_test_stream")
+    assert one(connection, log_table) == view
+    assert rows(connection, "select msg_id from pgmq.q_orders") == []
+    assert rows(connection, f"select msg_id, message from {view}") == [(1, 1), (2, 2)]
+    assert not one(connection, "select has_schema_privilege('spanmq_core', 'usage')")
+    connection.execute("reset role")
+    client.queues.drop("orders")
+    assert one(connection, "select to_regclass(%s)", view) is None

@@ -323,3 +323,22 @@ def test_message_that_a_full_queue_refuses_keeps_no_segment(race: Race, of: str)
     maintain(race)
     assert state_of(race, ids[0]) is None
     assert race.main.value("select count(*) from pgmq.q_full") == 1
+
+
+@pytest.mark.parametrize("fate", ["commit prepared", "rollback prepared"])
+def test_prepared_nack_of_a_dropped_queue_changes_nothing_in_the_next(prepared: Race, fate: str) -> None:
+    (one,) = send_past(prepared, 1)
+    lease = prepared.lease(1)
+    consumer = prepared.begun()
+    consumer.rows("select spanmq.nack('jobs', %s, array[%s::bigint], 'boom', null, 0)", lease, one)
+    consumer.rows("prepare transaction 'late'")
+    prepared.main.rows("select pgmq.drop_queue('jobs')")
+    prepared.main.rows("select pgmq.create('jobs')")
+    maintain(prepared)
+    left = "select count(*) from spanmq_core.dropped_queue where queue_id = %s"
+    assert prepared.main.value(left, prepared.queue_id) == 1
+    prepared.main.rows(f"{fate} 'late'")
+    assert prepared.left() == [] != [one]
+    maintain(prepared)
+    assert prepared.main.value(left, prepared.queue_id) == 0
+    assert prepared.queue_id not in prepared.main.column("select queue_id from spanmq_core.held")

@@ -106,10 +106,15 @@ def test_id_with_another_fingerprint_is_refused_and_changes_nothing(orders: Queu
     other = "'{5,6,7}', dedup_ids => '{c,a,d}', fingerprint => 'y'"
     assert sqlstate_of(orders.connection, lambda: send(orders, other)) == "MQ063"
     assert bodies(orders) == [(1, 1), (2, 2)]
-    # Who says nothing is not asked, and what is new has no fingerprint yet.
-    assert send(orders, "'{8,9}', dedup_ids => '{a,e}'")[0] == 1
-    send(orders, "'{10}', dedup_ids => '{e}', fingerprint => 'y'")
-    assert len(bodies(orders)) == 3
+
+
+def test_ids_with_a_fingerprint_and_without_one_are_apart(orders: Queue) -> None:
+    assert send(orders, "'{1,2}', dedup_ids => '{a,b}'") == [1, 2]
+    first = send(orders, "'{3,4}', dedup_ids => '{a,b}', fingerprint => 'x'")
+    assert not {1, 2} & set(first)
+    assert send(orders, "'{3,4}', dedup_ids => '{a,b}', fingerprint => 'x'") == first
+    assert send(orders, "'{5,6}', dedup_ids => '{b,a}'") == [2, 1]
+    assert [body for _, body in bodies(orders)] == [1, 2, 3, 4]
 
 
 def test_fingerprint_is_over_with_its_id(orders: Queue) -> None:

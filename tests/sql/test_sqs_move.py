@@ -28,7 +28,7 @@ def spend(connection: Connection, queue: str = "jobs") -> tuple[int, int]:
     return lease_id, message_id
 
 
-MOVE = "select spanmq.move_sqs_messages(%s, %s, %s, array[%s::bigint], array['1'::jsonb], 3600)"
+MOVE = "select spanmq.move_sqs_messages(%s, %s, %s, array[%s::bigint], array['1'::jsonb], array[1]::bigint[], 3600)"
 
 
 def test_task_leads_only_to_queues_that_name_its_source(queues: Connection) -> None:
@@ -53,6 +53,27 @@ def test_move_goes_only_where_the_policy_says(queues: Connection) -> None:
     # A lease that is not held moves nothing.
     assert queues.execute(MOVE, ["jobs", "dead", lease_id + 1, message_id]).fetchall() == []
     assert queues.execute("select count(*) from pgmq.q_dead").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("verbs", "sqlstate"),
+    [(["receive"], "42501"), (["send"], "42501"), (["receive", "send"], None)],
+)
+def test_move_needs_the_rights_to_receive_and_to_send(
+    queues: Connection, verbs: list[str], sqlstate: str | None
+) -> None:
+    queues.execute("create role spanmq_test_mover")
+    queues.execute("select spanmq.grant_all('spanmq_test_mover', 'serve')")
+    for verb in verbs:
+        queue = "dead" if verb == "send" else "jobs"
+        queues.execute("select spanmq.grant_queue('spanmq_test_mover', %s, %s)", [queue, verb])
+    lease_id, message_id = spend(queues)
+    queues.execute("set local role spanmq_test_mover")
+    arguments = ["jobs", "dead", lease_id, message_id]
+    if sqlstate is None:
+        assert queues.execute(MOVE, arguments).fetchall() == [(message_id,)]
+    else:
+        assert sqlstate_of(queues, lambda: queues.execute(MOVE, arguments)) == sqlstate
 
 
 def test_moved_message_keeps_its_headers_and_its_origin_through_several_queues(queues: Connection) -> None:
@@ -80,6 +101,6 @@ def test_message_that_is_named_twice_is_not_sent_twice(queues: Connection) -> No
     lease_id, message_id = spend(queues)
     twice = (
         f"select spanmq.move_sqs_messages('jobs', 'dead', {lease_id}, array[{message_id}, {message_id}]::bigint[],"
-        " array['1', '1']::jsonb[], 3600)"
+        " array['1', '1']::jsonb[], array[1, 1]::bigint[], 3600)"
     )
     assert sqlstate_of(queues, twice) == "MQ002"

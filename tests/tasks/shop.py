@@ -45,7 +45,7 @@ async def ship(order: Order, speed: Speed = Speed.SLOW, *, message: Message = GI
     done.append(("ship", order, speed, message.attempt))
 
 
-@tasks.task(queue="mail", priority=3)
+@tasks.task(queue="mail", queues=["orders"], priority=3)
 def mail(to: str, weight: float = 0.5) -> str:
     done.append(("mail", to, weight, threading.current_thread() is not threading.main_thread()))
     return to

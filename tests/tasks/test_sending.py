@@ -47,7 +47,7 @@ WRONG: list[tuple[type[Exception], Callable[[], Any]]] = [
     (errors.InvalidArgumentError, lambda: mail.using(group=5).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(colour="red").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(queue=5).send("a")),
-    (errors.QueueNotFoundError, lambda: mail.using(queue="nowhere").send("a")),
+    (errors.InvalidArgumentError, lambda: mail.using(queue="nowhere").send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(delay=1, at=datetime.now(UTC)).send("a")),
     (errors.InvalidArgumentError, lambda: mail.using(connection=object()).send("a")),
     (errors.InvalidArgumentError, lambda: tasks.send_many([mail])),

@@ -1,9 +1,12 @@
 """What the benchmark prints into the documentation: rates, ratios, verdicts, and no secret."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
+from bench import processor
 from bench.__main__ import printed_command
 from bench.cases import experiments, soak_experiments
 from bench.comparisons import COMPARISONS
@@ -60,3 +63,20 @@ def test_each_target_and_each_comparison_has_its_case() -> None:
 def test_printed_command_names_no_machine() -> None:
     given = ["--quick", "--dsn", "postgresql://user:secret@host/db", "--json=file", "--only", "a b"]
     assert printed_command(given) == "python -m bench --quick --only 'a b'"
+
+
+def test_processor_time_of_children_that_end_is_counted_once() -> None:
+    program = (
+        "import subprocess, sys\n"
+        "burn = 'import time\\nwhile time.process_time() < 0.05: pass'\n"
+        "for _ in range(20): subprocess.run([sys.executable, '-S', '-c', burn], check=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as parent:
+        seen = [processor.seconds_of(parent.pid)]
+        while seen[-1] < 1:
+            seen.append(processor.seconds_of(parent.pid))
+            # Ticks of 10 ms, rounded for each child.
+            assert seen[-1] >= max(seen) - 0.03
+        parent.communicate()
+    assert seen[-1] < 2.5

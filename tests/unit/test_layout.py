@@ -121,6 +121,7 @@ SQL_EXEMPT = {
     "spark.adbc.Connection": "asks whether the server still answers",
     "spark.rows": "range reads out of archives, queues and the log",
     "testing.databases": "makes and drops databases",
+    "client.call._bounded": "limits the bytes of what such a select returns",
     "client.call.PROBE": "asks what the database holds before it calls any function of it",
     "client._*.listener*": "LISTEN has no function",
     "client.connection._LIMIT": "a time limit for one transaction",

@@ -4,6 +4,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.cli.program import wait_until
@@ -70,19 +71,40 @@ def test_every_metric_is_on_the_page() -> None:
 
 
 def test_port_that_is_taken_is_refused() -> None:
+    with served(Measures(), Condition(), 0) as url:
+        port = port_of(url)
+        with pytest.raises(InvalidArgumentError, match=str(port)), served(Measures(), Condition(), port):
+            pass
+
+
+def test_port_is_free_afterwards() -> None:
+    with served(Measures(), Condition(), 0) as url:
+        pass
+    with served(Measures(), Condition(), port_of(url)) as again:
+        assert again == url
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
+def test_address_is_chosen(host: str) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with served(Measures(), Condition(), 0, host) as url:
+        with opener.open(url.replace("0.0.0.0", "127.0.0.1"), timeout=WAIT_SECONDS) as answer:
+            assert "spanmq_worker" in answer.read().decode()
+        assert (urlsplit(url).hostname, url[-8:]) == (host, "/metrics")
+
+
+def test_address_of_another_machine_is_refused() -> None:
     with (
-        served(Measures(), Condition(), 0) as port,
-        pytest.raises(InvalidArgumentError, match=str(port)),
-        served(Measures(), Condition(), port),
+        pytest.raises(InvalidArgumentError, match=r"192\.0\.2\.1"),
+        served(Measures(), Condition(), 0, "192.0.2.1"),
     ):
         pass
 
 
-def test_port_is_free_afterwards() -> None:
-    with served(Measures(), Condition(), 0) as port:
-        pass
-    with served(Measures(), Condition(), port) as again:
-        assert again == port
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
 
 
 def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> None:
@@ -95,12 +117,12 @@ def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> Non
 
     def probe(path: str) -> tuple[int, str]:
         try:
-            with opener.open(f"http://127.0.0.1:{port}{path}", timeout=WAIT_SECONDS) as answer:
+            with opener.open(url.replace("/metrics", path), timeout=WAIT_SECONDS) as answer:
                 return answer.status, answer.read().decode().strip()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode().strip()
 
-    with served(Measures(), condition, 0) as port:
+    with served(Measures(), condition, 0) as url:
         assert (probe("/healthz"), probe("/readyz")) == ((200, "starting"), (503, "starting"))
         with working(database, block, observers=[condition]) as record:
             wait_until(lambda: probe("/readyz") == (200, "ready"))

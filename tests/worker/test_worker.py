@@ -297,7 +297,6 @@ end $$"""
 @pytest.mark.parametrize(
     "sqlstate",
     [
-        "40P01",  # the victim of a deadlock
         "25006",  # the server is a standby: a failover is under way
         "53100",  # its disk is full
     ],

@@ -164,13 +164,18 @@ def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
 
 def _variables(dsn: str) -> tuple[dict[str, str], str]:
     """Return libpq's variables for a DSN, and a DSN for the parameters without a variable."""
-    from psycopg import pq
+    from psycopg import ProgrammingError, pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    from spanmq.client.dsn import unreadable
 
     names = {
         each.keyword.decode(): each.envvar.decode() for each in pq.Conninfo.get_defaults() if each.envvar
     }
-    given = conninfo_to_dict(dsn)
+    try:
+        given = conninfo_to_dict(dsn)
+    except ProgrammingError as error:
+        raise unreadable(error) from None
     variables = {names[keyword]: str(value) for keyword, value in given.items() if keyword in names}
     rest = {keyword: value for keyword, value in given.items() if keyword not in names}
     return variables, make_conninfo("", **rest)

@@ -154,6 +154,36 @@ def moved(
     )
 
 
+@pipeline.command("restored")
+def restored(
+    queue: QueueName,
+    lake: Annotated[str | None, typer.Option(help="The lake that exports wrote into.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="The checkpoint of a stream of the queue.")] = None,
+    dry_run: DryRun = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a lake or a checkpoint with a database that was restored to an earlier time.
+
+    Rows that only the lake has are moved to the folder `lost` in it. Stop the stream first.
+
+    $ spanmq pipeline restored orders --lake /data/lake --dry-run
+    """
+    from spanmq.spark.session import require
+
+    if lake is None and checkpoint is None:
+        raise typer.BadParameter("give a --lake, a --checkpoint or both")
+    require()
+    from spanmq.spark.jobs.restored import restored as run
+
+    with address(dsn) as found, awaited(f"comparing {queue}"):
+        report = run(found, queue, lake=lake, checkpoint=checkpoint, dry_run=dry_run)
+    if report.tables and not as_json:
+        Output(as_json=False).records(report.tables)
+    sentence = f"{len(report.tables)} tables of the lake differ, {report.batches:,} batches are read again"
+    Output(as_json=as_json).done(sentence, **fields(report))
+
+
 @pipeline.command("report")
 def report(
     queue: Annotated[

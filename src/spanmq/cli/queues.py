@@ -97,12 +97,12 @@ def count(
 
 
 @queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
-def health(client: "Client") -> Any:
+def health(client: "Client", queues: SomeQueues = None) -> Any:
     """Show the health of each queue: messages by state, ages, receivers, waiting sessions.
 
     $ spanmq queue health
     """
-    return client.health.now()
+    return client.health.now(queues or None)
 
 
 @queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.cli.option import GroupName, Headers, QueueName, raw_json
+from spanmq.cli.option import BodyBytesMax, GroupName, Headers, QueueName, SomeQueues, raw_json
 from spanmq.cli.output import Done
 from spanmq.cli.verbs import Commands
 
@@ -43,12 +43,17 @@ def create(
 
 
 @schedule.verb("list", empty="no schedules")
-def list_schedules(client: "Client") -> Any:
+def list_schedules(
+    client: "Client",
+    queues: SomeQueues = None,
+    names: Annotated[list[str] | None, typer.Option("--name", help="Only this one; repeatable.")] = None,
+    body_bytes_max: BodyBytesMax = None,
+) -> Any:
     """List the schedules.
 
     $ spanmq schedule list
     """
-    return client.schedules.list()
+    return client.schedules.list(queues=queues or None, names=names or None, body_bytes_max=body_bytes_max)
 
 
 @schedule.verb()

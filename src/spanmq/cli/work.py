@@ -92,9 +92,12 @@ def worker(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            help="Serve /metrics, /healthz and /readyz on 127.0.0.1 at this port.", min=0, max=65_535
+            help="Serve /metrics, /healthz and /readyz at this port; 0: any that is free.", min=0, max=65_535
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
+    ] = "127.0.0.1",
     reload: Annotated[
         bool, typer.Option("--reload", help="For development: start again when a Python file here changes.")
     ] = False,
@@ -136,7 +139,7 @@ def worker(
         stack.enter_context(logging_lines(level))
         own = queue or ([] if tasks is None else [*tasks.queues])
         queues, where = stack.enter_context(_source(own, shards, server or [], dsn))
-        counts = stack.enter_context(_counting(metrics_port))
+        counts = stack.enter_context(_counting(metrics_port, metrics_host))
         observers: list[Observer] = [stopped, log.write, *counts]
         if as_json:
             lines = EventLines(sys.stdout.fileno())
@@ -209,7 +212,7 @@ def _source(
 
 
 @contextmanager
-def _counting(port: int | None) -> Iterator[list[Observer]]:
+def _counting(port: int | None, host: str) -> Iterator[list[Observer]]:
     """Yield the observer for Prometheus, and serve its metrics; none without a port."""
     if port is None:
         yield []
@@ -223,8 +226,8 @@ def _counting(port: int | None) -> Iterator[list[Observer]]:
             hint="pip install 'spanmq[metrics]'",
         ) from error
     measures, condition = Measures(), Condition()
-    with served(measures, condition, port) as found:
-        logger.info("metrics_served address=http://127.0.0.1:%s/metrics", found)
+    with served(measures, condition, port, host) as url:
+        logger.info("metrics_served address=%s", url)
         yield [measures, condition]
 
 

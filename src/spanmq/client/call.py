@@ -96,10 +96,19 @@ class Call(Generic[Result]):
     volatile: bool = False
     idle: bool = False
 
-    def statement(self, style: Style, *, relaxed: bool = False) -> LiteralString:
-        """Return the statement; with `relaxed` its commit does not wait for the disk."""
+    def statement(
+        self, style: Style, *, relaxed: bool = False, bytes_max: int | None = None
+    ) -> LiteralString:
+        """Return the statement; with `relaxed` its commit does not wait for the disk.
+
+        With `bytes_max`, for psycopg, the bodies and headers of an answer have at most this number of bytes, unless its
+        first row alone has more: a list ends there, and a receive fails as AnswerTooLargeError says.
+        """
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
-        return _statement(self.qualified, signature, self.shape, style, relaxed)
+        statement = _statement(self.qualified, signature, self.shape, style, relaxed)
+        if bytes_max is None or self.function not in (*LISTING, *RECEIVING):
+            return statement
+        return _bounded(statement, bytes_max, self.function in RECEIVING)
 
     @property
     def qualified(self) -> str:
@@ -146,6 +155,37 @@ def _statement(
         columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
     # Its parts are constants of this package: values of callers are always parameters.
     return f"select {columns} from {function}({arguments}) as result{_RELAX if relaxed else ''}"
+
+
+# Functions that return bodies: those that only read, and those that take messages.
+LISTING: Final = frozenset(
+    ["peek", "peek_archive", "dead_letters", "dead_letters_of", "list_schedules", "list_batches"]
+)
+RECEIVING: Final = frozenset(["receive", "read", "pop"])
+# A failed cast to boolean is the only way to raise an error in a plain SELECT: this is the text that it casts.
+TOO_LARGE: Final = "spanmq: the answer is too large after "
+
+
+@lru_cache(maxsize=64)
+def _bounded(statement: LiteralString, bytes_max: int, is_receiving: bool) -> LiteralString:
+    size = (
+        "coalesce(pg_catalog.octet_length(cast(result.message as pg_catalog.text)), 0)"
+        " operator(pg_catalog.+) coalesce(pg_catalog.octet_length(cast(result.headers as pg_catalog.text)), 0)"
+    )
+    beyond = "false"
+    if is_receiving:
+        beyond = f"cast('{TOO_LARGE}' operator(pg_catalog.||) (spanmq_row - 1) as pg_catalog.bool)"
+    numbered = statement.replace(
+        "select result.*",
+        "select result.*, pg_catalog.row_number() over rows_so_far as spanmq_row,"
+        f" pg_catalog.sum({size}) over rows_so_far as spanmq_bytes",
+        1,
+    )
+    # A case, because the parts of an `or` are evaluated in any order.
+    return (
+        f"select * from ({numbered} window rows_so_far as (rows unbounded preceding)) numbered"
+        f" where case when spanmq_row = 1 or spanmq_bytes <= {int(bytes_max)} then true else {beyond} end"
+    )
 
 
 def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:

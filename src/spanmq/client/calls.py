@@ -203,6 +203,13 @@ def peek(
     return about(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
 
 
+def begin_alone(codec: Codec, reserved: Message) -> Call[list[Message]]:
+    """Begin the delivery of a message that is reserved; without a result its lease has ended."""
+    lease = argument.bigint("lease_id", reserved.lease_id or 0)
+    read = partial(messages, codec.of(reserved.queue), reserved.queue)
+    return about(reserved.queue, "begin_alone", read, lease, shape=Shape.MESSAGES)
+
+
 @dataclass(frozen=True, slots=True)
 class Awaited:
     """A queue that a listener waits for; `channel` is where it is woken, None if only polls find messages."""

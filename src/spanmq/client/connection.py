@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from spanmq import errors
-from spanmq.client.call import Call
+from spanmq.client.call import TOO_LARGE, Call
 from spanmq.client.rows import EARLIEST, LATEST
 
 AnyCursor = Cursor[Any] | AsyncCursor[Any]
@@ -49,6 +49,14 @@ def typed(
     # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
     if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
         return errors.lost(function=function, queue=queue)
+    if isinstance(error, psycopg.errors.InvalidTextRepresentation) and call is not None:
+        _, _, count = (error.diag.message_primary or "").partition(TOO_LARGE)
+        if count:
+            too_large = errors.AnswerTooLargeError(
+                "the messages are too many bytes for one answer", queue=queue
+            )
+            too_large.fitting = int(count.rstrip('"'))
+            return too_large
     found = errors.from_driver(error, function=function, queue=queue)
     if isinstance(found, errors.ConnectionLostError):
         return errors.lost(function=function, queue=queue)

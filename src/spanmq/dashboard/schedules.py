@@ -11,7 +11,7 @@ from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
-from spanmq.service.schedules import changing
+from spanmq.service.schedules import LISTED_BODY_BYTES_MAX, changing
 
 SHOWN_MAX: Final = 500
 NOTICES: Final = {
@@ -24,14 +24,16 @@ NOTICES: Final = {
 
 async def answer(visit: Visit) -> Response:
     """Show the recurring messages of queues that the visitor may look at."""
-    found = visit.seen(await visit.behind.client.schedules.list())
+    assert visit.caller is not None
+    queues = await visit.behind.queues_of(visit.caller)
+    found = await visit.behind.client.schedules.list(queues=queues, body_bytes_max=LISTED_BODY_BYTES_MAX)
     return show(
         visit,
         "schedules.html",
         schedules=found[:SHOWN_MAX],
         n_found=len(found),
         notice=NOTICES.get(visit.text("done")),
-        may_make="manage" in visit.caller.verbs if visit.caller is not None else False,
+        may_make="manage" in visit.caller.verbs,
     )
 
 

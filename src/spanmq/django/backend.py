@@ -1,5 +1,6 @@
 """A backend for `django.tasks` of Django 6, or the package django-tasks before: its tasks are spanmq's."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
 from threading import Lock
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 from django.utils.module_loading import import_string
 
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.model import Message
 from spanmq.tasks import GIVEN, Task, Tasks
 
@@ -36,13 +37,17 @@ BaseTaskBackend: Any = import_module(f"{FRAMEWORK}.backends.base").BaseTaskBacke
 PRIORITY_STEP: Final = 100 / 9
 # Django makes a backend for each thread and each request: their tasks are registered once.
 REGISTERING: Final = Lock()
+# Django's tasks by their backends and paths, since a module with them was imported: a message names one of these.
+REGISTERED: Final[dict[tuple[str, str], Any]] = {}
 
 
 class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
     """Sends through the `Tasks` that OPTIONS names: {"tasks": "shop.tasks.tasks"}; in Django's transaction.
 
-    Its queues must exist, and a worker must know them: empty QUEUES are "default" only, not any queue. What
-    becomes of a task is for the worker and the dashboard: there are no results.
+    Its queues must exist, and a worker must know them: empty QUEUES are "default" only, not any queue. A worker
+    runs a task from the queue that its decorator names only, and finds it in tasks.py of an installed app or in a
+    module of OPTIONS["modules"]. What becomes of a task is for the worker and the
+    dashboard: there are no results.
     """
 
     supports_defer = True
@@ -54,6 +59,14 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         super().__init__(alias, params)
         self.queues = {*(params.get("QUEUES") or ["default"])}
 
+    def validate_task(self, task: Any) -> None:
+        """Check a task as Django does when it is decorated, and register it."""
+        super().validate_task(task)
+        key = self.alias, task.module_path
+        # What `using` returns is another task of the same function.
+        if key not in REGISTERED or REGISTERED[key].func is not task.func:
+            REGISTERED[key] = task
+
     def register(self) -> dict[str, Task[..., Any]]:
         """Return a task for each queue, which runs Django's; registered by the first call, also in a worker."""
         tasks: Tasks = import_string(self.options["tasks"])
@@ -61,12 +74,18 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         with REGISTERING:
             for queue, name in names.items():
                 if name not in tasks.catalog.tasks:
-                    tasks.task(name=name, queue=queue)(run_django_task)
+                    tasks.task(name=name, queue=queue)(runner_of(self.alias))
         return {queue: tasks.catalog.tasks[name] for queue, name in names.items()}
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Send a task."""
         self.validate_task(task)
+        if (queue := REGISTERED[self.alias, task.module_path].queue_name) != task.queue_name:
+            raise InvalidArgumentError(
+                f"task {task.module_path!r} is registered for queue {queue!r}, not for {task.queue_name!r}",
+                hint="Write @task(queue_name=…): a worker runs it from no other queue.",
+                queue=task.queue_name,
+            )
         run = self.register()[task.queue_name]
         result = _result(task, "", list(args), kwargs, "READY", datetime.now(UTC))
         options: dict[str, Any] = {"priority": min(9, max(0, round(task.priority / PRIORITY_STEP)))}
@@ -83,12 +102,37 @@ def register_backends() -> None:
     handler = import_module(FRAMEWORK).task_backends
     for alias in handler.settings:
         if isinstance(backend := handler[alias], SpanmqBackend):
+            for module in backend.options.get("modules", ()):
+                import_module(module)
             backend.register()
 
 
-def run_django_task(path: str, args: list[Any], kwargs: dict[str, Any], message: Message = GIVEN) -> None:
+def runner_of(alias: str) -> Callable[..., None]:
+    """Return the function that runs the tasks of a backend."""
+
+    def run(path: str, args: list[Any], kwargs: dict[str, Any], message: Message = GIVEN) -> None:
+        run_django_task(find_task(alias, path, message.queue), args, kwargs, message)
+
+    return run
+
+
+def find_task(alias: str, path: str, queue: str) -> Any:
+    """Return the task of a backend that has this path, and that is for this queue; raises UnknownTaskError.
+
+    Nothing is imported: a path in a message may be of any module.
+    """
+    task = REGISTERED.get((alias, path))
+    if task is None or task.queue_name.lower() != queue.lower():
+        raise UnknownTaskError(
+            f"this worker has no task {path!r} of backend {alias!r} for queue {queue!r}",
+            hint="It finds those in tasks.py of the installed apps, and in OPTIONS['modules'] of the backend.",
+            queue=queue,
+        )
+    return task
+
+
+def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message: Message) -> None:
     """Run one of Django's tasks, with its signals."""
-    task = import_string(path)
     now = datetime.now(UTC)
     result = _result(
         task, f"{message.queue}/{message.message_id}", args, kwargs, "RUNNING", message.enqueued_at

@@ -73,7 +73,7 @@ def adopt(
     every message keeps its id, read count, times, visibility, body and headers; archives stay the same
     tables; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for each up to
     `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as it was. A dry
-    run counts and looks for obstacles, and locks nothing.
+    run counts and looks for obstacles; it locks PGMQ's tables against changes of their definitions only.
 
     Raises NotPossibleError, which names every obstacle, or where spanmq is installed already;
     SchemaMissingError where there is neither;
@@ -96,10 +96,14 @@ def adopt(
                 code="adoption_refused",
             )
         schema.check_server(current)
-        if not dry_run:
-            _lock(connection, lock_timeout_seconds)
-        schema.execute(connection, [_statement("inventory")])
-        obstacles = tuple(Obstacle(**row) for row in schema.query(connection, _statement("obstacles")))
+        schema.execute(connection, [_statement(name) for name in ("prepare", "inspect", "lock")])
+        mode = "share update exclusive" if dry_run else "access exclusive"
+        found = _hold(connection, "settings", mode, lock_timeout_seconds)
+        if not found:
+            found = _hold(connection, "queues", mode, lock_timeout_seconds)
+            schema.execute(connection, [_statement("inventory")])
+            found = schema.query(connection, _statement("obstacles"))
+        obstacles = tuple(Obstacle(**row) for row in found)
         if obstacles and not dry_run:
             _refuse(obstacles)
         report = AdoptReport(
@@ -118,7 +122,8 @@ def adopt(
     return report
 
 
-def _lock(connection: Connection, lock_timeout_seconds: float) -> None:
+def _hold(connection: Connection, what: str, mode: str, lock_timeout_seconds: float) -> list[dict[str, Any]]:
+    """Lock PGMQ's tables of settings, or its queues, and return the obstacles that the catalogs show."""
     milliseconds = max(1, round(lock_timeout_seconds * 1000))
     before = schema.query(
         connection, Statement("adopt/timeout", "select current_setting('lock_timeout') as value")
@@ -127,10 +132,12 @@ def _lock(connection: Connection, lock_timeout_seconds: float) -> None:
         connection,
         [
             Statement("adopt/timeout", f"select set_config('lock_timeout', '{milliseconds}ms', true)"),
-            _statement("lock"),
+            Statement("adopt/lock.sql", f"select spanmq_adopt.hold_{what}('{mode}')"),
             Statement("adopt/timeout", f"select set_config('lock_timeout', '{before[0]['value']}', true)"),
         ],
     )
+    query = "select o.object, o.reason from spanmq_adopt.obstacle o order by 1, 2"
+    return schema.query(connection, Statement("adopt/obstacles", query))
 
 
 def _queue(row: dict[str, Any]) -> AdoptedQueue:

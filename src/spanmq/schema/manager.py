@@ -81,7 +81,8 @@ class Installed:
 class Difference:
     """One thing that is not as a fresh install would have it.
 
-    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version), `owner` or `invalid`.
+    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version), `owner`, `privilege` (that no
+    grant of a verb gives) or `invalid`.
     """
 
     kind: str

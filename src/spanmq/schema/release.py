@@ -55,15 +55,19 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
     """
     folder = folder or importlib.resources.files("spanmq") / "sql"
     version = version or spanmq.__version__
-    quoted = literal(version)
+    tokens = {
+        "version": literal(version),
+        "pinned": PINNED,
+        "strangers": manager("strangers").text,
+    }
     migrations = []
     for name, text in _read_folder(folder / "tables"):
         since = re.match(r"-- since (\S+)\n", text)
         checksum = hashlib.sha256(text.encode()).hexdigest()
-        complete = _replace(text, version=quoted)
+        complete = _replace(text, version=tokens["version"])
         migrations.append(Migration(name, complete, checksum, since[1] if since else version))
     functions = tuple(
-        Statement(f"functions/{name}", _replace(text, version=quoted, pinned=PINNED) + comments(text))
+        Statement(f"functions/{name}", _replace(text, **tokens) + comments(text))
         for name, text in _read_folder(folder / "functions")
     )
     digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
@@ -142,8 +146,9 @@ def manager(name: str, **tokens: str) -> Statement:
     """Read one of our own statements from `sql/manager`, with its tokens replaced."""
     folder = importlib.resources.files("spanmq") / "sql" / "manager"
     text = (folder / f"{name}.sql").read_text(encoding="utf-8")
-    if ":snapshot" in text:
-        tokens["snapshot"] = (folder / "snapshot.sql").read_text(encoding="utf-8")
+    for part in ("snapshot", "strangers"):
+        if f":{part}" in text:
+            tokens[part] = (folder / f"{part}.sql").read_text(encoding="utf-8")
     return Statement(f"manager/{name}.sql", _replace(text, lock_key=str(LOCK_KEY), **tokens))
 
 

@@ -2,18 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from fastapi.dependencies.utils import get_dependant
 from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
-from starlette.requests import Request
+from starlette import types
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
 from spanmq.service.failure import Refusal, described, forbidden, unauthorized
+from spanmq.service.large_json import parse
 from spanmq.service.request_origin import is_from_elsewhere, is_named_here
 
 
@@ -102,6 +106,26 @@ class Scope(SecurityBase):
         return caller
 
 
+async def hung_up(request: Request) -> None:
+    """Return when the client of a request whose body was read has disconnected."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class LeanRequest(Request):
+    """A request whose body was received, and whose JSON is parsed without keeping others waiting."""
+
+    def __init__(self, scope: types.Scope, receive: types.Receive, body: bytes) -> None:
+        super().__init__(scope, receive)
+        self._body = body
+
+    async def json(self) -> Any:
+        """Return the value of the body; raises JSONDecodeError, or 413 for too many values."""
+        backend: Backend = self.app.state.backend
+        # PostgreSQL does not see what is sealed, so it is checked here.
+        return await parse(await self.body(), backend.parsing, keeps_bodies=backend.encryption is None)
+
+
 class Guarded(APIRoute):
     """A route that identifies the caller and checks the scope before it reads a body."""
 
@@ -122,8 +146,18 @@ class Guarded(APIRoute):
         scopes = [each.call for each in self.dependant.dependencies if isinstance(each.call, Scope)]
 
         async def guarded(request: Request) -> Response:
+            caller = None
             for scope in scopes:
-                await scope(request)
+                caller = await scope(request)
+            if caller is not None:
+                # A body that arrives slowly takes no turn.
+                try:
+                    await request.body()
+                except ClientDisconnect as error:
+                    raise HTTPException(400, "the client has hung up") from error
+                request = LeanRequest(request.scope, request.receive, await request.body())
+                backend: Backend = request.app.state.backend
+                await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
             return await answer(request)
 
         return guarded

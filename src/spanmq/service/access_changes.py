@@ -1,4 +1,4 @@
-"""Notifications that a token or an access key was revoked or changed."""
+"""Notifications that a token, an access key or a queue of the SQS protocol changed, or that a move task was started."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 
 logger = logging.getLogger("spanmq")
 
-# Notified by spanmq.revoke_token() and similar functions, without a payload.
+# Notified by spanmq.revoke_token(), spanmq.set_sqs_queue() and similar functions, without a payload.
 CHANNEL: Final = "spanmq.access"
 RETRY_SECONDS: Final = 1.0
 # Any role may notify: however often that happens, tokens are looked up again only once in this time.

@@ -12,11 +12,13 @@ from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError
 from spanmq.service.access_changes import heed_access
-from spanmq.service.credentials import Credentials
+from spanmq.service.caller import Caller
+from spanmq.service.credentials import Credentials, Remembered
 from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
 from spanmq.service.settings import Settings
+from spanmq.service.sqs.store import SqsQueue
 from spanmq.service.waiting import Waiting
 
 logger = logging.getLogger("spanmq.service")
@@ -39,6 +41,7 @@ class Backend:
             decoder=RawJson,
             encryption=self.encryption,
             timeouts=None,  # the DSN has the service's
+            answer_bytes_max=settings.answer_bytes_max,
         )
         self.waiting = Waiting(self.client)
         self.patterns = Patterns(self.client, settings.pool_size)
@@ -49,19 +52,35 @@ class Backend:
         self._probing: asyncio.Task[str] | None = None
         self.gate = Gate(settings)
         self.credentials = Credentials(self.client, self.gate, settings)
+        # The queues of the SQS protocol, by name in lower case.
+        self.sqs_queues: Remembered[SqsQueue] = Remembered(settings.token_cache, lambda _: None)
+        # Set when a move task may have been started, here or by another service.
+        self.moves_changed = asyncio.Event()
         self.measures = Measures(self.gate)
         self.gate.on_answered = self.measures.answered
         self.is_stopping = False
+        # Held while a large request is parsed.
+        self.parsing = asyncio.Lock()
         self._heeding: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect. If the database is not available, requests are refused until it is."""
-        if self.settings.with_tokens:
-            self._heeding = asyncio.create_task(heed_access(self._dsn, self.credentials.forget))
+        self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
         try:
             await self.client.open()
         except ConnectionFailedError as error:
             logger.warning("database_away error=%r", error.message)
+
+    def _forget(self) -> None:
+        self.credentials.forget()
+        self.sqs_queues.forget()
+        self.moves_changed.set()
+
+    async def queues_of(self, caller: Caller) -> list[str] | None:
+        """Return the names of the queues that a caller may look at, None for all: only these are asked about."""
+        if caller.may("look", None):
+            return None
+        return [each.name for each in await self.client.queues.list() if caller.may("look", each.name)]
 
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""

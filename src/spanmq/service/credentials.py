@@ -67,6 +67,7 @@ class Credentials:
         caller = None if key is None else await self._caller_of(self._sessions, key, scope, *asked)
         if caller is not None:
             self._gate.count(scope, caller)
+            await self._gate.take_turn(scope, caller)
         return caller
 
     async def open_session(self, secret: str, seconds: float, scope: Scope) -> str | None:

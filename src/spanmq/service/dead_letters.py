@@ -47,6 +47,11 @@ class Filters(Given):
         Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=10_000)] | None
     ) = None
 
+    @property
+    def reads_contents(self) -> bool:
+        """Return whether the number of matches shows something about bodies or errors."""
+        return not (self.error is None and self.payload is None and self.where is None)
+
 
 class Sought(Filters):
     """Selects dead letters, and the page of them: those after an id."""
@@ -137,10 +142,10 @@ async def redrive(
 ) -> Response:
     """Redrive dead letters to their queue, each at most once; with a patch all that match or none.
 
-    A dry run with a patch shows bodies: it wants `look`, too.
+    A dry run with a patch, and any call with `where`, `payload` or `error`, shows contents and also requires `look`.
     """
     which = which or Redrive()
-    if which.patch is not None and which.dry_run:
+    if (which.patch is not None and which.dry_run) or which.reads_contents:
         caller.check("look", queue)
     return reply(results=await backend.patterns.redrive(caller, queue, **which.model_dump()))
 
@@ -172,6 +177,9 @@ async def redrive_message(
 async def purge_dead_letters(
     queue: QueueName, backend: Behind, caller: MayManage, which: Discard | None = None
 ) -> Response:
-    """Delete dead letters; with `dry_run` only count them."""
-    settings = (which or Discard()).model_dump()
+    """Delete dead letters; with `dry_run` only count them. With `where`, `payload` or `error`, also requires `look`."""
+    which = which or Discard()
+    if which.reads_contents:
+        caller.check("look", queue)
+    settings = which.model_dump()
     return reply(removed=await backend.patterns.discard(caller, queue, **settings))

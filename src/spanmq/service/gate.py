@@ -1,8 +1,8 @@
 """Limits on concurrent requests and on their bodies, as an ASGI middleware.
 
-A request counts in one of three budgets. First it arrives; while its client is identified it holds nothing
-but a lookup. A request that waits for its client before that (for a body to come, for an answer to be taken)
-moves to the small budget of anonymous requests, so that no number of them takes anything from those that have
+A request counts in one of several budgets. First it arrives; while its client is identified it holds nothing
+but a lookup. A request that waits for its client before that (for a body to come, for a large answer to be
+taken) moves to a small budget of such requests, so that no number of them takes anything from those that have
 shown a token. From then on it counts among the identified.
 """
 
@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from spanmq.service.admission import Admission, Arrivals, overloaded, too_large
+from spanmq.service.admission import (
+    ANSWER_BYTES_FREE,
+    Admission,
+    Arrivals,
+    Turns,
+    end_turn,
+    nothing,
+    overloaded,
+    too_large,
+)
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, answer, body_of
 from spanmq.service.request_origin import is_named_here
 from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"
+# A function that waits until the client has read what was sent to it.
+DRAIN: Final = "spanmq.drain"
 # A form without a session is a sign-in.
 ANONYMOUS_BODY_BYTES_MAX: Final = 8 * 1024
 # A signature covers the body, which must be read first. SQS takes 1 MiB; a form may triple that.
@@ -46,11 +57,13 @@ class Gate:
         self._of_callers: Counter[str] = Counter()
         self._waiting_callers: Counter[str] = Counter()
         self._arrivals = Arrivals(settings.anonymous_max)
+        self._turns = Turns(max(1, settings.pool_size // 2))
+        self._body_bytes: Counter[str] = Counter()
 
     @property
     def at_work(self) -> int:
         """Return the number of requests that are being answered and do not wait for messages."""
-        return self._arrivals.arriving + self._arrivals.anonymous + self._identified
+        return self._arrivals.arriving + self._arrivals.waiting + self._identified
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return the application wrapped in this gate."""
@@ -72,9 +85,12 @@ class Gate:
             raise overloaded()
         if self._of_callers[caller.name] >= self._settings.requests_per_token_max:
             raise Refusal(429, "too_many_requests", "this token has too many requests at once", retry_after=1)
-        admission.end_anonymous()
+        admission.end_wait()
         admission.caller = caller.name
         admission.body_bytes_max = self._settings.body_bytes_max
+        # The part of the body that has arrived counts as its caller's, as the rest will.
+        self._body_bytes[caller.name] += admission.size
+        admission.bytes_of_callers = self._body_bytes
         self._arrivals.arriving -= 1
         self._identified += 1
         self._of_callers[caller.name] += 1
@@ -83,12 +99,29 @@ class Gate:
         """Allow a larger body: the service needs it to check a signature whose key exists."""
         admission: Admission | None = scope.get(ADMISSION)
         if admission is not None and admission.caller is None:
-            admission.who = f"key {access_key_id}"
-            admission.body_bytes_max = min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
+            admission.expect_signed(
+                access_key_id, min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
+            )
+
+    async def take_turn(
+        self, scope: Scope, caller: Caller, gone: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Wait until fewer than half as many requests of the caller are processed as the pool has connections.
+
+        The turn lasts until the answer has left: what one token causes leaves connections, and memory, to others.
+        Raises 400 if the client hangs up before, when `gone` returns.
+        """
+        admission: Admission | None = scope.get(ADMISSION)
+        if admission is not None and admission.turn is None and self._settings.with_tokens:
+            admission.turn = await self._turns.take(caller.name, gone)
 
     @contextmanager
-    def aside(self, caller: Caller) -> Iterator[None]:
-        """Count a request as waiting for a message instead of as being answered; waiting has its own limit."""
+    def aside(self, scope: Scope, caller: Caller) -> Iterator[None]:
+        """Count a request as waiting for a message instead of as being answered; waiting has its own limit.
+
+        It has no turn from now on.
+        """
+        end_turn(scope.get(ADMISSION))
         if self.waiting >= self._settings.waiting_max:
             raise Refusal(503, "too_many_waiting", "too many requests wait for messages", retry_after=5)
         if self._waiting_callers[caller.name] >= self._settings.waiting_per_token_max:
@@ -141,11 +174,15 @@ class Gate:
         try:
             await app(scope, receive, send)
         finally:
-            admission.end_anonymous()
+            admission.end_wait()
+            end_turn(admission)
             if (name := admission.caller) is not None:
                 self._of_callers[name] -= 1
                 if not self._of_callers[name]:
                     del self._of_callers[name]
+                self._body_bytes[name] -= admission.size
+                if not self._body_bytes[name]:
+                    del self._body_bytes[name]
             if self._settings.with_tokens and name is None:
                 self._arrivals.arriving -= 1
             else:
@@ -179,8 +216,9 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         """Send a part of the response, or a refusal if too many unknown clients are being served."""
         if message["type"] == "http.response.start":
+            size = dict(message.get("headers", ())).get(b"content-length")
             try:
-                self._admission.wait_for_client()
+                self._admission.wait_for_reader(None if size is None else int(size))
             except Refusal as refusal:
                 self._is_refused = True
                 await self.refuse(refusal)
@@ -208,6 +246,12 @@ class Answering:
         elif not self._has_body:
             message = {**message, "body": b""}
         await self._send(message)
+        if (
+            len(message.get("body", b"")) > ANSWER_BYTES_FREE
+            and (drain := self._scope.get(DRAIN)) is not None
+        ):
+            # A server's send() returns at once; until the client has read the answer it takes memory.
+            await drain()
 
 
 async def _nothing() -> Message:
@@ -240,12 +284,21 @@ class RequestBody:
             if self._announced > self._admission.body_bytes_max:
                 raise too_large(self._admission.body_bytes_max)
             if not self.is_read:
-                self._admission.wait_for_client()
+                self._admission.wait_for_body()
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline) as limit:
+                self._admission.on_expelled = lambda: limit.reschedule(loop.time())
                 message = await self._receive()
         except TimeoutError as error:
+            if self._admission.is_expelled:
+                raise overloaded() from error
             raise Refusal(408, "request_too_slow", "the request's body did not arrive in time") from error
-        self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
+        finally:
+            self._admission.on_expelled = nothing
         self._admission.grow(len(message.get("body", b"")))
+        self.is_read = message["type"] != "http.request" or not message.get("more_body", False)
+        if self.is_read:
+            # From now on it waits for the service, not for its client.
+            self._admission.end_wait()
         return message

@@ -1,5 +1,6 @@
 """Routes of messages by their ids: read, trace, remove."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request
@@ -10,6 +11,7 @@ from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
 from spanmq.model import Failure, Settled
 from spanmq.service.access import Guarded
+from spanmq.service.backend import Backend
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
     Behind,
@@ -24,6 +26,7 @@ from spanmq.service.parts import (
     ReceivedMessages,
     answer,
 )
+from spanmq.service.receiving import fitting
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
@@ -91,8 +94,12 @@ async def pop(
     queue: QueueName, request: Request, backend: Behind, _: MayReceive, wanted: Popped | None = None
 ) -> Response:
     """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
+    return await fitting(partial(_pop, queue, request, backend), (wanted or Popped()).quantity)
+
+
+async def _pop(queue: str, request: Request, backend: Backend, quantity: int) -> Response:
     async with backend.client.transaction() as client:
-        messages = await client.pop(queue, (wanted or Popped()).quantity)
+        messages = await client.pop(queue, quantity)
         # Checked before the transaction ends: messages that cannot be read or encoded, or whose client has
         # disconnected, stay in the queue.
         for message in messages:

@@ -1,11 +1,13 @@
 """Routes of queues: create, measure, inspect, pause, purge and drop them, and change their policies."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 from pydantic import Field, TypeAdapter, WithJsonSchema
 from starlette.responses import Response
 
+from spanmq.errors import QueueNotFoundError
 from spanmq.model import (
     Finding,
     Group,
@@ -170,7 +172,14 @@ async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 @routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
 async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
     """Return the metrics of each queue that the token may look at."""
-    return reply(metrics=caller.seen(await backend.client.queues.metrics_all()))
+    queues = await backend.queues_of(caller)
+    if queues is None:
+        return reply(metrics=await backend.client.queues.metrics_all())
+    found = []
+    for queue in queues:
+        with suppress(QueueNotFoundError):  # dropped since
+            found.append(await backend.client.queues.metrics(queue))
+    return reply(metrics=found)
 
 
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
@@ -188,7 +197,7 @@ async def statistics(queue: QueueName, backend: Behind, _: MayLook, seconds: Loo
 @routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
 async def health(backend: Behind, caller: SeesSome) -> Response:
     """Return the health of each queue that the token may look at."""
-    return reply(queues=caller.seen(await backend.client.health.now()))
+    return reply(queues=await backend.client.health.now(await backend.queues_of(caller)))
 
 
 @routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))
@@ -218,7 +227,8 @@ async def glance(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
     """Count the messages that wait in each queue that the token may look at, up to `most` in each."""
-    return reply(queues=caller.seen(await backend.client.inspect.count(most=most)))
+    queues = await backend.queues_of(caller)
+    return reply(queues=await backend.client.inspect.count(queues, most=most))
 
 
 @routes.get("/statistics", response_model=answer("StatisticsSums", steps=list[StatisticsStep]))
@@ -226,7 +236,7 @@ async def sum_statistics(
     backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
 ) -> Response:
     """Return the sums of the statistics of all queues that the token may look at, in steps."""
-    queues = [each.name for each in await backend.client.queues.list() if caller.may("look", each.name)]
+    queues = await backend.queues_of(caller)
     return reply(steps=await backend.client.health.total(queues, seconds=seconds, step=step))
 
 

@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
+from spanmq.errors import AnswerTooLargeError
 from spanmq.model import Leased, Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Guarded, Scope, still_may
+from spanmq.service.access import Guarded, Scope, hung_up, still_may
 from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
 from spanmq.service.failure import described, invalid
@@ -93,20 +94,26 @@ async def receive(
 ) -> Response:
     """Receive messages under a lease, waiting up to `wait` seconds for the first (ReceiveMessage)."""
     wanted = wanted or Wanted()
-    take = partial(backend.client.receive, queue, wanted.quantity, lease=wanted.lease, slots=wanted.slots)
+
+    async def take() -> list[Message]:
+        return await fitting(
+            partial(backend.client.receive, queue, lease=wanted.lease, slots=wanted.slots), wanted.quantity
+        )
+
     if wanted.wait > backend.settings.wait_max:
         raise invalid(f"wait may be {backend.settings.wait_max:g} seconds at most, got {wanted.wait:g}")
     messages: list[Message] = await take()
     if not messages and wanted.wait:
-        with backend.gate.aside(caller):
+        with backend.gate.aside(request.scope, caller):
             messages = await backend.waiting.wait(
                 queue,
                 in_own_trace(take),
                 wanted.wait,
-                disconnected(request),
+                hung_up(request),
                 permit=still_may(request, "receive", queue),
             )
     with backend.waiting.claimed(messages):
+        await backend.gate.take_turn(request.scope, caller)
         return messages_text(await written(backend, messages, message_text))
 
 
@@ -210,6 +217,16 @@ def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
     return read
 
 
+async def fitting(take: Callable[[int], Awaitable[T]], quantity: int) -> T:
+    """Return what `take` returns for as many messages as an answer may hold, at most this number."""
+    while True:
+        try:
+            return await take(quantity)
+        except AnswerTooLargeError as error:
+            # Nothing was taken. The next ones may be others, of other sizes.
+            quantity = min(error.fitting, quantity - 1)
+
+
 async def written(backend: Backend, messages: list[Message], write: Callable[[Message], T]) -> list[T]:
     """Return the result of `write` for each message; reject a message that cannot be written, and no other."""
     results: list[T] = []
@@ -226,9 +243,3 @@ async def written(backend: Backend, messages: list[Message], write: Callable[[Me
             reason = f"the message cannot be written: {error}"
             await backend.client.reject(message, reason, error_class=type(error).__name__)
     return results
-
-
-async def disconnected(request: Request) -> None:
-    """Return when the client has disconnected."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -15,10 +15,22 @@ from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import VERBS, Caller
 from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Existed, Given, Name, Named, SeesSome, Text, answer
+from spanmq.service.parts import (
+    Behind,
+    BodyBytesMax,
+    Existed,
+    Given,
+    Name,
+    Named,
+    SeesSome,
+    Text,
+    answer,
+)
 
 routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
 
+# In a list: a body of a schedule may have 256 kB.
+LISTED_BODY_BYTES_MAX = 10_000
 ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]
 
 
@@ -38,9 +50,12 @@ SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
 
 
 @routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
-async def list_schedules(backend: Behind, caller: SeesSome) -> Response:
+async def list_schedules(
+    backend: Behind, caller: SeesSome, body_bytes_max: BodyBytesMax = LISTED_BODY_BYTES_MAX
+) -> Response:
     """List the recurring messages of queues that the token may look at."""
-    return reply(schedules=caller.seen(await backend.client.schedules.list()))
+    queues = await backend.queues_of(caller)
+    return reply(schedules=await backend.client.schedules.list(queues=queues, body_bytes_max=body_bytes_max))
 
 
 @routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
@@ -48,7 +63,7 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
     """Create a recurring message, or change the one with this name."""
     caller.check("manage", recurring.queue)
     async with changing(backend.client, caller, name, may_be_new=True) as client:
-        await client.schedules.create(name, **recurring.model_dump())
+        await client.schedules.create(name, **dict(recurring))
     return reply(name=name)
 
 
@@ -88,7 +103,8 @@ async def changing(
     `may_be_new`. But names are shared by all queues, so that the name of such a schedule is refused.
     """
     async with pool.transaction() as client:
-        queue = next((each.queue for each in await client.schedules.list() if each.name == name), None)
+        known = await client.schedules.list(names=[name], body_bytes_max=0)
+        queue = known[0].queue if known else None
         if may_be_new and queue is not None and not caller.may("manage", queue):
             raise Refusal(403, "forbidden", f"this token may not change schedule {name!r}")
         if not may_be_new:

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from spanmq.codec.body import RawJson
 from spanmq.errors import DedupIdReusedError
 from spanmq.service.access import Guarded
 from spanmq.service.caller import Caller
@@ -190,7 +191,7 @@ def _known_by(
 
 
 def _fingerprint(given: SingleMessage | NewMessages) -> str:
-    """Return a hash of the content of a request, which does not depend on the layout of its JSON."""
+    """Return a hash of the content of a request, which depends on the layout of large bodies only."""
     try:
         text = json.dumps(given, default=_members, sort_keys=True)
     except RecursionError as error:
@@ -199,6 +200,8 @@ def _fingerprint(given: SingleMessage | NewMessages) -> str:
 
 
 def _members(value: Any) -> Any:
+    if isinstance(value, RawJson):
+        return sha256(value.text if isinstance(value.text, bytes) else value.text.encode()).hexdigest()
     # Not Pydantic's serializer, whose nesting limit is lower than that of JSON.
     return dict(value) if isinstance(value, BaseModel) else str(value)
 

@@ -20,6 +20,7 @@ from spanmq.errors import NotPossibleError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
 from spanmq.service.failure import body_of
+from spanmq.service.gate import DRAIN
 from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")
@@ -81,6 +82,7 @@ class Protocol(HttpToolsProtocol):
     _slow_reader: SlowReader
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    _has_headers = False
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request, up to a time limit."""
@@ -98,6 +100,8 @@ class Protocol(HttpToolsProtocol):
         """Start the time limit, also for a further request on the same connection."""
         super().on_message_begin()
         self._header_bytes = 0
+        self._has_headers = False
+        self.scope[DRAIN] = self.flow.drain  # type: ignore[typeddict-unknown-key]
         if self._header_timer is None:
             self._await_headers()
 
@@ -107,13 +111,17 @@ class Protocol(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count the bytes of a header."""
-        if self._counts(len(name) + len(value)):
+        """Count the bytes of a header; one after the body, a trailer, has no effect.
+
+        Else a proxy that checks or removes headers could be passed by a trailer `Authorization`.
+        """
+        if self._counts(len(name) + len(value)) and not self._has_headers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Serve the request, unless the connection is being closed."""
         self._end_timer()
+        self._has_headers = True
         if not self.transport.is_closing():
             super().on_headers_complete()
 
@@ -258,6 +266,8 @@ def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=round(settings.grace),
         ssl_certfile=settings.tls_certificate,
@@ -270,7 +280,7 @@ def _allow_open_files(settings: Settings) -> None:
     """Raise this process's limit of open files; logs a warning if the system's limit is lower."""
     wanted = (
         2 * settings.requests_max
-        + settings.anonymous_max
+        + 3 * settings.anonymous_max
         + settings.waiting_max
         + settings.pool_size
         + OTHER_FILES

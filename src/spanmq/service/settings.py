@@ -29,16 +29,22 @@ class Settings:
     requests_max: int = _option(200, "Maximum of concurrent requests; more get 503.")
     requests_per_token_max: int = _option(100, "Maximum of concurrent requests of one token; more get 429.")
     anonymous_max: int = _option(
-        100, "Requests without a valid token that wait for their client; more get 503."
+        100, "Requests without a valid token that wait for their client; more end the slowest."
     )
     waiting_max: int = _option(5_000, "Requests that wait for messages at once.")
     waiting_per_token_max: int = _option(2_500, "Those of one token; more get 429.")
     wait_max: float = _option(20.0, "Seconds that a request may wait for messages.")
     read_timeout: float = _option(20.0, "Seconds to receive a request, and to send 16 kB of its answer.")
     body_bytes_max: int = _option(16 * 1024 * 1024, "Bytes that a request may have.")
+    answer_bytes_max: int = _option(
+        4 * 1024 * 1024, "Bytes of bodies in one answer, unless its first message has more."
+    )
     token_cache: float = _option(2.0, "Seconds that tokens and keys are remembered.")
     statement_timeout: float = _option(30.0, "Seconds that the database may take.")
     grace: float = _option(25.0, "Seconds that requests have to end after a signal.")
+    trusted_proxies: str = _option(
+        "", "Addresses of proxies whose X-Forwarded-For and -Proto count, with commas; none by default."
+    )
     tls_certificate: Path | None = _option(None, "A file with the certificate chain, PEM.")
     tls_key: Path | None = field(default=None, repr=False, metadata={"help": "A file with its key, PEM."})
 
@@ -50,6 +56,7 @@ class Settings:
             "requests_per_token_max",
             "anonymous_max",
             "body_bytes_max",
+            "answer_bytes_max",
         ):
             if getattr(self, name) < 1:
                 raise InvalidArgumentError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -70,7 +70,7 @@ Bindings = answer("TopicBindings", bindings=list[TopicBinding])
 )
 async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind, _: MaySendToAll) -> Response:
     """Send a message to every queue with a pattern that matches."""
-    return reply(201, queues=await backend.client.topics.send(topic, **message.model_dump()))
+    return reply(201, queues=await backend.client.topics.send(topic, **dict(message)))
 
 
 @routes.post(

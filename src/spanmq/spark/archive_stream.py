@@ -3,12 +3,15 @@
 An offset is the progress of the stream: all that is seen from one position (`base`), and of the messages that
 are seen from a later one (`position`) those with ids up to `id`; `left` are the remaining ones. Both are
 fixed, so a replay reads the same rows; a transaction that commits late is in neither, and is read at the next
-position. archive_position.sql defines a position; here it is an opaque value.
+position. archive_position.sql defines a position; here it is an opaque value. The database notes each under a
+token before the checkpoint has it, and refuses those that it does not know since it went back in time.
 """
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import psycopg
 from psycopg.types.json import Jsonb
 from pyspark.sql.types import StructType
 
@@ -22,6 +25,16 @@ from spanmq.spark.stream import UNLIMITED, VERSION, Offset, Stream, check_kind
 REFRESH: Final = timedelta(minutes=1)
 
 Position = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A position, whether retention has deleted what was not read before it, of which archive, on which connection."""
+
+    position: Position
+    is_gone: bool
+    identity: str
+    server: psycopg.Connection[Any]
 
 
 class ArchiveStreamReader(Stream):
@@ -38,12 +51,12 @@ class ArchiveStreamReader(Stream):
                 "a stream has no end", hint="Read a batch, or end the stream by the trigger availableNow."
             )
         super().__init__(options, schema, server)
-        self._last: Position | None = None
+        self._last: Here | None = None
         self._end: Offset | None = None
 
     def bound(self) -> None:
         """Record the current position: messages committed later do not belong to this run."""
-        self._last = self._position(None)[0]
+        self._last = self._look(None)
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Return the end of the next batch, or `start`, without waiting."""
@@ -62,7 +75,7 @@ class ArchiveStreamReader(Stream):
         end = self._end
         if end is None:
             return None
-        here = self._position(None)[0]
+        here = self._look(None).position
         newer = self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
         behind = end["left"] + newer
         seconds = int((_at(here) - _at(end["position"])).total_seconds()) if behind else 0
@@ -73,6 +86,8 @@ class ArchiveStreamReader(Stream):
         if not start or not end or start == end:
             return []
         check_kind(end, "archive")
+        # A batch that is in the checkpoint, and which this driver has not cut itself.
+        self._look_from(end)
         if not end["rows"]:
             return []
         after = start["id"] if start["position"] == end["position"] else 0
@@ -100,8 +115,9 @@ class ArchiveStreamReader(Stream):
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
         bounds = Bounds() if is_late else self._options.bounds
-        now, _, identity = self._position(None)
-        position = self._last or now
+        here = self._look(None)
+        now = self._noted(here, None)
+        position = now if self._last is None else self._noted(self._last, now)
         base, after, left = (now if bounds.starts_latest else None), 0, 0
         first = bounds.first_id
         if bounds.starts_at is not None:
@@ -115,7 +131,7 @@ class ArchiveStreamReader(Stream):
         return {
             "v": VERSION,
             "queue": queue,
-            "archive": identity,
+            "archive": here.identity,
             "base": base,
             "position": base or position,
             "id": after,
@@ -127,8 +143,7 @@ class ArchiveStreamReader(Stream):
         """Go on within the position of `start`, and when that is exhausted, to a newer one."""
         check_kind(start, "archive")
         position = start["position"]
-        now, is_gone, identity = self._position(position)
-        self._check(start, identity)
+        now = self._look_from(start)
         is_first = start["base"] is None and start["id"] == 0
         if start["left"] or is_first:
             last, n, rest, quantity = self._piece(start["base"], position, start["id"], quantity)
@@ -137,15 +152,14 @@ class ArchiveStreamReader(Stream):
                 raise self._lost(f"of {left} archived messages to be read only {n} are left")
             if n:
                 return {**start, "id": last, "rows": n, "left": left - n if n == quantity else 0}
-        if is_gone and self._options.fail_on_data_loss:
+        if now.is_gone and self._options.fail_on_data_loss:
             raise self._lost("retention has deleted archived messages that this stream has not read")
         until = self._last or now
-        if until == position:
+        last, n, rest, _ = self._piece(position, until.position, 0, quantity)
+        if not n and _at(until.position) - _at(position) < REFRESH:
             return start
-        last, n, rest, _ = self._piece(position, until, 0, quantity)
-        if not n and _at(until) - _at(position) < REFRESH:
-            return start
-        return {**start, "base": position, "position": until, "id": last, "rows": n, "left": rest}
+        noted = self._noted(until, position)
+        return {**start, "base": position, "position": noted, "id": last, "rows": n, "left": rest}
 
     def _piece(
         self, base: Position | None, position: Position, after: int, quantity: int, *, is_limited: bool = True
@@ -162,10 +176,38 @@ class ArchiveStreamReader(Stream):
         )
         return last or 0, n, rest, limit
 
-    def _position(self, start: Position | None) -> tuple[Position, bool, str]:
-        columns = "here, is_gone, identity"
-        here, is_gone, identity = self._call("archive_position", columns, from_position=_json(start))
-        return here, is_gone, identity
+    def _look(self, start: Position | None) -> Here:
+        """Return the position as of now; raises PositionUnknownError if the database does not know `start`."""
+        columns, queue = "here, is_gone, identity", self._options.queue
+        with self._server() as server:
+            arguments = {"queue": queue, "from_position": _json(start)}
+            here, is_gone, identity = rows.call_one(server, "archive_position", columns, **arguments)
+        return Here(here, is_gone, identity, server)
+
+    def _noted(self, here: Here, follows: Position | None) -> Position:
+        """Return a position with the token under which the database knows it.
+
+        On the connection that returned the position: another may be one to a server that lacks what it shows.
+        """
+        with self._server() as server:
+            if server is not here.server:
+                raise errors.ConnectionLostError(
+                    f"queue {self._options.queue}: the connection was lost while a batch was cut",
+                    hint="Nothing was read: start the stream again.",
+                )
+            previous = None if follows is None else follows["token"]
+            token = rows.note_position(server, self._options.queue, previous)
+        return {**here.position, "token": token}
+
+    def _look_from(self, offset: Offset) -> Here:
+        """Return the position as of now; raises PositionUnknownError, or NotFoundError for another archive's offset."""
+        try:
+            here = self._look(offset["position"])
+        except errors.PositionUnknownError:
+            self._check(offset, self._look(None).identity)
+            raise
+        self._check(offset, here.identity)
+        return here
 
     def _check(self, offset: Offset, identity: str) -> None:
         if offset["archive"] != identity:

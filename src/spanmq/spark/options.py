@@ -31,7 +31,20 @@ _OTHERS: Final = {
     "a stream that writes": {*_READ, *_STREAM, *_BOUNDS, "writerId"},
 }
 # What Spark itself puts among the options of a stream.
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
+_SPARKS_OWN: Final = frozenset(
+    {
+        "checkpointlocation",
+        "path",
+        "queryname",
+        "outputmode",
+        "provider",
+        "owner",
+        "comment",
+        "location",
+        "external",
+    }
+)
+_PREFIX: Final = "option."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +99,9 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
     """
     known = {name.lower(): name for name in NAMES}
     values: dict[str, str] = {}
-    for key, value in given.items():
+    for given_key, value in given.items():
+        # A table of the catalogue has each of its options once more, with this prefix.
+        key = given_key[len(_PREFIX) :] if given_key.lower().startswith(_PREFIX) else given_key
         if key.lower() in _SPARKS_OWN:
             continue
         name = known.get(key.lower())
@@ -102,7 +117,11 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
             "the option dsn is missing", hint="It names the database; SPANMQ_DSN does, too."
         )
     if not values.get("queue"):
-        raise InvalidArgumentError("the option queue is missing")
+        raise InvalidArgumentError(
+            "the option queue is missing",
+            hint="Spark does not pass the options of a table in its catalogue: select … from orders with"
+            " (queue='orders').",
+        )
     columns = values.get("columns")
     trusted = values.get("encryptionTrusted")
     return Options(

@@ -54,6 +54,10 @@ class QueuesStreamReader(Stream):
             found = queues_named(server, self._options.queue)
             return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
 
+    def waits_for(self) -> list[str]:
+        """Return the queues that are read now."""
+        return [name for part in self._parts.values() for name in part.waits_for()]
+
     def report(self) -> Offset | None:
         """Return what the queues have: of all together, and in `queues` of each."""
         reports: dict[str, Offset | None] = {}

@@ -1,6 +1,7 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
 import contextlib
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -205,8 +206,32 @@ def identity(connection: psycopg.Connection[Any], queue: str) -> str:
     return str(found)
 
 
-def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each."""
+def known_positions(connection: psycopg.Connection[Any], queue: str, tokens: Sequence[str]) -> set[str]:
+    """Return those of the tokens that the database knows for a queue."""
+    given = [uuid.UUID(each) for each in tokens if each]
+    [known] = call_one(connection, "known_positions", "result::text[]", queue=queue, tokens=given)
+    return set(known)
+
+
+def note_position(
+    connection: psycopg.Connection[Any],
+    queue: str,
+    follows: str | None = None,
+    witnesses: Sequence[str] = (),
+) -> str:
+    """Note a position; return its token. Raises PositionUnknownError if the database lacks one of those given."""
+    tokens = [uuid.UUID(each) for each in witnesses]
+    given = {"queue": queue, "follows": follows or None, "witnesses": tokens}
+    [token] = call_one(connection, "note_position", "result::text", **given)
+    return str(token)
+
+
+def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int, str]:
+    """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each.
+
+    The third is the token of a position that the same session noted afterwards: a database that knows it has
+    these rows.
+    """
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     source = extent.source(ids[0][0], ids[-1][1]).replace("%", "%%")
     with connected(dsn) as connection:
@@ -217,7 +242,29 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
             f" and %s::int8multirange @> {extent.key}".encode(),
             [ids[0][0], ids[-1][1], pieces],
         )
-    return int(n), int(checksum)
+        return int(n), int(checksum), note_position(connection, extent.queue)
+
+
+def sums(
+    connection: psycopg.Connection[Any], extent: Range, at: str, ids: Sequence[int]
+) -> dict[int, tuple[datetime, str]]:
+    """Return the time `at`, a column's expression, and the MD5 sum of the body of each of these ids that exists."""
+    source = extent.source(min(ids), max(ids))
+    time = at.format(queue="null", attempt="null")
+    statement = (
+        f"select {extent.key}, {time}, md5(t.message::text) from {source} t where {extent.key} = any ("
+    )
+    found = connection.execute(statement.replace("%", "%%").encode() + b"%s)", [list(ids)])
+    return {id_: (time, text) for id_, time, text in found}
+
+
+def count_others(connection: psycopg.Connection[Any], extent: Range, ids: Sequence[tuple[int, int]]) -> int:
+    """Count the rows of a table whose ids are in none of these ranges."""
+    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
+    source = extent.source(1, (1 << 63) - 1)
+    statement = f"select count(*) from {source} t where not {extent.key} <@ "
+    [n] = one(connection, statement.replace("%", "%%").encode() + b"%s::int8multirange", [pieces])
+    return int(n)
 
 
 def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch on the server.
+"""The stream reader: a queue consumed as a receiver. An offset is the number of a batch on the server, and its token.
 
 The protocol, each step against a failure:
 
@@ -9,6 +9,8 @@ The protocol, each step against a failure:
 3. Each start of a reader raises the receiver's incarnation. Calls of an older one are refused: two drivers
    can't both run.
 4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
+5. Each batch has a random token. A database that went back in time, and assigns numbers of batches again, does not
+   know those of the batches that it lost, and refuses the checkpoint.
 """
 
 import time
@@ -29,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
+from spanmq.client._sync.listener import Bell
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -37,7 +40,7 @@ from spanmq.spark.reader import RangePartition, queue_named
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
-# Between two looks: twice as long each time that nothing came.
+# Between two polls of what sends no notification: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 0.5
 # To count a million messages may take the server a tenth of a second.
@@ -59,6 +62,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
         self._report_at = 0.0
+        self._bell: Bell | None = None
+        self._listens_on: psycopg.Connection[Any] | None = None
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts."""
@@ -102,12 +107,39 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self.next(start, quantity)
             if found != start:
                 self._pause = PAUSE_SECONDS
+                self._wait_no_more()
             if found != start or self._is_bounded:
                 return found
+            if self._wait(deadline) and time.monotonic() >= deadline:
+                return start
+
+    def waits_for(self) -> list[str]:
+        """Return the queues whose senders notify the stream."""
+        return []
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait for messages, until a deadline at most. Return False if some may have come before it listened."""
+        names = self.waits_for()
+        if not names:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
-            if time.monotonic() >= deadline:
-                return start
+            return True
+        with self._server() as server:
+            if self._bell is None or self._listens_on is not server:
+                self._bell, self._listens_on = Bell(server), server
+            # Messages between the last poll and the first announcement were not notified: poll again.
+            if self._bell.attend(names):
+                return False
+            for notification in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
+                self._bell.queue_of(notification)
+        return True
+
+    def _wait_no_more(self) -> None:
+        """Announce that the stream does not wait while a batch is read."""
+        if self._bell is not None:
+            with self._server() as server:
+                if self._listens_on is server:
+                    self._bell.attend([])
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""
@@ -150,16 +182,22 @@ class StreamReader(Stream):
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
         self._open(start)
-        [batch] = self._call(
+        batch, token = self._call(
             "receiver_claim",
+            "batch, token::text",
             receiver=start["receiver"],
             incarnation=self._incarnation,
             settled=start["lease"],
             qty=quantity,
             last_id=self._last_id,
             max_bytes=self._options.max_bytes,
+            settled_token=start["token"],
         )
-        return start if batch == start["lease"] else {**start, "lease": batch}
+        return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
+
+    def waits_for(self) -> list[str]:
+        """Return the queue."""
+        return [self._options.queue.lower()]
 
     def report(self) -> Offset:
         """Return what the queue has; takes nothing.
@@ -189,7 +227,7 @@ class StreamReader(Stream):
             found = rows.call(server, "receiver_ranges", columns, queue=queue, **arguments).fetchall()
             log = rows.call(server, "receiver_log", "log_table", queue=queue).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
-            table = f"spanmq_core.{log[0]}" if log and log[0] else rows.view(server, self._options.queue)
+            table = log[0] if log and log[0] else rows.view(server, self._options.queue)
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
 
@@ -205,6 +243,7 @@ class StreamReader(Stream):
             "incarnation": self._incarnation,
             "after": start["lease"],
             "batch": end["lease"],
+            "batch_token": end["token"],
             "fail_on_loss": fail_on_loss,
         }
 
@@ -214,11 +253,15 @@ class StreamReader(Stream):
             queue = queue_named(server, self._options.queue)
             # Such as of another receiver that holds messages and has not called for long.
             server.add_notice_handler(_warn)
-            columns, label = "receiver_id::text, incarnation, settled, system_id", self._options.receiver
+            columns, label = (
+                "receiver_id::text, incarnation, settled, system_id, token::text",
+                self._options.receiver,
+            )
             opened = rows.call_one(server, "receiver_open", columns, queue=queue, label=label)
-            receiver, self._incarnation, settled, system = opened
+            receiver, self._incarnation, settled, system, token = opened
             server.remove_notice_handler(_warn)
-        return {"v": VERSION, "receiver": receiver, "queue": queue, "system": system, "lease": settled}
+        of = {"receiver": receiver, "queue": queue, "system": system}
+        return {"v": VERSION, **of, "lease": settled, "token": token}
 
     def _open(self, offset: Offset) -> None:
         """Become the receiver of this checkpoint, once in this reader's life."""

@@ -33,6 +33,7 @@ class TaskOptions(TypedDict, total=False):
 
     name: str | None
     queue: str | None
+    queues: Iterable[str]
     aliases: Iterable[str]
     max_attempts: int | None
     retry: Retry | None
@@ -46,6 +47,9 @@ class TaskOptions(TypedDict, total=False):
 
 class Tasks:
     """The tasks of a program, and where they are sent: queue `name`, unless a task names another.
+
+    A worker runs a task only from the queues for which it is registered, unless `strict` is False: then from any
+    that it receives from, so that a role that may send into one of them can have each task run.
 
     `dsn` is the database for what is sent outside of a transaction of the caller's, and for workers that get
     no other; None: that of a client without arguments (SPANMQ_DSN, else the embedded server). `session` and
@@ -63,6 +67,7 @@ class Tasks:
         self,
         name: str,
         *,
+        strict: bool = True,
         dsn: str | Callable[[], str] | None = None,
         retry: Retry | None = None,
         place: Callable[[], Any] | None = None,
@@ -89,6 +94,7 @@ class Tasks:
             around_plain=around_plain,
             session=session,
             async_session=async_session,
+            strict=strict,
         )
         self._shares: WorkerOptions = {
             "weights": dict(weights or {}),
@@ -118,7 +124,8 @@ class Tasks:
     ) -> Any:
         """Register a function as a task.
 
-        `aliases` are names that it had: their messages are for it too. `timeout` limits the seconds of one
+        `queues` are others than its own `queue` that it may be sent to and run from. `aliases` are names that it
+        had: their messages are for it too. `timeout` limits the seconds of one
         call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
         same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
         seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
@@ -292,7 +299,15 @@ class Tasks:
         settings["dsn"] = settings.get("dsn") or self.clients.address()
         own: WorkerOptions = {**self._shares, **settings}
         function = Handling(self.catalog).handler(settings.get("handler_timeout"))
-        return Worker(self.queues if queues is None else queues, function, **own)
+        chosen = self.queues if queues is None else [*queues]
+        known = {queue.lower() for queue in self.queues}
+        for queue in chosen if self.catalog.strict else ():
+            if queue.lower() not in known:
+                raise InvalidArgumentError(
+                    f"no task is registered for queue {queue!r}",
+                    hint=f"The tasks are for {', '.join(self.queues)}; @tasks.task(queues=[…]) names further queues.",
+                )
+        return Worker(chosen, function, **own)
 
     async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> None:
         client = AsyncClient(

@@ -40,6 +40,7 @@ class Task(Generic[P, R]):
         name: str,
         queue: str,
         retry: Retry,
+        queues: Iterable[str] = (),
         aliases: Iterable[str] = (),
         timeout: float | None = None,
         concurrency: int | None = None,
@@ -56,6 +57,7 @@ class Task(Generic[P, R]):
             ("name", name, str),
             ("queue", queue, str),
             ("retry", retry, Retry),
+            ("queues", queues, list | tuple),
             ("aliases", aliases, list | tuple),
             ("unique", unique, bool | Callable),
         ):
@@ -70,6 +72,9 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.queue = queue
+        # Its own queue, and others that it may be sent to.
+        self.queues = (queue, *queues)
+        self._folded_queues = frozenset(map(str.lower, self.queues))
         self.aliases = tuple(aliases)
         self.retry = retry
         self.timeout = timeout
@@ -102,6 +107,13 @@ class Task(Generic[P, R]):
             )
         if "delay" in options and "at" in options:
             raise InvalidArgumentError("a task is sent with a delay or for a moment, not both")
+        queue: Any = options.get("queue", self.queue)
+        if not isinstance(queue, str) or not self.catalog.allows(self, queue):
+            raise InvalidArgumentError(
+                f"task {self.name!r} is not registered for queue {queue!r}",
+                hint=f"Write @tasks.task(queues=[{queue!r}]); a worker runs it from no other queue than its own.",
+                queue=queue if isinstance(queue, str) else None,
+            )
         task = copy(self)
         task.options = {**self.options, **options}
         if "at" in options:
@@ -109,6 +121,10 @@ class Task(Generic[P, R]):
         place = {name: task.options.pop(name) for name in Place.__annotations__ if name in options}
         task.place = {**self.place, **place}  # type: ignore[typeddict-item]
         return task
+
+    def is_of(self, queue: str) -> bool:
+        """Return whether a task is registered for a queue; names of queues have no case."""
+        return queue in self.queues or queue.lower() in self._folded_queues
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Check arguments, and return what `send_many` takes; raises TaskArgumentsError."""
@@ -163,6 +179,8 @@ class Catalog:
     around_plain: Callable[[], AbstractContextManager[Any]]
     session: Callable[[], AbstractContextManager[Any]] | None
     async_session: Callable[[], AbstractAsyncContextManager[Any]] | None
+    # Whether a task runs only from the queues for which it is registered.
+    strict: bool = True
     middleware: list[Middleware] = field(default_factory=list)
     # By the names of their schedules.
     periodic: dict[str, Periodic] = field(default_factory=dict)
@@ -176,9 +194,15 @@ class Catalog:
                 raise InvalidArgumentError(f"there are two tasks of the name {each!r}")
             self.tasks[each] = task
 
+    def allows(self, task: Task[..., Any], queue: str) -> bool:
+        """Return whether messages of a queue may be for a task."""
+        return not self.strict or task.is_of(queue)
+
     def find(self, message: Message) -> Task[..., Any] | None:
         """Return the task of a message, or None."""
-        return self.tasks.get(name_of(message))
+        task = self.tasks.get(name_of(message))
+        # Else a role that may send into one queue could have all tasks run.
+        return task if task is not None and self.allows(task, message.queue) else None
 
     def get(self, message: Message) -> Task[..., Any]:
         """Return the task of a message; raises UnknownTaskError, or TaskArgumentsError if it names none."""
@@ -191,6 +215,12 @@ class Catalog:
                 hint='The body of one is a JSON object, {"task": "name", "args": {…}}; SQS sends a text.',
                 queue=message.queue,
             )
+        if (elsewhere := self.tasks.get(name)) is not None:
+            raise UnknownTaskError(
+                f"task {name!r} is not registered for queue {message.queue!r}",
+                hint=f"It is for {', '.join(elsewhere.queues)}; @tasks.task(queues=[…]) names further queues.",
+                queue=message.queue,
+            )
         raise UnknownTaskError(
             f"this worker has no task {name!r}",
             hint="Another version of the program may have it.",
@@ -200,7 +230,8 @@ class Catalog:
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues of all tasks."""
-        return tuple(dict.fromkeys(task.queue for task in self.tasks.values())) or (self.name,)
+        found = (queue for task in self.tasks.values() for queue in task.queues)
+        return tuple(dict.fromkeys(found)) or (self.name,)
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a task whose signature can't be read."""

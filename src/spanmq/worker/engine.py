@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from spanmq.errors import HandlerStuckError
+from spanmq.client.calls import begin_alone
+from spanmq.codec.encryption import Unopened
+from spanmq.errors import HandlerStuckError, SpanmqError
 from spanmq.worker.breaker import BreakerState, Change
 from spanmq.worker.event import (
+    CallFailed,
     HandlerOverran,
     MessageHandled,
     Seam,
@@ -21,10 +24,11 @@ from spanmq.worker.event import (
 )
 from spanmq.worker.failure import Failure
 from spanmq.worker.handler import Handler
-from spanmq.worker.intake import Intake
-from spanmq.worker.job import Holding, Job, Release, Verdict
+from spanmq.worker.intake import Intake, undecodable
+from spanmq.worker.isolation import Isolation
+from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.line import Line
-from spanmq.worker.performing import Performer
+from spanmq.worker.performing import UNBEGUN_SECONDS, Performer
 from spanmq.worker.pool import Pool
 from spanmq.worker.roster import Roster
 from spanmq.worker.server import Server
@@ -101,6 +105,15 @@ class Engine:
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
+        self._isolation = Isolation(
+            drain=self._give_back_waiting,
+            is_empty=self._holds_no_more_than,
+            is_settled=lambda: not any(server.settler.backlog for server in self._servers.values()),
+            begin=self._begin_alone,
+            run=self._slots.add if self._limited is None else self._limited.add,
+            decide=self._ended,
+            resume=self._share_soon,
+        )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
         self._is_stopping = False
@@ -129,6 +142,7 @@ class Engine:
             on_overrun=self._overran,
         )
         self._begin("watch", overruns)
+        self._begin("isolation", self._isolation.run())
         await self._receive_from(places)
         if self._roster is not None:
             self._begin("roster", self._roster.run())
@@ -153,6 +167,7 @@ class Engine:
             await asyncio.gather(*[server.poller.stop() for server in self._servers.values()])
             await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
             self._give_back_waiting()
+            self._give_back_reserved(lambda _: True)
             await self._finish_running()
             await self._end("watch")
             await self._slots.stop()
@@ -233,6 +248,7 @@ class Engine:
             one_each=self._handler.takes_connection and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),
             share=self._pool.join(queue),
+            isolation=self._isolation,
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_decided=self._decide,
@@ -269,14 +285,14 @@ class Engine:
             intake.gate()
             if intake.breaker.state == "closed":
                 self._gated.discard(intake)
-        quantities = self._pool.quantities()
+        quantities = {} if self._isolation.is_active else self._pool.quantities()
         for queue, quantity in quantities.items():
             server = self._places[queue]
             if server.may_receive():
                 server.receiving += 1
                 self._pool.asked(queue, quantity)
                 self._intakes[queue].receive(quantity).add_done_callback(self._piece_ended)
-        is_full = self._pool.is_full
+        is_full = self._pool.is_full or self._isolation.is_active
         if stuck := [each for each in self._woken - quantities.keys() if not self._intakes[each].share.asked]:
             self._woken.difference_update(stuck)
             for server in self._servers.values():
@@ -331,6 +347,7 @@ class Engine:
         self._decide(job, verdict)
         if change == "opened":
             self._give_back_waiting(intake.queue)
+            self._give_back_reserved(lambda job: job.holding.queue == intake.queue)
 
     def _decide(self, job: Job, verdict: Verdict) -> None:
         """Settle a job, handled or not, and make room for others."""
@@ -345,6 +362,7 @@ class Engine:
             self._settle(other, Release())
             intake.share.held -= len(other.messages)
         self._share_soon()
+        self._isolation.changed()
         if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
             self._idle.set()
 
@@ -362,6 +380,7 @@ class Engine:
     def _settled(self, holding: Holding) -> None:
         self._places[holding.queue].heartbeat.settled(holding)
         self._share_soon()
+        self._isolation.changed()
 
     def _lost(self, holding: Holding) -> None:
         """Drop the messages of a lost lease, and cancel their async handlers: other workers may have them by now.
@@ -369,6 +388,7 @@ class Engine:
         Plain functions can't be stopped; their acks are stale.
         """
         self._drop(lambda job: job.holding is holding)
+        self._give_back_reserved(lambda job: job.holding is holding)
         if self._handler.is_async:
             for slot, job, started_at in running(self._slots.slots):
                 if job.holding is holding:
@@ -401,6 +421,34 @@ class Engine:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash(error)
 
+    # Messages that are handled alone.
+
+    def _holds_no_more_than(self, count: int) -> bool:
+        intakes = self._intakes.values()
+        return (
+            not any(each.is_receiving for each in intakes)
+            and sum(each.share.held for each in intakes) <= count
+        )
+
+    async def _begin_alone(self, job: Job) -> Verdict | bool:
+        """Begin a reserved delivery; return True, or the verdict on a message that no handler gets."""
+        [reserved] = job.messages
+        session = self._places[reserved.queue].session
+        call = begin_alone(session.codec, reserved)
+        try:
+            job.messages = await session.run(lambda client: client.admin.run(call)) or job.messages
+        except SpanmqError as error:
+            # If it has begun all the same, the release takes the attempt back.
+            self._seam.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
+            await asyncio.sleep(UNBEGUN_SECONDS)
+            return Release()
+        if job.messages[0] is reserved:
+            return Release()  # its lease has ended
+        body = job.messages[0].body
+        if isinstance(body, Unopened):
+            return Failure("nack", body.error.message, error_class=type(body.error).__name__)
+        return undecodable(body.error) if type(body) is Undecodable else True
+
     # Releasing messages.
 
     def _drop(self, chosen: Callable[[Job], bool]) -> None:
@@ -421,6 +469,11 @@ class Engine:
             for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
                 self._ended(job, Release())
         self._drop(lambda job: queue in (None, job.holding.queue))
+
+    def _give_back_reserved(self, chosen: Callable[[Job], bool]) -> None:
+        """Release messages that wait to be handled alone; they stay so, and this costs them no attempt."""
+        for job in self._isolation.take_back(chosen):
+            self._ended(job, Release())
 
     async def _finish_running(self) -> None:
         if any(intake.share.held for intake in self._intakes.values()):

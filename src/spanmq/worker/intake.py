@@ -20,6 +20,7 @@ from spanmq.model import Message
 from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
 from spanmq.worker.failure import Failure, storable
+from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.line import Line
 from spanmq.worker.poller import FIRST_LOOK_SECONDS, GROWTH, LOOK_SECONDS
@@ -49,6 +50,7 @@ class Intake:
     one_each: bool
     line: Line
     share: Share
+    isolation: Isolation
     seam: Seam
     on_lease: Callable[[Holding], None]
     on_decided: Callable[[Job, Verdict], None]
@@ -61,6 +63,7 @@ class Intake:
         self.is_ordered = False
         # Whether nothing is received any more.
         self.is_stopped = False
+        self.is_receiving = False
         # Until then a poll that says that there are messages is not believed: receives got none of them.
         self.ignored_until = 0.0
         self._fruitless = 0
@@ -115,9 +118,12 @@ class Intake:
         count: int | None = None
         now = monotonic()
         slots = quantity if self.one_each else 1
+        self.is_receiving = True
         try:
             messages = await self.session.run(
-                lambda client: client.receive(self.queue, quantity, lease=self.settings.lease, slots=slots)
+                lambda client: client.receive(
+                    self.queue, quantity, lease=self.settings.lease, slots=slots, alone=True
+                )
             )
             # In this task, without an await between them: a received lease is always recorded.
             if messages:
@@ -130,6 +136,8 @@ class Intake:
             self._failures += 1
             self._failed(error)
         finally:
+            self.is_receiving = False
+            self.isolation.changed()
             self.on_received(self, quantity, count)
 
     def _failed(self, error: Exception) -> None:
@@ -147,6 +155,13 @@ class Intake:
         self.share.held += len(messages)
         self.on_lease(holding)
         self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        if messages[0].slot == 0:
+            self.isolation.add(Job(messages, holding, None))
+            return
+        if self.isolation.is_active:
+            # This receive was under way when another queue's message was reserved.
+            self.on_decided(Job(messages, holding, None), Release())
+            return
         good = []
         bad_groups = set()
         for message in messages:

@@ -1,5 +1,6 @@
 """Prometheus metrics of a worker: an observer of its events (extra `metrics`)."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,10 @@ class Measures:
             self._failed.labels(event.queue, event.category or "by rule").inc()
 
 
+class _IPv6Server(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
+
+
 class _Requests(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Log nothing: supervisors send a request every few seconds."""
@@ -113,20 +118,22 @@ def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
 
 
 @contextmanager
-def served(measures: Measures, condition: Condition, port: int) -> Iterator[int]:
-    """Serve the metrics on the loopback address while the block runs; return the port, a free one for 0.
+def served(measures: Measures, condition: Condition, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serve the metrics while the block runs; return their URL. Port 0 is any free one.
 
-    Raises InvalidArgumentError if the port cannot be listened on.
+    `host` is the address to listen on, IPv4 or IPv6: 0.0.0.0 or :: for probes and a Prometheus on other machines.
+    The answers have no access control. Raises InvalidArgumentError if the address cannot be listened on.
     """
     answer = application(measures, condition)
     try:
-        server = make_server("127.0.0.1", port, answer, ThreadingWSGIServer, handler_class=_Requests)
-    except (OSError, OverflowError) as error:
-        raise InvalidArgumentError(f"cannot serve metrics on port {port}: {error}") from error
+        kind = _IPv6Server if ":" in host else ThreadingWSGIServer
+        server = make_server(host, port, answer, kind, handler_class=_Requests)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise InvalidArgumentError(f"cannot serve metrics on {host} at port {port}: {error}") from error
     thread = threading.Thread(target=server.serve_forever, name="spanmq metrics", daemon=True)
     thread.start()
     try:
-        yield server.server_port
+        yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()

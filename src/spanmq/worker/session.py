@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
-from spanmq.codec.body import Decoder
+from spanmq.codec.body import Codec, Decoder
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased
@@ -53,6 +53,7 @@ class Session:
     def __post_init__(self) -> None:
         """Begin without a connection."""
         self._encryption = Encryption.from_environment()
+        self.codec = Codec(decoder=self.decoder, encryption=self._encryption)
         self._client: AsyncClient | None = None
         self._thread_client: Client | None = None
         self._mending: asyncio.Task[None] | None = None

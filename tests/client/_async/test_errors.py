@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from tests.client.concurrency import AsyncTasks
-from tests.patience import WAIT_SECONDS
+from tests.patience import WAIT_SECONDS, wait_until
 
 from spanmq import errors
 from spanmq.client import AsyncClient
@@ -206,10 +206,13 @@ async def test_deadlock_is_a_conflict(client: AsyncClient, observer: psycopg.Con
             await losing()
 
 
-async def test_send_that_waited_for_the_drop_of_its_queue_is_a_conflict(
-    client: AsyncClient, observer: psycopg.Connection[Any]
+@pytest.mark.parametrize("n_before", [0, 1])
+async def test_send_that_waited_for_the_drop_of_its_queue_says_that_it_does_not_exist(
+    client: AsyncClient, observer: psycopg.Connection[Any], n_before: int
 ) -> None:
     await client.queues.create("brief")
+    for _ in range(n_before):
+        await client.send("brief", 0)
     ready = AsyncEvent()
     sender_pids: list[int] = []
 
@@ -225,10 +228,8 @@ async def test_send_that_waited_for_the_drop_of_its_queue_is_a_conflict(
             sending = tasks.start(send)
             assert await ready.wait(WAIT_SECONDS)
             await in_thread(lambda: wait_until_waiting(observer, sender_pids[0], timeout=WAIT_SECONDS))
-        with pytest.raises(errors.TransactionConflictError):
+        with pytest.raises(errors.QueueNotFoundError, match="queue 'brief' does not exist"):
             await sending()
-    with pytest.raises(errors.QueueNotFoundError):
-        await client.send("brief", 1)
 
 
 async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, database: str) -> None:
@@ -263,7 +264,10 @@ async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, databas
             assert type(caught.value) is kind
             assert caught.value.sqlstate == sqlstate
             assert sqlstate != "MQ005" or caught.value.code == "invalid_topic"
-            assert str(caught.value) == "something is wrong\ndetail: because of that\nhint: do this"
+            # The server's own hint at a deadlock is about its log.
+            hint = "Nothing was changed. Roll the transaction back and run it again."
+            hint = hint if sqlstate == "40P01" else "do this"
+            assert str(caught.value) == f"something is wrong\ndetail: because of that\nhint: {hint}"
 
 
 @pytest.mark.parametrize(
@@ -311,3 +315,46 @@ def test_every_error_is_a_spanmq_error() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) > 20
     assert all(issubclass(kind, errors.SpanmqError) for kind in kinds)
+
+
+WAITING = (
+    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
+
+
+async def test_call_that_is_the_victim_of_a_deadlock_runs_again(
+    client: AsyncClient, observer: psycopg.Connection[Any]
+) -> None:
+    hide = "select pgmq.set_vt('orders', %s::bigint, 60)"
+    # A run has ten messages: these are in three.
+    first, second, third = (await client.send_batch("orders", list(range(30))))[::10]
+
+    async def until_waiting(n: int) -> None:
+        await in_thread(lambda: wait_until(lambda: observer.execute(WAITING).fetchone() == (n,)))
+
+    async with AsyncTasks() as tasks:
+        async with client.transaction() as other:
+            # Only the client's own call looks for deadlocks in time.
+            await other.connection.execute("set local deadlock_timeout = '1h'")
+            await other.connection.execute(hide, [third])
+            async with client.transaction() as blocker:
+                await blocker.connection.execute(hide, [second])
+                deleting = tasks.start(client.delete, "orders", [first, second, third])
+                await until_waiting(1)
+                hiding = tasks.start(other.connection.execute, hide, [first])
+                await until_waiting(2)
+            await hiding()
+        assert await deleting() == [first, second, third]
+
+
+def test_errors_of_a_pooler_in_transaction_mode_say_what_to_set(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("prepare twice as select 1")
+        with pytest.raises(psycopg.Error) as raised:
+            connection.execute("prepare twice as select 1")
+    error = errors.from_driver(raised.value)
+    assert error is not None
+    assert "pooler=True" in (error.hint or "")
+    refused = errors.refused("connection failed: FATAL: unsupported startup parameter: options")
+    assert "pooler=True" in (refused.hint or "")
+    assert errors.refused("connection refused").hint is None

@@ -280,10 +280,11 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
     stop = Stop(act.seam, act.folder)
     verify, commit, write_manifest, note_export = STEPS
 
-    def verifying(*given: Any) -> None:
+    def verifying(*given: Any) -> list[str]:
         stop.at("written")
-        verify(*given)
+        witnesses = verify(*given)
         stop.at("verified")
+        return witnesses
 
     def committing(*given: Any) -> None:
         stop.at("committing")

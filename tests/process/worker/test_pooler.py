@@ -16,6 +16,7 @@ from tests.patience import is_answered, wait_until
 from tests.worker.running import working
 
 from spanmq import Client, Message
+from spanmq.errors import ConnectionFailedError
 from spanmq.worker.event import CallFailed, MessageSettled
 
 # Debian's place is on no ordinary user's path.
@@ -85,3 +86,9 @@ def test_worker_works_through_a_pooler_in_transaction_mode(
         with psycopg.connect(database) as connection:
             rows = connection.execute("select number from shipped order by 1").fetchall()
         assert rows == [(number,) for number in range(201)]
+
+
+def test_client_that_does_not_know_of_the_pooler_is_told_so(client: Client, pooled: str) -> None:
+    with pytest.raises(ConnectionFailedError) as raised, Client(pooled) as direct:
+        direct.send("orders", 1)
+    assert "pooler=True" in (raised.value.hint or "")

@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from tests.spark.real_session import Read, failure, forget_last_commit, lake, run
 from tests.spark.test_body_schema import KIND, SCHEMA, TEXTS, parsed, plain
 from typer.testing import CliRunner
@@ -245,3 +246,19 @@ def test_bodies_have_no_least_and_greatest_in_parquet(spark: SparkSession, tmp_p
     columns = {group.column(i).path_in_schema: group.column(i).statistics for i in range(2)}
     assert columns["message_id"].max == 9
     assert columns["body"] is None or not columns["body"].has_min_max
+
+
+def test_table_of_the_catalogue_is_read_with_options_beside_its_name(
+    client: Client, spark: SparkSession, database: str
+) -> None:
+    client.send("orders", {"order": 1})
+    options = f"(dsn='{database}', queue='orders')"
+    spark.sql(f"create table orders_table using spanmq options {options} comment 'the orders'")
+    try:
+        [row] = spark.sql(f"select body from orders_table with {options}").collect()
+        assert json.loads(row.body) == {"order": 1}
+        # Spark does not pass the table's own options to a source in Python.
+        with pytest.raises(AnalysisException, match=r"select … from orders with \(queue"):
+            spark.sql(f"select body from orders_table with (dsn='{database}')").collect()
+    finally:
+        spark.sql("drop table orders_table")

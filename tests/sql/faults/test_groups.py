@@ -28,6 +28,8 @@ def test_w10_a_group_is_locked_in_its_own_queue_only(system: System, session: Co
 
 def test_w10_a_reader_locks_only_the_groups_that_it_takes(system: System, session: Connection) -> None:
     send_groups(session, "orders")
+    # The first grouped read of a queue makes its locks.
+    session.execute("select pgmq.read_grouped_rr('orders', 0, 1)")
     other = system.connect()
     with session.transaction():
         assert column(session, "select msg_id from pgmq.read_grouped_rr('orders', 100, 1)") == [1]

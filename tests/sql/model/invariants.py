@@ -8,16 +8,17 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from tests.sql.queue import Connection
 
-# The state of all queues, a row a run.
+# The state of all queues, a row a run. Of a queue that was dropped anything may be left.
 RUNS = """
     runs as (
         select f.queue_id, f.lo, f.n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as vt,
-            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh
-        from spanmq_core.fresh f
+            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh,
+            0 as lost, 0 as alone
+        from spanmq_core.fresh f where f.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
         union all
         select h.queue_id, h.lo, h.n, h.lease_id, h.attempts, h.vt, h.last_read_at, h.group_hash, h.group_key,
-            false
-        from spanmq_core.held h
+            false, h.lost, h.alone
+        from spanmq_core.held h where h.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
     ),
     members as (
         select r.queue_id, r.group_key, r.lo + i as msg_id
@@ -44,16 +45,22 @@ select 'lease, vt and attempts agree',
 from runs r
 where not r.is_fresh and not (
     case when r.lease_id = 0 then r.attempts >= 0
-    else (r.attempts > 0 or r.lease_id = spanmq_core.suspects()) and r.last_read_at is not null
+    else r.attempts > 0 and r.last_read_at is not null
         and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
             select from spanmq_core.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
+union all
+select 'no more leases were lost than there were attempts; none of a receiver is alone',
+    format('queue %s run %s: attempts %s lost %s alone %s', r.queue_id, r.lo, r.attempts, r.lost, r.alone)
+from runs r
+where r.lost not between 0 and r.attempts or r.alone not in (0, 1, 2)
+    or r.alone > 0 and (r.attempts = 0 or r.lease_id < 0) or r.alone = 2 and (r.lease_id = 0 or r.n > 1)
 union all
 select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
 from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)
 union all
 select 'a note is of a leased run of several messages', format('queue %s message %s', d.queue_id, d.msg_id)
 from spanmq_core.done d
-where not exists (
+where d.queue_id not in (select g.queue_id from spanmq_core.dropped_queue g) and not exists (
     select from runs r
     where r.queue_id = d.queue_id and d.msg_id between r.lo and r.lo + r.n - 1 and r.n > 1 and r.lease_id > 0)
 union all
@@ -90,7 +97,7 @@ join spanmq_core.segment b on b.queue_id = a.queue_id and b.lo > a.lo and b.lo <
 union all
 select 'the table of a segment is part of its log', format('queue %s: %s', g.queue_id, g.log_name)
 from spanmq_core.segment g
-where not exists (
+where g.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d) and not exists (
     select from pg_inherits i
     where i.inhrelid = to_regclass('spanmq_core.' || g.log_name)
         and i.inhparent = to_regclass('spanmq_core.log_' || g.queue_id))

@@ -1,7 +1,8 @@
 """Programs on queues with limits of attempts, expiries, and dead letters that block their group.
 
 There is no model, because a claim may choose which messages of an expired lease it delivers together. Each call is
-judged by the contents of the queue before and after it.
+judged by the contents of the queue before and after it: no message becomes a dead letter for a lease that was lost
+beside others, nor is one delivered beside others that must be alone.
 """
 
 from collections.abc import Iterator
@@ -114,6 +115,20 @@ class LimitsProgram(Recorded):
             rows = self.call(f"{how}(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct", session=session)
         self.judge_claim(session, rows, quantity, grouped=how != "read")
 
+    @step(lease=st.sampled_from((HOUR, -1)), begins=st.booleans(), in_other=st.booleans())
+    def receives_as_a_worker(self, lease: int, begins: bool, in_other: bool) -> None:
+        session = self.chosen(in_other)
+        columns = "msg_id, attempt, lease_id, slot"
+        with self.judged(session):
+            rows = session.rows(
+                f"select {columns} from spanmq.receive(%s, 5, %s, alone => true)", self.race.queue, lease
+            )
+        self.leases += sorted({row[2] for row in rows})
+        self.judge_claim(session, rows, 5, grouped=False)
+        if begins and rows and rows[0][3] == 0:
+            begun = self.call("begin_alone(%s, %s)", rows[0][2], columns=columns, session=session)
+            assert [row[:3] for row in begun] == ([rows[0][:3]] if lease == HOUR else [])
+
     @step(quantity=quantities, in_other=st.booleans())
     def pops(self, quantity: int, in_other: bool) -> None:
         session = self.chosen(in_other)
@@ -220,11 +235,13 @@ class LimitsProgram(Recorded):
         dead = (
             self.dead(session) if self.policy["ordered"] and self.policy["dead_letter_blocks_group"] else []
         )
+        state = self.leases_of(session)
+        assert len(ids) == 1 or not any(state[each][1] for each in ids if each in state), "alone is alone"
         for message_id, attempt, *_ in rows:
             sent = self.sent[message_id]
-            assert attempt <= (sent.max_attempts or self.policy["max_attempts"] or attempt), (
-                "it has an attempt left"
-            )
+            most = sent.max_attempts or self.policy["max_attempts"]
+            if message_id in state and most:
+                assert attempt - state[message_id][0] <= most, "an attempt was left, without the lost leases"
             assert not sent.has_expired
             if grouped or self.policy["ordered"]:
                 assert sent.group not in self.groups_before(message_id, left), "it is the first of its group"
@@ -240,8 +257,13 @@ class LimitsProgram(Recorded):
         """Check what leaves the queue: dead letters, expired messages that the policy drops, and the set."""
         gone: set[int] = set()
         before = self.queued(session)
+        state = self.leases_of(session)
         yield gone
         left = self.queued(session)
+        lost = self.dead(session, "LeaseExpired")
+        for message_id in set(before) & set(lost):
+            _, alone, attempts = state[message_id]
+            assert alone == 2 or attempts == 1, "its lease was lost while it was alone, or was its only one"
         dropped = set(before) - set(left) - set(self.dead(session)) - gone
         assert all(self.sent[each].has_expired for each in dropped)
         assert self.policy["drop_expired"] or not dropped
@@ -250,10 +272,22 @@ class LimitsProgram(Recorded):
     def queued(self, session: Session) -> list[int]:
         return session.column(f"select msg_id from pgmq.q_{self.race.queue} order by 1")
 
-    def dead(self, session: Session) -> list[int]:
-        return session.column(
-            "select msg_id from spanmq_core.dead_letter where queue_id = %s and redriven_at is null",
+    def leases_of(self, session: Session) -> dict[int, tuple[int, int, int]]:
+        """Return the lost leases, the kind of delivery and the attempts of each message that was delivered."""
+        rows = session.rows(
+            "select id, h.lost, h.alone, h.attempts from spanmq_core.held h, generate_series(h.lo, h.lo + h.n - 1) id"
+            " where h.queue_id = %s",
             self.race.queue_id,
+        )
+        return {message_id: (lost, alone, attempts) for message_id, lost, alone, attempts in rows}
+
+    def dead(self, session: Session, error_class: str | None = None) -> list[int]:
+        return session.column(
+            "select msg_id from spanmq_core.dead_letter where queue_id = %s and redriven_at is null"
+            " and (%s::text is null or error_class = %s)",
+            self.race.queue_id,
+            error_class,
+            error_class,
         )
 
 

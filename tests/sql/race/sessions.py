@@ -35,6 +35,9 @@ class Later:
         """Wait for the end and return the rows, or raise what it raised."""
         return self._future.result(WAIT_SECONDS)
 
+    def has_ended(self) -> bool:
+        return self._future.done()
+
     def waits(self) -> bool:
         """Return as soon as it waits for a lock (True) or has ended (False)."""
         asked = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"

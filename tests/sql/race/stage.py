@@ -11,7 +11,7 @@ from tests.sql.race.sessions import Later, Race, Session
 STATES = ("ready", "leased", "expired")
 
 
-# As expired, where attempts are limited: a claim gives back most of what it took.
+# As expired, where one attempt is left: a claim marks all of them, and takes one.
 SUSPECT = "suspect"
 
 
@@ -33,7 +33,7 @@ class Stage:
             ids = race.send(MESSAGES)
         seconds = 30 if state == "leased" else -1
         lease = None if state == "ready" else race.lease(MESSAGES, seconds, slots=3 if split else 1)
-        limit = "3" if state == SUSPECT else "null"
+        limit = "2" if state == SUSPECT else "null"
         race.main.rows(f"select spanmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)
         return cls(ids, lease)
 

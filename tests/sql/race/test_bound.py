@@ -117,6 +117,99 @@ def test_message_that_is_made_due_in_the_past_after_the_clock_was_set_back(race:
         assert race.main.column(READ) == ids
 
 
+ACTS_AFTER_THE_CLOCK = {
+    "read one": "select pgmq.read('jobs', -9, 1)",
+    "read": "select pgmq.read('jobs', -9, 10)",
+    "receive one": "select spanmq.receive('jobs', 1, -9)",
+    "receive": "select spanmq.receive('jobs', 10, -9)",
+    "receive in slots": "select spanmq.receive('jobs', 10, -9, 2)",
+    "set_vt": "select pgmq.set_vt('jobs', array(select msg_id from pgmq.q_jobs), -9)",
+    "nack": "select spanmq.nack('jobs', lease_id, array[msg_id], retry_in => 0) from spanmq.receive('jobs', 10)",
+    "release": "select spanmq.release('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', 10)",
+    "send": "select pgmq.send('jobs', '1', clock_timestamp() + interval '1 ms')",
+    "send a batch": "select pgmq.send_batch('jobs', array['1'::jsonb], clock_timestamp() + interval '1 ms')",
+}
+BELOW = (
+    "select count(*) from spanmq_core.held h"
+    " where h.vt < (spanmq_core.bound_of(h.queue_id)).due_from or h.vt < clock_timestamp() - interval '9 s'"
+)
+
+
+def set_clock_back(race: Race, seconds: int = 3) -> None:
+    """Leave the bound as the steps before a clock that was set back by so much."""
+    ahead = f"clock_timestamp() + interval '{seconds} s'"
+    race.main.rows(f"update spanmq_core.bound set due_from = {ahead}, mark_at = {ahead}")
+    race.main.rows(
+        f"select setval('spanmq_core.latest_mark', (extract(epoch from {ahead}) * 1000000)::bigint)"
+    )
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+@pytest.mark.parametrize("act", ACTS_AFTER_THE_CLOCK)
+def test_what_is_written_after_the_clock_was_set_back_is_found(race: Race, level: str, act: str) -> None:
+    ids = race.send(4)
+    maintain(race.main)
+    set_clock_back(race)
+    one = race.open()
+    one.begin(level)
+    one.rows(ACTS_AFTER_THE_CLOCK[act])
+    one.commit()
+    assert race.main.value(BELOW) == 0
+    assert race.main.column(READ)[:4] == ids
+    assert [*race.main.column(READ), *race.left()] == race.left()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_snapshot_from_before_the_clock_was_set_back_writes_nothing(race: Race, level: str) -> None:
+    ids = race.send(4)
+    maintain(race.main)
+    one = race.open()
+    one.begin(level)
+    one.rows("select from spanmq_core.bound")
+    # The steps that others make until the clock is set back are not in its snapshot.
+    race.main.rows(
+        "with before as (delete from spanmq_core.bound returning *)"
+        " insert into spanmq_core.bound (queue_id, number, fresh_from, due_from)"
+        " select queue_id, nextval('spanmq_core.bound_number'), fresh_from, due_from from before"
+    )
+    set_clock_back(race)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        one.rows(ACTS_AFTER_THE_CLOCK["receive"])
+    one.rollback()
+    assert race.main.column(READ) == ids
+
+
+def test_no_step_passes_what_is_being_written_after_the_clock_was_set_back(race: Race) -> None:
+    ids = race.send(20)
+    maintain(race.main)
+    set_clock_back(race)
+    one, two = race.begun(), race.begun()
+    one.rows("select pgmq.read('jobs', -9, 10)")
+    two.rows("select pgmq.read('jobs', -9, 10)")
+    # The clock passes the mark again, and no transaction that was noted is open.
+    race.main.rows(
+        "update spanmq_core.bound set due_from = '-infinity', mark_at = clock_timestamp(), holders = '{}'"
+    )
+    maintain(race.main)
+    one.commit()
+    maintain(race.main)
+    two.commit()
+    assert race.main.value(BELOW) == 0
+    assert race.main.column(READ) == ids
+
+
+def test_doctor_shows_messages_below_the_bound(race: Race) -> None:
+    check = "select level, finding from spanmq.doctor() where check_name = 'bounds'"
+    assert race.main.rows(check) == [("ok", "every message is found")]
+    [first, *_] = race.send(3)
+    race.lease(3)
+    race.main.rows("update spanmq_core.bound set due_from = clock_timestamp() + interval '1 hour'")
+    ((level, finding),) = race.main.rows(check)
+    assert level == "problem"
+    assert f"jobs (3 messages, the first is {first})" in finding
+    race.main.rows("update spanmq_core.bound set due_from = '-infinity'")
+
+
 def test_delay_that_is_over_before_the_message_is_written(race: Race) -> None:
     guard, one, two = race.begun(), race.open(), race.open()
     # It waits for one of them even where the delay was over so early that it counted for none.

@@ -20,6 +20,12 @@ insert into part_config values
     ('public.other', '5', '10', null);
 """
 
+WORDS = """
+create function first_letter(text) returns text language sql immutable as 'select left($1, 1)';
+create function chance() returns float language sql as 'select random()';
+create domain word as text check (value ~ '^[a-z]*$');
+"""
+
 
 @pytest.fixture
 def extended(session: Connection, tmp_path: Path) -> Connection:
@@ -29,7 +35,8 @@ def extended(session: Connection, tmp_path: Path) -> Connection:
         pytest.skip("before PostgreSQL 18 extensions lie in the server's own folder")
     folder = tmp_path / "extension"
     folder.mkdir()
-    for name, script in {"pgmq": pgmq.get_embedded_install_sql(), "pg_partman": PARTMAN}.items():
+    scripts = {"pgmq": pgmq.get_embedded_install_sql(), "pg_partman": PARTMAN, "words": WORDS}
+    for name, script in scripts.items():
         schema_line = "schema = 'pgmq'\n" if name == "pgmq" else ""
         control = f"default_version = '1.13.0'\nrelocatable = false\n{schema_line}"
         (folder / f"{name}.control").write_text(control)
@@ -138,3 +145,33 @@ def test_partitioned_queue_leaves_pg_partman(extended: Connection) -> None:
         extended, "select name, retention_count, retention_interval::text from spanmq_core.queue order by 1"
     )
     assert kept == [("orders", None, "30 days"), ("parts", None, None)]
+
+
+def test_archive_may_use_what_computes_of_an_extension_that_a_superuser_installed(
+    extended: Connection,
+) -> None:
+    fill(extended, "orders")
+    extended.execute("create extension words schema public")
+    extended.execute(
+        "alter table pgmq.a_orders add kind word default 'a';"
+        " create index on pgmq.a_orders (first_letter(message ->> 'a'))"
+    )
+    assert adopt(extended, dry_run=True).obstacles == ()
+    extended.execute("alter table pgmq.a_orders add luck float default public.chance()")
+    (obstacle,) = adopt(extended, dry_run=True).obstacles
+    assert obstacle.reason == "it calls public.chance(), which is not immutable: drop it"
+    extended.execute("alter table pgmq.a_orders drop luck")
+    # As if a role without special rights had installed it.
+    extended.execute(
+        "create role spanmq_test_other; update pg_extension"
+        " set extowner = 'spanmq_test_other'::regrole where extname = 'words'"
+    )
+    try:
+        assert {each.object for each in adopt(extended, dry_run=True).obstacles} == {
+            "column kind of table pgmq.a_orders",
+            "default value for column kind of table pgmq.a_orders",
+            "index pgmq.a_orders_first_letter_idx",
+        }
+    finally:
+        extended.execute("update pg_extension set extowner = 10 where extname = 'words'")
+        extended.execute("drop role spanmq_test_other")

@@ -60,7 +60,7 @@ OBSTACLES = [
         "constraint t_id_fkey on table public.t",
         "pgmq.q_orders",
     ),
-    ("create table public.t () inherits (pgmq.q_orders)", "table public.t", "on table pgmq.q_orders"),
+    ("create table public.t () inherits (pgmq.q_orders)", "table public.t", "inherits from pgmq.q_orders"),
     (
         "create table public.t (ok bool default pgmq.validate_routing_key('a'))",
         "default value for column ok of table public.t",

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -19,7 +20,7 @@ from django.db import connection, connections, transaction
 FRAMEWORK = find_spec("django.tasks") or find_spec("django_tasks")
 BACKEND = {
     "BACKEND": "spanmq.django.backend.SpanmqBackend",
-    "QUEUES": ["orders"],
+    "QUEUES": ["orders", "mail"],
     "OPTIONS": {"tasks": "shop.tasks.tasks"},
 }
 settings.configure(
@@ -30,6 +31,7 @@ settings.configure(
         *(f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")),
         "spanmq.django",
         "shop",
+        "post",
     ],
     MIDDLEWARE=[
         "django.contrib.sessions.middleware.SessionMiddleware",
@@ -71,6 +73,7 @@ from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
+from spanmq.errors import InvalidArgumentError  # noqa: E402
 from spanmq.testing import Clock, assert_sent, drain, perform, sent  # noqa: E402
 
 
@@ -85,7 +88,7 @@ def bodies() -> list[Any]:
 
 
 def check_migrations() -> None:
-    assert [queue.name for queue in Client(connection=connection).queues.list()] == ["orders"]
+    assert [queue.name for queue in Client(connection=connection).queues.list()] == ["orders", "mail"]
     call_command("migrate", verbosity=0)
     output = StringIO()
     with suppress(CommandError):  # a server for tests is not fit for more
@@ -160,16 +163,40 @@ def check_testing() -> None:
 
 
 def check_worker() -> None:
+    assert "post.tasks" not in sys.modules
+    client = Client(connection=connection)
     ship.send(3)
+    client.send("orders", {"task": "post", "args": {"to": "Ada"}})
+    if FRAMEWORK:
+        args = {"path": "post.tasks.post_all", "args": [["Bob"]], "kwargs": {}}
+        client.send("orders", {"task": "django.default.orders", "args": args})
     end.send()
     output = StringIO()
     call_command("spanmq_worker", "--concurrency", "1", stdout=output)
-    assert output.getvalue() == "Receiving from orders. Quit with CONTROL-C.\n"
+    assert output.getvalue() == f"Receiving from {', '.join(tasks.queues)}. Quit with CONTROL-C.\n"
     assert shipped() == [2, 3]
+    # The tasks of an installed app are found, although nothing else imports their module.
+    assert sys.modules["post.tasks"].posted == ["Ada", "Bob"][: 2 if FRAMEWORK else 1]
+
+
+def check_paths_in_messages() -> None:
+    """A message names a task that is registered, for its queue; nothing else is imported or run."""
+    from shop.jobs import add  # type: ignore[import-not-found]
+
+    client = Client(connection=connection)
+    for path in ("shop.unused.run", "shop.jobs.added.clear", "shop.jobs.notify"):
+        args: dict[str, Any] = {"path": path, "args": [], "kwargs": {}}
+        client.send("orders", {"task": "django.default.orders", "args": args})
+    assert drain(tasks, raises=False) == 3
+    failures = [client.inspect.failures("orders", each.message_id) for each in client.peek("orders")]
+    assert [each.error_class for [each] in failures] == ["spanmq.errors.UnknownTaskError"] * 3, failures
+    assert "shop.unused" not in sys.modules
+    with pytest.raises(InvalidArgumentError, match="registered for queue 'orders', not for 'mail'"):
+        add.using(queue_name="mail").enqueue(1)
 
 
 def check_backend() -> None:
-    from shop.jobs import FRAMEWORK, add, added  # type: ignore[import-not-found]
+    from shop.jobs import FRAMEWORK, add, added
 
     ended: list[Any] = []
     logging.getLogger(FRAMEWORK).setLevel(logging.CRITICAL)  # what fails here is to fail
@@ -235,7 +262,7 @@ def check_admin() -> None:
         assert response.status_code == 200, (path, response.status_code)
         return str(response.content.decode())
 
-    assert "1 queue" in page("queue/")
+    assert "2 queues" in page("queue/")
     assert "In flight:" in page("queue/orders/change/")
     assert "no such number" in page("deadletter/?q=number&category=BUSINESS&queue=orders&o=-5")
     assert "no such number" not in page("deadletter/?q=colour")
@@ -279,7 +306,7 @@ checks = [
     check_admin,
 ]
 if FRAMEWORK:
-    checks += [check_backend, check_backend_in_threads, check_backend_without_queues]
+    checks += [check_paths_in_messages, check_backend, check_backend_in_threads, check_backend_without_queues]
 for check in checks:
     check()
     Client(connection=connection).queues.purge("orders")

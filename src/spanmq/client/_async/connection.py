@@ -6,7 +6,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -45,6 +45,8 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+# How often a call runs again that was undone for the sake of another transaction.
+CONFLICTS_MAX: Final = 3
 
 
 class AsyncPoolLink:
@@ -62,8 +64,10 @@ class AsyncPoolLink:
         address: str | None,
         timeout: float,
         durable: bool,
+        answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
+        self.answer_bytes_max = answer_bytes_max
         self.dsn = dsn
         self._address = address
         self.calls = 0
@@ -126,8 +130,7 @@ class AsyncPoolLink:
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            async with self.lend() as connection:
-                result = await execute(connection, call, relaxed=call.volatile and not self._durable)
+            result = await self._run_alone(call)
             # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
@@ -136,6 +139,18 @@ class AsyncPoolLink:
             if not is_missing_function(error, call):
                 raise
             raise missing(await self.flavour(), call) from error
+
+    async def _run_alone(self, call: Call[Result]) -> Result:
+        """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        for _ in range(CONFLICTS_MAX):
+            with suppress(errors.TransactionConflictError):
+                return await self._run_once(call)
+        return await self._run_once(call)
+
+    async def _run_once(self, call: Call[Result]) -> Result:
+        async with self.lend() as connection:
+            relaxed = call.volatile and not self._durable
+            return await execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
     async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
@@ -166,7 +181,9 @@ class AsyncPoolLink:
         await self.open()
         self.calls += 1
         async with self.lend() as connection, in_transaction(connection):
-            link = AsyncConnectionLink(connection, is_spanmq=self._is_spanmq)
+            link = AsyncConnectionLink(
+                connection, is_spanmq=self._is_spanmq, answer_bytes_max=self.answer_bytes_max
+            )
             try:
                 yield link
             finally:
@@ -221,7 +238,7 @@ class AsyncPoolLink:
         try:
             connection = await AsyncConnection.connect(self.dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
-            raise errors.ConnectionFailedError(str(error).strip()) from error
+            raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
             raise unreadable(error) from None
         async with connection:
@@ -238,8 +255,15 @@ class AsyncPoolLink:
 class AsyncConnectionLink:
     """Calls over one connection, in its open transaction. Commits only transactions that it began."""
 
-    def __init__(self, connection: AsyncConnection[Any], *, is_spanmq: bool = False) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        *,
+        is_spanmq: bool = False,
+        answer_bytes_max: int | None = None,
+    ) -> None:
         self._connection = connection
+        self._answer_bytes_max = answer_bytes_max
         self._is_spanmq = is_spanmq
         self._is_over = False
 
@@ -263,7 +287,7 @@ class AsyncConnectionLink:
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            return await execute(self.connection, call)
+            return await execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
@@ -303,14 +327,21 @@ class AsyncConnectionLink:
 AsyncLink = AsyncPoolLink | AsyncConnectionLink | AsyncSessionLink
 
 
-async def execute(connection: AsyncConnection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
-    """Run a call on a connection."""
+async def execute(
+    connection: AsyncConnection[Any],
+    call: Call[Result],
+    *,
+    relaxed: bool = False,
+    bytes_max: int | None = None,
+) -> Result:
+    """Run a call on a connection; `bytes_max` limits the bodies of its answer."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
     # A plain one: the caller's connection may have another cursor class or row factory.
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     register_loaders(cursor)
-    statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
+    statement = call.statement(Style.PSYCOPG, relaxed=relaxed, bytes_max=bytes_max)
+    parameters = call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
         try:

@@ -24,9 +24,13 @@ class AsyncHealth:
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
 
-    async def now(self) -> list[QueueHealth]:
-        """Return the health of each queue that you may look into. Costs what its runs cost."""
-        return await self._link.run(about_any(None, "health", listed(QueueHealth)))
+    async def now(self, queues: Iterable[str] | None = None) -> list[QueueHealth]:
+        """Return the health of each of these queues (None: all) that you may look into.
+
+        Costs what their runs cost.
+        """
+        arguments = calls.queue_names("queues", queues)
+        return await self._link.run(about_any(None, "health", listed(QueueHealth), *arguments))
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
         """Return what a queue did in the last `seconds`, a sample a minute, oldest first.

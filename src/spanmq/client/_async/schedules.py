@@ -1,12 +1,14 @@
 """Recurring messages: `client.schedules`."""
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client import cron as cron_expression
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Shape, about, about_any, flag, nothing
+from spanmq.client.call import Shape, about, about_any, flag, given, nothing
 from spanmq.client.concurrency import in_thread
 from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -67,10 +69,24 @@ class AsyncSchedules:
         await self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
         await plan_schedules(self._link)
 
-    async def list(self) -> list[Schedule]:
-        """List the schedules, by name."""
+    async def list(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        names: Iterable[str] | None = None,
+        body_bytes_max: int | None = None,
+    ) -> list[Schedule]:
+        """List the schedules of these queues (None: all) with these names (None: any), by name.
+
+        A body that is stored in more than `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}.
+        """
+        arguments = (
+            *calls.queue_names("queues", queues),
+            *given(argument.texts, "names", names),
+            *given(argument.integer, "body_bytes_max", body_bytes_max),
+        )
         read = partial(schedules, self._codec)
-        return await self._link.run(about_any(None, "list_schedules", read, shape=Shape.MESSAGES))
+        return await self._link.run(about_any(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES))
 
 
 async def plan_schedules(link: AsyncLink) -> float | None:

@@ -64,7 +64,9 @@ class Client:
     the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is prepared, no time limits
     are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless the DSN
     sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
-    in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted.
+    in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted. With
+    `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before its first),
+    and a receive of more raises AnswerTooLargeError.
     """
 
     # A namespace for each noun.
@@ -97,6 +99,7 @@ class Client:
         pooler: bool = False,
         timeouts: Timeouts | None = DEFAULT,
         on_connect: Callable[[Connection[Any]], Any] | None = None,
+        answer_bytes_max: int | None = None,
     ) -> None:
         if dsn is None and pool is None and connection is None:
             dsn = default_dsn()
@@ -123,7 +126,12 @@ class Client:
         self._link: Link
         if pool is not None:
             self._pool_link = PoolLink(
-                pool, dsn=limited, address=dsn, timeout=timeout, durable=durable_claims
+                pool,
+                dsn=limited,
+                address=dsn,
+                timeout=timeout,
+                durable=durable_claims,
+                answer_bytes_max=answer_bytes_max,
             )
             self._pool_link.on_open = self._begin_maintenance
             # A pool of one has none to spare.
@@ -293,6 +301,7 @@ class Client:
         *,
         lease: Seconds | None = None,
         slots: int = 1,
+        alone: bool = False,
         wait: Seconds | None = None,
     ) -> list[Message]:
         """Lease up to `quantity` messages, oldest first; without `wait` it may return [] at once.
@@ -301,6 +310,9 @@ class Client:
         message before `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number
         of parts that are settled by separate transactions: 1 if all are acked together, fifty for fifty
         concurrent handlers.
+
+        `alone` is the worker's: a message of which a process may have died comes by itself, with slot 0 and
+        without its body, and its delivery counts when SQL's `begin_alone` has returned it, with its body.
         """
         arguments = (
             argument.queue_name("queue", queue),
@@ -308,6 +320,7 @@ class Client:
             # Left out, it is as long as the policy says.
             *given(argument.seconds, "lease", lease),
             argument.integer("slots", slots),
+            *given(argument.boolean, "alone", alone or None),
         )
         read = partial(read_messages, self._codec.of(queue), queue)
         # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.

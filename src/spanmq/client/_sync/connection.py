@@ -8,7 +8,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -47,6 +47,8 @@ from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
 RECONNECT_SECONDS: Final = 15.0
+# How often a call runs again that was undone for the sake of another transaction.
+CONFLICTS_MAX: Final = 3
 
 
 class PoolLink:
@@ -64,8 +66,10 @@ class PoolLink:
         address: str | None,
         timeout: float,
         durable: bool,
+        answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
+        self.answer_bytes_max = answer_bytes_max
         self.dsn = dsn
         self._address = address
         self.calls = 0
@@ -128,8 +132,7 @@ class PoolLink:
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            with self.lend() as connection:
-                result = execute(connection, call, relaxed=call.volatile and not self._durable)
+            result = self._run_alone(call)
             # A call that finds no messages is idle.
             is_idle = call.idle or (call.shape is Shape.MESSAGES and not result)
             self.calls += counted and not is_idle
@@ -138,6 +141,18 @@ class PoolLink:
             if not is_missing_function(error, call):
                 raise
             raise missing(self.flavour(), call) from error
+
+    def _run_alone(self, call: Call[Result]) -> Result:
+        """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        for _ in range(CONFLICTS_MAX):
+            with suppress(errors.TransactionConflictError):
+                return self._run_once(call)
+        return self._run_once(call)
+
+    def _run_once(self, call: Call[Result]) -> Result:
+        with self.lend() as connection:
+            relaxed = call.volatile and not self._durable
+            return execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
@@ -168,7 +183,9 @@ class PoolLink:
         self.open()
         self.calls += 1
         with self.lend() as connection, in_transaction(connection):
-            link = ConnectionLink(connection, is_spanmq=self._is_spanmq)
+            link = ConnectionLink(
+                connection, is_spanmq=self._is_spanmq, answer_bytes_max=self.answer_bytes_max
+            )
             try:
                 yield link
             finally:
@@ -223,7 +240,7 @@ class PoolLink:
         try:
             connection = Connection.connect(self.dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
-            raise errors.ConnectionFailedError(str(error).strip()) from error
+            raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
             raise unreadable(error) from None
         with connection:
@@ -240,8 +257,15 @@ class PoolLink:
 class ConnectionLink:
     """Calls over one connection, in its open transaction. Commits only transactions that it began."""
 
-    def __init__(self, connection: Connection[Any], *, is_spanmq: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection[Any],
+        *,
+        is_spanmq: bool = False,
+        answer_bytes_max: int | None = None,
+    ) -> None:
         self._connection = connection
+        self._answer_bytes_max = answer_bytes_max
         self._is_spanmq = is_spanmq
         self._is_over = False
 
@@ -265,7 +289,7 @@ class ConnectionLink:
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
         try:
-            return execute(self.connection, call)
+            return execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
             if not is_missing_function(error, call):
                 raise
@@ -305,14 +329,21 @@ class ConnectionLink:
 Link = PoolLink | ConnectionLink | SessionLink
 
 
-def execute(connection: Connection[Any], call: Call[Result], *, relaxed: bool = False) -> Result:
-    """Run a call on a connection."""
+def execute(
+    connection: Connection[Any],
+    call: Call[Result],
+    *,
+    relaxed: bool = False,
+    bytes_max: int | None = None,
+) -> Result:
+    """Run a call on a connection; `bytes_max` limits the bodies of its answer."""
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
     # A plain one: the caller's connection may have another cursor class or row factory.
     cursor = Cursor(connection, row_factory=tuple_row)
     register_loaders(cursor)
-    statement, parameters = call.statement(Style.PSYCOPG, relaxed=relaxed), call.parameters()
+    statement = call.statement(Style.PSYCOPG, relaxed=relaxed, bytes_max=bytes_max)
+    parameters = call.parameters()
     try:
         # Binary: a timestamptz as text could be read only in one of PostgreSQL's date styles.
         try:

@@ -26,9 +26,13 @@ class Health:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def now(self) -> list[QueueHealth]:
-        """Return the health of each queue that you may look into. Costs what its runs cost."""
-        return self._link.run(about_any(None, "health", listed(QueueHealth)))
+    def now(self, queues: Iterable[str] | None = None) -> list[QueueHealth]:
+        """Return the health of each of these queues (None: all) that you may look into.
+
+        Costs what their runs cost.
+        """
+        arguments = calls.queue_names("queues", queues)
+        return self._link.run(about_any(None, "health", listed(QueueHealth), *arguments))
 
     def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
         """Return what a queue did in the last `seconds`, a sample a minute, oldest first.

@@ -3,12 +3,14 @@
 """Recurring messages: `client.schedules`."""
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 
 from spanmq.client import call as argument
+from spanmq.client import calls
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any, flag, nothing
+from spanmq.client.call import Shape, about, about_any, flag, given, nothing
 from spanmq.client.concurrency import in_place
 from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -69,10 +71,24 @@ class Schedules:
         self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
         plan_schedules(self._link)
 
-    def list(self) -> list[Schedule]:
-        """List the schedules, by name."""
+    def list(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        names: Iterable[str] | None = None,
+        body_bytes_max: int | None = None,
+    ) -> list[Schedule]:
+        """List the schedules of these queues (None: all) with these names (None: any), by name.
+
+        A body that is stored in more than `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}.
+        """
+        arguments = (
+            *calls.queue_names("queues", queues),
+            *given(argument.texts, "names", names),
+            *given(argument.integer, "body_bytes_max", body_bytes_max),
+        )
         read = partial(schedules, self._codec)
-        return self._link.run(about_any(None, "list_schedules", read, shape=Shape.MESSAGES))
+        return self._link.run(about_any(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES))
 
 
 def plan_schedules(link: Link) -> float | None:

@@ -59,8 +59,13 @@ class Call:
         name = name or self.queue_name
         queue = queue_of_name(name)
         self.check(verb, queue)
-        try:
+
+        async def find() -> store.SqsQueue:
             [known] = await store.list_queues(self.backend.client, queue)
+            return known
+
+        try:
+            known = await self.backend.sqs_queues.get(queue.lower(), find)
         except QueueNotFoundError as error:
             raise no_queue() from error
         view = QueueView(known)

@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
@@ -16,7 +17,7 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.model import AccessKey
-from spanmq.service.access import check_is_ours
+from spanmq.service.access import check_is_ours, hung_up
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, Refusal, kind_of
@@ -98,6 +99,7 @@ class Endpoint:
             signed = await self._look_up(request)
             body = await request.body()
             caller, region = self._identify(request, body, signed)
+            await self._backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
             action, values = _read(request, body, is_json=is_json)
             if "queue" in request.path_params and shape.takes(action, "QueueUrl"):
                 values.setdefault("QueueUrl", _raw_path(request))
@@ -105,6 +107,9 @@ class Endpoint:
             shape.check(action, values)
             result = await ACTIONS[action](call)
         except (SqsError, errors.SpanmqError, Refusal) as error:
+            if isinstance(error, errors.QueueNotFoundError):
+                # Dropped since it was looked up.
+                self._backend.sqs_queues.forget()
             return _fault(_error_of(error), request_id, is_json=is_json)
         if is_json:
             return Response(json.dumps(result, default=_blob), media_type=JSON_TYPE, headers=_id(request_id))
@@ -244,7 +249,7 @@ def _fault(fault: SqsError, request_id: str, *, is_json: bool) -> Response:
     if fault.status in (429, 503):
         headers["Retry-After"] = "1"
     if is_json:
-        body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.code}", "message": fault.message})
+        body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.json_code}", "message": fault.message})
         return Response(body, fault.status, headers, JSON_TYPE)
     return Response(query.render_fault(fault, request_id), fault.status, headers, "text/xml")
 

@@ -27,6 +27,8 @@ DEDUP: Final = "x-sqs-dedup"
 MOVED: Final = "x-sqs-moved"
 
 ATTRIBUTES_MAX: Final = 10
+# A longer header of a request is not a trace.
+TRACE_MAX: Final = 1_024
 SYSTEM_ATTRIBUTES: Final = (
     *("SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp"),
     *("SequenceNumber", "MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader"),
@@ -34,7 +36,8 @@ SYSTEM_ATTRIBUTES: Final = (
 )
 # SQS refuses characters that XML 1.0 cannot represent.
 FORBIDDEN: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_ATTRIBUTE_NAME: Final = re.compile(r"(?!(?i:aws\.|amazon\.))(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
+# AWS accepts letters of any alphabet, although its reference names A to Z only.
+_ATTRIBUTE_NAME: Final = re.compile(r"(?!(?i:aws\.|amazon\.))(?!\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)")
 _DATA_TYPE: Final = re.compile(r"(String|Number|Binary)(\.[^\s]{1,240})?")
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _FIFO_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -67,12 +70,16 @@ def check_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> int:
             raise bad_value(f"The message attribute {name!r} has an invalid DataType.")
         given = {key for key, each in value.items() if each is not None} - {"DataType"}
         wanted = "BinaryValue" if kind.startswith("Binary") else "StringValue"
-        if given != {wanted} or not value[wanted]:
+        if not value.get(wanted):
+            raise bad_value(
+                f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind.split('.')[0]}'."
+            )
+        if given != {wanted}:
             raise bad_value(f"The message attribute {name!r} must have a {wanted} only.")
         if kind.startswith("Number") and not _NUMBER.fullmatch(value[wanted]):
             raise bad_value(f"The message attribute {name!r} is not a number.")
         if wanted == "StringValue" and FORBIDDEN.search(value[wanted]):
-            raise SqsError("InvalidMessageContents", f"Invalid characters found in {name!r}.")
+            raise bad_value(f"Invalid characters found in the value of the message attribute {name!r}.")
         content = value[wanted] if wanted == "BinaryValue" else value[wanted].encode()
         size += len(name.encode()) + len(kind.encode()) + len(content)
     return size
@@ -92,11 +99,13 @@ def is_fifo_id(text: object) -> bool:
     return isinstance(text, str) and _FIFO_ID.fullmatch(text) is not None
 
 
-def headers_of(values: Mapping[str, Any], dedup_id: str | None) -> dict[str, Any]:
-    """Return the headers of a message that is sent."""
+def headers_of(values: Mapping[str, Any], dedup_id: str | None, trace: str | None = None) -> dict[str, Any]:
+    """Return the headers of a message that is sent; `trace` is the request's header X-Amzn-Trace-Id."""
     headers: dict[str, Any] = {}
     if dedup_id is not None:
         headers[DEDUP] = dedup_id
+    if trace is not None and len(trace) <= TRACE_MAX and not FORBIDDEN.search(trace):
+        headers[TRACE] = trace
     if attributes := values.get("MessageAttributes"):
         headers[ATTRIBUTES] = {name: _packed(value) for name, value in attributes.items()}
     for name, value in values.get("MessageSystemAttributes", {}).items():
@@ -177,7 +186,7 @@ def _system(message: Message, origin: SqsOrigin | None, arn_of: Callable[[str], 
     sent_at = message.enqueued_at if origin is None else origin.sent_at
     attributes = {
         "SentTimestamp": _milliseconds(sent_at),
-        "ApproximateReceiveCount": str(message.attempt),
+        "ApproximateReceiveCount": str(message.attempt + (0 if origin is None else origin.received)),
         "ApproximateFirstReceiveTimestamp": _milliseconds(first),
         # The database does not record which key sent a message, and a sender may write any header.
         "SenderId": ACCOUNT,
@@ -196,13 +205,13 @@ def _system(message: Message, origin: SqsOrigin | None, arn_of: Callable[[str], 
 
 
 def sequence_number(message_id: int) -> str:
-    """Return the SequenceNumber of a message in a FIFO queue."""
-    return f"{message_id:020d}"
+    """Return the SequenceNumber of a message in a FIFO queue: 20 digits, the first of which is not 0, as in AWS."""
+    return f"1{message_id:019d}"
 
 
 def _wants(wanted: Iterable[str], name: str) -> bool:
     for each in wanted:
-        if each in ("All", ".*") or each == name or (each.endswith(".*") and name.startswith(each[:-1])):
+        if each in ("All", ".*") or each == name or (each.endswith(".*") and name.startswith(each[:-2])):
             return True
     return False
 

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from spanmq.client import AsyncClient
-from spanmq.codec.encryption import Encryption
 from spanmq.errors import (
     InvalidArgumentError,
     InvalidBodyError,
@@ -20,8 +18,9 @@ from spanmq.errors import (
 )
 from spanmq.model import Leased, Message
 from spanmq.service import receipt
+from spanmq.service.access import hung_up
 from spanmq.service.receipt import Receipt
-from spanmq.service.receiving import disconnected, written
+from spanmq.service.receiving import fitting, written
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.message import (
@@ -39,9 +38,9 @@ from spanmq.service.sqs.message import (
     size_of,
 )
 from spanmq.service.sqs.queue import QueueView, Redrive
-from spanmq.service.sqs.refusal import SqsError, bad_value
+from spanmq.service.sqs.refusal import SqsError, bad_parameter, bad_value, no_parameter
 from spanmq.service.sqs.store import SqsOrigin
-from spanmq.service.waiting import UNREADABLE, in_own_trace
+from spanmq.service.waiting import in_own_trace
 
 logger = logging.getLogger("spanmq.service")
 
@@ -52,6 +51,8 @@ DEDUP_SECONDS: Final = 300.0
 # The number of messages that one receive moves to the dead-letter queue before it returns the others.
 MOVED_MAX: Final = 100
 HIDDEN_MAX: Final = 43_200
+WAIT_MAX: Final = 20
+DELAY_MAX: Final = 900
 # Errors after which messages stay in their queue although they were received too often.
 UNMOVABLE: Final = (
     InvalidBodyError,
@@ -78,8 +79,14 @@ async def send_message_batch(call: Call) -> Values:
     """Send up to ten messages; each has its own result."""
     queue = await call.queue("send")
     entries = _entries(call)
-    if sum(map(size_of, entries)) > BATCH_BYTES_MAX:
-        raise SqsError("BatchRequestTooLong", f"Batch requests may have {BATCH_BYTES_MAX} bytes at most.")
+    if (size := sum(map(size_of, entries))) > BATCH_BYTES_MAX:
+        raise SqsError(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size} bytes.",
+        )
+    for entry in entries:
+        # An entry of a FIFO queue without its ids refuses the whole batch, as in AWS.
+        _dedup_id(call, queue, entry, missing=bad_value)
     return await _together(entries, partial(_delay, call, queue), partial(_send, call, queue))
 
 
@@ -91,24 +98,27 @@ async def receive_message(call: Call) -> Values:
     hidden = call.values.get("VisibilityTimeout", queue.number("VisibilityTimeout"))
     system = [*call.values.get("AttributeNames", []), *call.values.get("MessageSystemAttributeNames", [])]
     if not 1 <= quantity <= BATCH_MAX:
-        raise bad_value(f"MaxNumberOfMessages must be between 1 and {BATCH_MAX}, if provided.")
-    if not 0 <= wait <= 20 or not 0 <= hidden <= HIDDEN_MAX:
-        raise bad_value("WaitTimeSeconds must be 0 to 20, VisibilityTimeout 0 to 43200.")
+        raise bad_parameter(
+            "MaxNumberOfMessages", quantity, f"Must be between 1 and {BATCH_MAX}, if provided."
+        )
+    if not 0 <= wait <= WAIT_MAX:
+        raise bad_parameter("WaitTimeSeconds", wait, f"Must be >= 0 and <= {WAIT_MAX}, if provided.")
+    _check_hidden(hidden)
     if unknown := [name for name in system if name not in (*SYSTEM_ATTRIBUTES, "All")]:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
     # Without effect: messages of a lost response are received again after their visibility timeout.
     if (attempt := call.values.get("ReceiveRequestAttemptId")) is not None and not (
         queue.is_fifo and is_fifo_id(attempt)
     ):
-        raise bad_value("ReceiveRequestAttemptId is for FIFO queues, 1 to 128 alphanumeric and punctuation.")
+        raise bad_parameter("ReceiveRequestAttemptId", attempt, f"It is for FIFO queues. {_fifo_rule('It')}")
 
     async def take() -> list[Message]:
-        return await _take(call, queue, quantity, float(hidden))
+        return await fitting(lambda most: _take(call, queue, most, float(hidden)), quantity)
 
     messages = await take()
     if not messages and wait and not call.backend.is_stopping:
-        with call.backend.gate.aside(call.caller):
-            gone = disconnected(call.request)
+        with call.backend.gate.aside(call.request.scope, call.caller):
+            gone = hung_up(call.request)
             messages = await call.backend.waiting.wait(
                 queue.name,
                 in_own_trace(take),
@@ -118,6 +128,7 @@ async def receive_message(call: Call) -> Values:
             )
     names = call.values.get("MessageAttributeNames", [])
     with call.backend.waiting.claimed(messages):
+        await call.backend.gate.take_turn(call.request.scope, call.caller)
         origins = await _origins(call, queue, messages)
 
         def show(message: Message) -> Values:
@@ -173,24 +184,29 @@ def _delay(call: Call, queue: QueueView, values: Values) -> int:
     group, delay = values.get("MessageGroupId"), values.get("DelaySeconds")
     _dedup_id(call, queue, values)
     if group is not None and not is_fifo_id(group):
-        raise bad_value("MessageGroupId can only include alphanumeric and punctuation characters, 1 to 128.")
-    if queue.is_fifo and delay is not None:
-        raise bad_value("In a FIFO queue, DelaySeconds can only be set on the queue.")
-    if delay is not None and not 0 <= delay <= 900:
-        raise bad_value("DelaySeconds is of 0 to 900.")
+        raise bad_parameter("MessageGroupId", group, _fifo_rule("MessageGroupId"))
+    if queue.is_fifo and delay:
+        raise bad_parameter(
+            "DelaySeconds", delay, "The request include parameter that is not valid for this queue type."
+        )
+    if delay is not None and not 0 <= delay <= DELAY_MAX:
+        raise bad_parameter("DelaySeconds", delay, f"DelaySeconds must be >= 0 and <= {DELAY_MAX}.")
     headers_of(values, None)
-    return queue.number("DelaySeconds") if delay is None else int(delay)
+    # In a FIFO queue, 0 stands for the delay of the queue, as in AWS.
+    return queue.number("DelaySeconds") if delay is None or queue.is_fifo else int(delay)
 
 
 async def _send(call: Call, queue: QueueView, delay: int, entries: list[Values]) -> list[Outcome]:
     """Send messages with the same delay, all or none."""
     dedup_ids = [_dedup_id(call, queue, values) for values in entries]
     is_by_group = queue.choice("DeduplicationScope") == "messageGroup"
+    trace = call.request.headers.get("x-amzn-trace-id")
     message_ids = await call.backend.client.send_batch(
         queue.name,
         [values["MessageBody"] for values in entries],
         headers=[
-            headers_of(values, dedup_id) or None for values, dedup_id in zip(entries, dedup_ids, strict=True)
+            headers_of(values, dedup_id, trace) or None
+            for values, dedup_id in zip(entries, dedup_ids, strict=True)
         ],
         group=[values.get("MessageGroupId") for values in entries],
         delay=delay or None,
@@ -221,19 +237,23 @@ def _sent(queue: QueueView, values: Values, message_id: int) -> Values:
     return result
 
 
-def _dedup_id(call: Call, queue: QueueView, values: Values) -> str | None:
+def _dedup_id(
+    call: Call, queue: QueueView, values: Values, missing: Callable[[str], SqsError] = no_parameter
+) -> str | None:
     given: str | None = values.get("MessageDeduplicationId")
+    if given is not None and not is_fifo_id(given):
+        raise bad_parameter("MessageDeduplicationId", given, _fifo_rule("MessageDeduplicationId"))
     if not queue.is_fifo:
         if given is not None:
-            raise bad_value("MessageDeduplicationId is for FIFO queues.")
+            raise bad_parameter(
+                "MessageDeduplicationId",
+                given,
+                "The request include parameter that is not valid for this queue type.",
+            )
         return None
     if not values.get("MessageGroupId"):
-        raise SqsError("MissingParameter", "The request must contain the parameter MessageGroupId.")
+        raise missing("The request must contain the parameter MessageGroupId.")
     if given is not None:
-        if not is_fifo_id(given):
-            raise bad_value(
-                "MessageDeduplicationId can only include alphanumeric and punctuation characters, 1 to 128."
-            )
         return given
     if queue.choice("ContentBasedDeduplication") != "true":
         raise bad_value(
@@ -246,60 +266,58 @@ def _dedup_id(call: Call, queue: QueueView, values: Values) -> str | None:
     return hashlib.sha256(body.encode()).hexdigest()
 
 
+def _fifo_rule(name: str) -> str:
+    return f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+
+
+def _check_hidden(seconds: int) -> None:
+    if not 0 <= seconds <= HIDDEN_MAX:
+        raise bad_parameter("VisibilityTimeout", seconds, f"Must be >= 0 and <= {HIDDEN_MAX}, if provided.")
+
+
 def _measure(values: Values, queue: QueueView) -> None:
     """Raise an SqsError for a message that is too large or that SQS refuses."""
     check_text(values["MessageBody"])
     size = len(values["MessageBody"].encode()) + check_attributes(values.get("MessageAttributes", {}))
     if size > (most := queue.number("MaximumMessageSize")):
-        raise bad_value(f"One or more parameters are invalid: a message has {most} bytes at most.")
+        raise bad_value(
+            f"One or more parameters are invalid. Reason: Message must be shorter than {most} bytes."
+        )
 
 
 async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> list[Message]:
     """Receive messages by one claim, and move those that were received too often to the dead-letter queue.
 
-    Each has a lease of its own, because messages are deleted and hidden one by one. The transaction of the
-    claim moves them, so each is in exactly one queue. A message that cannot be moved (the other queue is full,
-    was dropped or takes no such body, or the role that set the policy may no longer send there) is received
-    once more. Claims again only where all were moved: what is not hidden would come twice.
+    Each has a lease of its own, because messages are deleted and hidden one by one. A move settles a message
+    under that lease, so it is in exactly one queue; after a crash between the claim and the move it is received,
+    and moved, later. A message that cannot be moved (the other queue is full, was dropped or takes no such
+    body, or the role that set the policy may no longer send there) is received once more. Claims again only
+    where all were moved: what is not hidden would come twice.
     """
-    redrive = queue.redrive
-    if redrive is None:
-        return await call.backend.client.receive(queue.name, quantity, lease=hidden, slots=quantity)
-    messages: list[Message] = []
-    moved = 0
-    unreadable: SpanmqError | None = None
-    async with call.backend.client.transaction() as client:
-        while not messages and moved < MOVED_MAX:
-            try:
-                found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
-            except UNREADABLE as error:
-                # Raised after the commit, which keeps the nacks.
-                unreadable = error
-                break
-            spent = [message for message in found if message.attempt > redrive.receives_max]
-            gone = await _moved(client, call.backend.encryption, spent, redrive)
-            moved += len(gone)
-            messages = [message for message in found if message.message_id not in gone]
-            if not gone:
-                break
-    if unreadable is not None:
-        raise unreadable
-    return messages
+    client, redrive, moved = call.backend.client, queue.redrive, 0
+    while True:
+        found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
+        if redrive is None:
+            return found
+        most = redrive.receives_max
+        gone = await _moved(call, [message for message in found if message.attempt > most], redrive)
+        moved += len(gone)
+        messages = [message for message in found if message.message_id not in gone]
+        if messages or not gone or moved >= MOVED_MAX:
+            return messages
 
 
-async def _moved(
-    client: AsyncClient, encryption: Encryption | None, spent: list[Message], redrive: Redrive
-) -> set[int]:
+async def _moved(call: Call, spent: list[Message], redrive: Redrive) -> set[int]:
     """Move messages to the dead-letter queue, all or none, and return the ids of those that were moved."""
     if not spent:
         return set()
     try:
-        async with client.transaction() as savepoint:
-            [known] = await store.list_queues(savepoint, redrive.queue)
+        async with call.backend.client.transaction() as client:
+            [known] = await store.list_queues(client, redrive.queue)
             return set(
                 await store.move_messages(
-                    savepoint,
-                    encryption,
+                    client,
+                    call.backend.encryption,
                     spent,
                     redrive.queue,
                     expires_in=float(QueueView(known).number("MessageRetentionPeriod")),
@@ -326,8 +344,7 @@ def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
     """Return the lease of a message, and for how long to hide it."""
     seconds = values.get("VisibilityTimeout", 0)
     held = _receipt(queue, values["ReceiptHandle"])
-    if not 0 <= seconds <= HIDDEN_MAX:
-        raise bad_value("VisibilityTimeout is of 0 to 43200.")
+    _check_hidden(seconds)
     return held.lease_id, seconds
 
 
@@ -343,18 +360,32 @@ async def _hide(
     else:
         settled = await client.nack(Leased(queue.name, lease_id, ids), retry_in=0.0)
     stale = {each.message_id for each in settled if each.outcome == "stale"}
-    fault = SqsError("MessageNotInflight", "The message is not in flight with this receipt handle.")
-    return [fault if each in stale else {} for each in ids]
+    return [
+        bad_parameter(
+            "ReceiptHandle",
+            entry["ReceiptHandle"],
+            "Message does not exist or is not available for visibility timeout change.",
+        )
+        if message_id in stale
+        else {}
+        for entry, message_id in zip(entries, ids, strict=True)
+    ]
 
 
 def _receipt(queue: QueueView, handle: str) -> Receipt:
     try:
         held = receipt.read(handle)
     except InvalidArgumentError as error:
-        raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.") from error
+        raise _bad_receipt(handle) from error
     if held.queue.lower() != queue.name.lower():
-        raise SqsError("ReceiptHandleIsInvalid", "The receipt handle belongs to another queue.")
+        raise _bad_receipt(handle)
     return held
+
+
+def _bad_receipt(handle: str) -> SqsError:
+    return SqsError(
+        "ReceiptHandleIsInvalid", f'The input receipt handle "{handle[:200]}" is not a valid receipt handle.'
+    )
 
 
 # Batches.
@@ -373,7 +404,8 @@ def _entries(call: Call) -> list[Values]:
     if not all(map(_ENTRY_ID.fullmatch, ids)):
         raise SqsError(
             "InvalidBatchEntryId",
-            "A batch entry id can only contain alphanumeric characters, hyphens and underscores, 1 to 80.",
+            "A batch entry id can only contain alphanumeric characters, hyphens and underscores."
+            " It can be at most 80 letters long.",
         )
     if len(set(ids)) < len(ids):
         raise SqsError("BatchEntryIdsNotDistinct", "Two or more batch entries have the same Id.")
@@ -430,4 +462,5 @@ def _results(entries: Sequence[Values], outcomes: dict[str, Outcome]) -> Values:
             )
         else:
             successful.append({"Id": entry_id, **outcome})
-    return {"Successful": successful, "Failed": failed}
+    # Empty lists are left out, as in AWS: programs ask `if "Failed" in answer`.
+    return {name: results for name, results in (("Successful", successful), ("Failed", failed)) if results}

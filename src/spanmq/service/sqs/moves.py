@@ -5,6 +5,7 @@ Each service runs the tasks step by step, and any of them can continue any task.
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from spanmq.client import AsyncClient
@@ -26,7 +27,7 @@ LISTED_MAX: Final = 10
 BATCH: Final = 10
 # The longest time for which a moved message is hidden; if the service dies, it is in its queue at once.
 HIDDEN_SECONDS: Final = 30.0
-# How soon a new task begins, and one is continued that another service has abandoned.
+# How soon a task is continued that another service has abandoned. Without a task nothing is polled.
 LOOK_SECONDS: Final = 1.0
 
 
@@ -61,6 +62,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     )
     if handle is None:
         raise unsupported("A second task of the same source")
+    call.backend.moves_changed.set()
     return {"TaskHandle": handle}
 
 
@@ -107,7 +109,9 @@ async def run_moves(backend: Backend) -> None:
     """Run the steps of tasks, this service's and those that another has abandoned. Never returns, but can be
     cancelled: a step is one transaction.
     """
+    pause: float | None
     while True:
+        backend.moves_changed.clear()
         try:
             pause = await _step(backend)
         except TEMPORARY:
@@ -120,17 +124,18 @@ async def run_moves(backend: Backend) -> None:
             # A bug must not end the tasks of this service.
             logger.exception("moves_broke")
             pause = 60 * LOOK_SECONDS
-        await asyncio.sleep(pause)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(backend.moves_changed.wait(), pause)
 
 
-async def _step(backend: Backend) -> float:
-    """Run a step of a task; return the seconds until the next poll."""
+async def _step(backend: Backend) -> float | None:
+    """Run a step of a task; return the seconds until the next poll, or None if no task runs."""
     move: SqsMove | None = None
     try:
         async with backend.client.transaction() as client:
             move = await store.take_move(client)
             if move is None:
-                return LOOK_SECONDS
+                return LOOK_SECONDS if await store.has_moves(client) else None
             due_in = await store.note_move(client, move.handle, await _move_some(backend, client, move))
     except TEMPORARY:
         raise

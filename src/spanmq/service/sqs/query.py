@@ -58,6 +58,10 @@ def _structure(shape: StructureShape, prefix: str, fields: dict[str, str]) -> di
     values: dict[str, Any] = {}
     for name, member in shape.members.items():
         value = _value(member, prefix + _field(name, member), fields)
+        # A client sends an empty list under the member's own name, without a value.
+        if value is None and isinstance(member, ListShape) and fields.get(prefix + name) == "":
+            del fields[prefix + name]
+            value = []
         if value is not None:
             values[name] = value
     return values

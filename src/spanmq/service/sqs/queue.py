@@ -27,8 +27,9 @@ NUMBERS: Final = {
     "MessageRetentionPeriod": (60, 1_209_600, 345_600),
     "ReceiveMessageWaitTimeSeconds": (0, 20, 0),
 }
+BOOLEAN: Final = ("false", "true")
 CHOICES: Final = {
-    "ContentBasedDeduplication": ("false", "true"),
+    "ContentBasedDeduplication": BOOLEAN,
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
@@ -150,7 +151,7 @@ def read_redrive(text: str) -> Redrive:
     if type(count) is not int or not isinstance(target, str) or len(policy) > 2:
         raise bad_attribute("RedrivePolicy", "it must have deadLetterTargetArn and maxReceiveCount only")
     if not 1 <= count <= RECEIVES_MAX:
-        raise bad_attribute("RedrivePolicy", "maxReceiveCount is of 1 to 1000")
+        raise bad_attribute("RedrivePolicy", "maxReceiveCount must be 1 to 1000")
     return Redrive(queue_of_name(name_of_arn(target)), count)
 
 
@@ -175,28 +176,53 @@ def check_attributes(name: str, attributes: Mapping[str, str], *, is_new: bool) 
             kept[key] = _choice(key, value, is_fifo=is_fifo)
         elif key in POLICIES:
             kept[key] = _policy(key, value)
-        elif key == SSE and value in ("true", "false"):
-            kept[key] = value
-        elif not (is_new and key == "FifoQueue"):
+        elif key == SSE and value.lower() in BOOLEAN:
+            kept[key] = value.lower()
+        elif key == "FifoQueue":
+            _check_kind(value.lower(), is_fifo=is_fifo, is_new=is_new)
+        else:
             _check_fixed(key, value)
-    if is_new and attributes.get("FifoQueue") != ("true" if is_fifo else None):
-        raise bad_value("The name of a queue ends in .fifo if, and only if, its attribute FifoQueue is true.")
+    if is_new and is_fifo and "FifoQueue" not in attributes:
+        raise bad_value(
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
+        )
     return kept
+
+
+def _check_kind(value: str, *, is_fifo: bool, is_new: bool) -> None:
+    """Raise an SqsError unless the attribute FifoQueue says what the name says."""
+    if value not in BOOLEAN:
+        raise bad_attribute("FifoQueue", "it must be true or false")
+    if is_fifo and value == "false":
+        raise bad_attribute("FifoQueue", "Modifying queue type is not supported")
+    if not is_fifo and is_new and value == "true":
+        raise bad_value(
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or"
+            " underscores, must end with .fifo suffix and be 1 to 80 in length."
+        )
+    if not is_fifo:
+        raise SqsError("InvalidAttributeName", "Unknown Attribute FifoQueue.")
 
 
 def _number(key: str, value: str) -> str:
     least, most, _ = NUMBERS[key]
     if not re.fullmatch(r"\d{1,9}", value) or not least <= int(value) <= most:
-        raise bad_attribute(key, f"must be of {least} to {most}")
+        raise bad_attribute(key, f"it must be {least} to {most}")
     return str(int(value))
 
 
 def _choice(key: str, value: str, *, is_fifo: bool) -> str:
+    if not is_fifo and CHOICES[key] is BOOLEAN:
+        raise SqsError("InvalidAttributeName", f"Unknown Attribute {key}.")
     if not is_fifo:
-        raise SqsError("InvalidAttributeName", f"{key} is for FIFO queues.")
-    if value not in CHOICES[key]:
-        raise bad_attribute(key, f"must be one of {', '.join(CHOICES[key])}")
-    return value
+        raise SqsError(
+            "InvalidAttributeName", f"You can specify the {key} only when FifoQueue is set to true."
+        )
+    # Python's str(True) is "True", which AWS takes, too.
+    choice = value.lower() if CHOICES[key] is BOOLEAN else value
+    if choice not in CHOICES[key]:
+        raise bad_attribute(key, f"it must be one of {', '.join(CHOICES[key])}")
+    return choice
 
 
 def _check_fixed(key: str, value: str) -> None:
@@ -232,7 +258,7 @@ def _check_allowed(key: str, policy: dict[str, Any]) -> None:
             raise bad_attribute(key, "sourceQueueArns require byQueue")
         return
     if not isinstance(sources, list) or not 1 <= len(sources) <= SOURCES_MAX:
-        raise bad_attribute(key, f"byQueue wants 1 to {SOURCES_MAX} sourceQueueArns")
+        raise bad_attribute(key, f"byQueue requires 1 to {SOURCES_MAX} sourceQueueArns")
     for arn in sources:
         if not isinstance(arn, str) or not _ARN.fullmatch(arn):
             raise bad_attribute(key, f"{str(arn)[:100]!r} is not an ARN of a queue of this service")
@@ -251,7 +277,7 @@ def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:  # SQL may have set any JSON
-        raise bad_attribute(name, "it is no JSON") from error
+        raise bad_attribute(name, "it is not valid JSON") from error
     if not isinstance(value, dict):
         raise bad_attribute(name, "it is not a JSON object")
     return value

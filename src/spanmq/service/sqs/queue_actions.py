@@ -18,7 +18,7 @@ from spanmq.service.sqs.queue import (
     name_of_arn,
     queue_of_name,
 )
-from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_value, no_queue
+from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_parameter, bad_value, no_queue
 
 TAGS_MAX = 50
 PAGE_MAX = 1_000
@@ -47,12 +47,13 @@ async def create_queue(call: Call) -> dict[str, Any]:
             await client.queues.set_policy(queue, **_policy(name, kept, is_new=True))
             named = {} if queue == name else {LONG_NAME: name}
             await store.set_queue(client, queue, attributes=kept | named, tags=tags)
+        call.backend.sqs_queues.forget()
     else:
         settable = there.settable()
         if differing := [key for key, value in kept.items() if settable.get(key) != value]:
             raise SqsError(
                 "QueueNameExists",
-                f"A queue already exists with the same name and a different value for {differing[0]}.",
+                f"A queue already exists with the same name and a different value for attribute {differing[0]}",
             ) from None
     return {"QueueUrl": call.url_of(name)}
 
@@ -74,13 +75,15 @@ async def list_queues(call: Call) -> dict[str, Any]:
         for queue in queues
         if queue.sqs_name.startswith(prefix) and call.caller.may("look", queue.name)
     )
-    return _page(call, "QueueUrls", found)
+    page = _page(call, "QueueUrls", found)
+    return page if page["QueueUrls"] else {}
 
 
 async def delete_queue(call: Call) -> dict[str, Any]:
     """Drop a queue, with its messages."""
     queue = await call.queue("manage")
     await call.backend.client.queues.drop(queue.name)
+    call.backend.sqs_queues.forget()
     return {}
 
 
@@ -105,7 +108,8 @@ async def get_queue_attributes(call: Call) -> dict[str, Any]:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
     if "All" in wanted or set(wanted) & COUNTED.keys():
         shown |= await _counts(call, queue)
-    return {"Attributes": {k: v for k, v in shown.items() if "All" in wanted or k in wanted}}
+    shown = {k: v for k, v in shown.items() if "All" in wanted or k in wanted}
+    return {"Attributes": shown} if shown else {}
 
 
 async def set_queue_attributes(call: Call) -> dict[str, Any]:
@@ -118,6 +122,7 @@ async def set_queue_attributes(call: Call) -> dict[str, Any]:
         if policy := _policy(queue.name, kept, is_new=False):
             await client.queues.set_policy(queue.name, **policy)
         await store.set_queue(client, queue.name, attributes=kept)
+    call.backend.sqs_queues.forget()
     return {}
 
 
@@ -127,6 +132,7 @@ async def tag_queue(call: Call) -> dict[str, Any]:
     tags = call.values["Tags"]
     _check_tags({**queue.known.tags, **tags})
     await store.set_queue(call.backend.client, queue.name, tags=tags)
+    call.backend.sqs_queues.forget()
     return {}
 
 
@@ -134,12 +140,14 @@ async def untag_queue(call: Call) -> dict[str, Any]:
     """Remove tags."""
     queue = await call.queue("manage")
     await store.set_queue(call.backend.client, queue.name, tags=dict.fromkeys(call.values["TagKeys"]))
+    call.backend.sqs_queues.forget()
     return {}
 
 
 async def list_queue_tags(call: Call) -> dict[str, Any]:
     """Return the tags."""
-    return {"Tags": (await call.queue("look")).known.tags}
+    tags = (await call.queue("look")).known.tags
+    return {"Tags": tags} if tags else {}
 
 
 async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def _page(call: Call, name: str, found: list[str]) -> dict[str, Any]:
     """Return a page of queues; its token is the name of the last one."""
     after, most = call.values.get("NextToken"), call.values.get("MaxResults")
     if most is not None and not 1 <= most <= PAGE_MAX:
-        raise bad_value(f"MaxResults must be 1 to {PAGE_MAX}.")
+        raise bad_parameter("MaxResults", most, f"Must be >= 1 and <= {PAGE_MAX}, if provided.")
     rest = [queue for queue in found if after is None or queue > after]
     shown = rest[: most or PAGE_MAX]
     more = {"NextToken": shown[-1]} if most is not None and len(rest) > len(shown) else {}

@@ -7,6 +7,11 @@ QUERY_CODES: Final = {
     "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
     "QueueNameExists": "QueueAlreadyExists",
 }
+# The names in the newer protocol, where they differ.
+JSON_CODES: Final = {
+    "InvalidParameterValue": "InvalidParameterValueException",
+    "MissingParameter": "MissingRequiredParameterException",
+}
 PREFIXED: Final = (
     *("EmptyBatchRequest", "TooManyEntriesInBatchRequest", "BatchEntryIdsNotDistinct", "BatchRequestTooLong"),
     *("InvalidBatchEntryId", "MessageNotInflight", "UnsupportedOperation", "PurgeQueueInProgress"),
@@ -31,6 +36,11 @@ class SqsError(Exception):
         return QUERY_CODES.get(self.code, self.code)
 
     @property
+    def json_code(self) -> str:
+        """Return the name in the body of the newer protocol; its header has that of the older one."""
+        return JSON_CODES.get(self.code, self.code)
+
+    @property
     def side(self) -> str:
         """Return whether the sender or the receiver caused it, in the words of the protocol."""
         return "Sender" if self.is_sender else "Receiver"
@@ -46,9 +56,19 @@ def bad_value(message: str) -> SqsError:
     return SqsError("InvalidParameterValue", message)
 
 
+def bad_parameter(name: str, value: object, why: str) -> SqsError:
+    """Return the error for an invalid value of a parameter, which it shows."""
+    return bad_value(f"Value {str(value)[:200]} for parameter {name} is invalid. Reason: {why}")
+
+
 def bad_attribute(name: str, why: str) -> SqsError:
     """Return the error for an invalid value of an attribute."""
-    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}: {why}.")
+    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}. Reason: {why}.")
+
+
+def no_parameter(message: str) -> SqsError:
+    """Return the error for a parameter that the request lacks."""
+    return SqsError("MissingParameter", message)
 
 
 def unsupported(what: str) -> SqsError:

@@ -8,7 +8,19 @@ from typing import Any
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import Call, Rows, Seconds, about, about_any, first, given, listed, nothing, numbers
+from spanmq.client.call import (
+    Call,
+    Rows,
+    Seconds,
+    about,
+    about_any,
+    first,
+    flag,
+    given,
+    listed,
+    nothing,
+    numbers,
+)
 from spanmq.client.calls import by_lease
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
@@ -17,13 +29,17 @@ from spanmq.model import Message
 
 @dataclass(frozen=True, slots=True)
 class SqsOrigin:
-    """The source of a message in a dead-letter queue; `source` is the queue's name in SQS."""
+    """The source of a message in a dead-letter queue; `source` is the queue's name in SQS.
+
+    `received` is how often the message was received in earlier queues.
+    """
 
     message_id: int
     source: str
     first_queue: str
     first_id: int
     sent_at: datetime
+    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +151,11 @@ async def take_move(client: AsyncClient) -> SqsMove | None:
     return await client.admin.run(about_any(None, "take_sqs_move", first(SqsMove)))
 
 
+async def has_moves(client: AsyncClient) -> bool:
+    """Return whether any task is running, in this service or another one."""
+    return await client.admin.run(about_any(None, "has_sqs_moves", flag))
+
+
 async def note_move(
     client: AsyncClient, handle: str, moved: int | None, failure: str | None = None
 ) -> float | None:
@@ -165,6 +186,8 @@ async def move_messages(
     """
     encode = Codec(encryption=encryption).of(destination).encode
     bodies = {message.message_id: encode(message.body) for message in messages}
+    # The last receive found that the message had been received too often: no receiver got it.
+    received = {message.message_id: message.attempt - 1 for message in messages}
     moved: list[int] = []
     for each in by_lease(messages):
         ids = [each.message_ids] if isinstance(each.message_ids, int) else list(each.message_ids)
@@ -174,6 +197,7 @@ async def move_messages(
             argument.bigint("lease_id", each.lease_id),
             argument.bigints("msg_ids", ids),
             argument.jsons("messages", [bodies[message_id] for message_id in ids]),
+            argument.bigints("received", [received[message_id] for message_id in ids]),
             argument.seconds("expires_in", expires_in),
             *given(argument.text, "task", task),
         )

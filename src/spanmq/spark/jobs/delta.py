@@ -7,7 +7,7 @@ before a kill can be asked afterwards, so none is made twice.
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow
@@ -17,6 +17,9 @@ from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
 from spanmq.spark.jobs.manifest import is_taken
 from spanmq.spark.jobs.parquet import Written
+
+# A condition of many is slow to plan.
+RANGES_PER_COMMIT: Final = 100
 
 
 def committed(_dsn: str, lake: Lake, name: str, application: str) -> int:
@@ -78,6 +81,35 @@ def commit(
             )
     except DeltaError as error:
         raise PipelineError(f"the Delta table {lake.uri}/{name} took no commit: {error}") from error
+
+
+def remove(
+    _dsn: str,
+    lake: Lake,
+    name: str,
+    application: str,
+    version: int,
+    queue: str,
+    ids: Sequence[tuple[int, int]],
+) -> None:
+    """Delete the rows of a queue with ids in these ranges."""
+    from deltalake import CommitProperties
+    from deltalake.transaction import Transaction
+
+    table = _table(lake, name)
+    if table is None:
+        return
+    column = TABLES[name].id
+    quoted = "'" + queue.replace("'", "''") + "'"
+    for first in range(0, len(ids), RANGES_PER_COMMIT):
+        ranges = ids[first : first + RANGES_PER_COMMIT]
+        among = " or ".join(f"{column} between {a} and {b}" for a, b in ranges)
+        is_last = first + RANGES_PER_COMMIT >= len(ids)
+        numbered = [Transaction(application, version)] if is_last else []
+        table.delete(
+            f"{PARTITIONS[0]} = {quoted} and ({among})",
+            commit_properties=CommitProperties(app_transactions=numbered),
+        )
 
 
 def _added(action: Any, name: str, file: Written) -> Any:

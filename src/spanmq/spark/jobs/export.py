@@ -19,10 +19,10 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.compact import check_compacts, compact
+from spanmq.spark.jobs.history import check_history
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
 from spanmq.spark.jobs.manifest import (
-    Exported,
     Manifest,
     Ranges,
     drop_draft,
@@ -35,7 +35,7 @@ from spanmq.spark.jobs.manifest import (
 )
 from spanmq.spark.jobs.parquet import REPORT, Written, write
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, check_format_of, check_ids, commit, run_on
+from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -129,13 +129,14 @@ def _export(
     with clear_errors():
         if dry_run:
             before = read_exported(lake, queue, table)
-            _check(this, before)
+            check_history(dsn, lake, before, is_dry_run=True)
+            _check(this)
             ranges = missing(extent, cuts, before.ids)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
             with run_on(dsn, lake, queue, table) as run:
                 before = run.exported
-                _check(this, before)
+                _check(this)
                 ranges = missing(extent, cuts, before.ids)
                 count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
                 # From now on retention may delete what is verified, and nothing else.
@@ -195,17 +196,9 @@ def follow(
             return FollowReport(report.queue, table, str(to), exports, exported)
 
 
-def _check(this: _Export, before: Exported) -> None:
-    """Refuse a lake that has another format, or another queue of the same name."""
+def _check(this: _Export) -> None:
+    """Refuse a lake that has another format."""
     check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
-    if before.source and before.source != this.source:
-        raise PipelineError(
-            f"{this.lake.uri} holds another queue of the name {this.options.queue}",
-            hint="It is of another database, or was dropped and created again: use another folder. If its"
-            " database was moved with all it has: spanmq pipeline moved.",
-            queue=this.options.queue,
-        )
-    check_ids(this.options.dsn, this.lake, before)
 
 
 def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Range]:
@@ -257,7 +250,11 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     if not files:
         drop_draft(this.lake, manifest)
         return 0, 0, 0
-    verify(this, manifest.ids, manifest.count, manifest.checksum)
+    witnesses = verify(this, manifest.ids, manifest.count, manifest.checksum)
+    # It counts before the lake has it: a database that went back since then does not know it.
+    with rows.connected(this.options.dsn) as server:
+        position = rows.note_position(server, manifest.queue, manifest.position, witnesses)
+    manifest = replace(manifest, position=position)
     if this.format != "parquet":
         write_draft(this.lake, manifest)
         commit(this.options.dsn, this.lake, manifest, files)
@@ -266,8 +263,11 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     return manifest.count, len(files), manifest.checksum
 
 
-def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
-    """Compare what was written with what the database has under the same ids."""
+def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> list[str]:
+    """Compare what was written with what the database has under the same ids.
+
+    Returns tokens of positions: a database that knows them has these rows.
+    """
     # A task for each hundred thousand ids or thousand ranges.
     parts: list[Ranges] = [[]]
     size = 0
@@ -282,11 +282,11 @@ def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
     def tally(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                n, total = rows.tally(dsn, extent, parts[number])
-                yield pyarrow.RecordBatch.from_pydict({"n": [n], "total": [str(total)]})
+                n, total, token = rows.tally(dsn, extent, parts[number])
+                yield pyarrow.RecordBatch.from_pydict({"n": [n], "total": [str(total)], "token": [token]})
 
     found = this.spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "number")
-    tallies = found.mapInArrow(tally, "n long, total string").collect()
+    tallies = found.mapInArrow(tally, "n long, total string, token string").collect()
     there = (sum(row.n for row in tallies), sum(int(row.total) for row in tallies))
     if there != (count, checksum) or sum(last - first + 1 for first, last in ids) != count:
         raise PipelineError(
@@ -295,3 +295,4 @@ def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> None:
             hint="Nothing of it counts. If retention deleted meanwhile, run it again.",
             queue=this.options.queue,
         )
+    return [row.token for row in tallies]

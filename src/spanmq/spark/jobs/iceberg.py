@@ -85,6 +85,33 @@ def commit(
         transaction.commit_transaction()
 
 
+def remove(
+    dsn: str,
+    lake: Lake,
+    table: str,
+    application: str,
+    version: int,
+    queue: str,
+    ids: Sequence[tuple[int, int]],
+) -> None:
+    """Delete the rows of a queue with ids in these ranges."""
+    from pyiceberg import expressions
+
+    name, column = (lake.folder, table), TABLES[table].id
+    equal: Any = expressions.EqualTo
+    low: Any = expressions.GreaterThanOrEqual
+    high: Any = expressions.LessThanOrEqual
+    with _catalog(dsn) as catalog:
+        if not catalog.table_exists(name):
+            return
+        transaction: Any = _at(catalog, name, lake).transaction()
+        for a, b in ids:
+            between = expressions.And(low(column, a), high(column, b))
+            transaction.delete(expressions.And(equal(PARTITIONS[0], queue), between))
+        transaction.set_properties({application: str(version)})
+        transaction.commit_transaction()
+
+
 def _location(lake: Lake, table: str) -> str:
     return f"{lake.uri if '://' in lake.uri else Path(lake.uri).as_uri()}/{table}"
 

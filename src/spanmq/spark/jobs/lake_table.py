@@ -52,6 +52,8 @@ TABLES: Final = {
 PARTITIONS: Final = ["queue", "day"]
 # What Hive and Spark escape in the name of such a folder.
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
+# The folder of what a database has lost that went back in time; in it, those of the tables.
+LOST: Final = "lost"
 FORMATS: Final = ("parquet", "delta", "iceberg")
 
 

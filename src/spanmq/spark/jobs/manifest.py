@@ -33,7 +33,11 @@ class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
     A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database, `source`
-    is the new one, and the other fields are empty. `token` identifies the run.
+    is the new one, and the other fields are empty. `token` identifies the run. `position` is the token under which
+    the database noted what the lake then has, empty before the first export.
+
+    After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
+    rows which the database has not.
     """
 
     number: int
@@ -47,6 +51,9 @@ class Manifest:
     format: str = "parquet"
     removed: list[str] = field(default_factory=list)
     token: str = ""
+    position: str = ""
+    lost: Ranges = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
 
     @property
     def commit(self) -> int:
@@ -63,11 +70,13 @@ class Exported:
     number: int = 0
     source: str = ""
     ids: Ranges = field(default_factory=list)
+    position: str = ""
 
     def followed_by(self, manifest: Manifest) -> Exported:
         """Return what is so after one more manifest."""
-        ids = union(self.ids, manifest.ids)
-        return replace(self, number=manifest.number, source=manifest.source, ids=ids)
+        ids = union(without(self.ids, manifest.lost), manifest.ids)
+        position = manifest.position or self.position
+        return replace(self, number=manifest.number, source=manifest.source, ids=ids, position=position)
 
 
 def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
@@ -193,7 +202,8 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     given: dict[str, Any] = json.loads(data)
     if given.pop("version") != VERSION:
         raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
-    given["ids"] = [(first, last) for first, last in given["ids"]]
+    for each in ("ids", "lost"):
+        given[each] = [(first, last) for first, last in given[each]]
     return Manifest(**given)
 
 
@@ -206,6 +216,25 @@ def union(ids: Ranges, more: Ranges) -> Ranges:
         else:
             joined.append((first, last))
     return joined
+
+
+def without(ids: Ranges, other: Ranges) -> Ranges:
+    """Return the parts of sorted ranges that are in none of the other sorted ranges."""
+    parts: Ranges = []
+    place = 0
+    for first, last in ids:
+        start = first
+        while place < len(other) and other[place][1] < first:
+            place += 1
+        at = place
+        while at < len(other) and other[at][0] <= last:
+            if start < other[at][0]:
+                parts.append((start, other[at][0] - 1))
+            start = max(start, other[at][1] + 1)
+            at += 1
+        if start <= last:
+            parts.append((start, last))
+    return parts
 
 
 def within(ids: Ranges, first: int, last: int) -> Ranges:

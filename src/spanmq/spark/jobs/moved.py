@@ -3,13 +3,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from spanmq.errors import PipelineError
+from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import rows
+from spanmq.spark.jobs.checkpoint import is_of, write_lines
+from spanmq.spark.jobs.history import accept, knows, refused_at
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import format_of, read_exported, write_manifest
-from spanmq.spark.jobs.run import check_ids, run_on
+from spanmq.spark.jobs.run import run_on
 from spanmq.spark.reader import queue_named
 
 
@@ -28,8 +29,8 @@ def moved(
     """Connect a lake, or the checkpoint of a stream over a queue, to this database in place of another.
 
     After pg_upgrade, a dump and restore, or a new name, the database must have the content of the old one:
-    raises PipelineError where the lake has ids that the queue has not assigned, or the checkpoint's receiver
-    does not exist.
+    raises PositionUnknownError if it does not know the position of the lake, PipelineError if the checkpoint's
+    receiver does not exist.
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
@@ -47,14 +48,22 @@ def moved(
 def _move_lake(dsn: str, lake: Lake, queue: str, source: str) -> list[str]:
     tables = []
     for table in ("archive", "dead_letters"):
-        with run_on(dsn, lake, queue, table) as run:
+        with run_on(dsn, lake, queue, table, is_repair=True) as run:
             exported = run.exported
-            if not exported.number or exported.source == source:
+            is_refused = refused_at(lake, exported) is not None
+            if not exported.number or (exported.source == source and not is_refused):
                 continue
-            check_ids(dsn, lake, exported)
-            manifest = run.begin(source, format_of(lake, table) or "parquet")
-            write_manifest(lake, manifest)
-            run.end(manifest)
+            if not knows(dsn, exported):
+                raise PositionUnknownError(
+                    f"{lake.uri} has messages of queue {queue} that this database has lost",
+                    hint="It was restored to an earlier time, or is another: spanmq pipeline restored.",
+                    queue=queue,
+                )
+            if exported.source != source:
+                manifest = run.begin(source, format_of(lake, table) or "parquet")
+                write_manifest(lake, manifest)
+                run.end(manifest)
+            accept(dsn, lake, exported)
             tables.append(table)
     if not tables and not any(
         read_exported(lake, queue, each).number for each in ("archive", "dead_letters")
@@ -74,7 +83,7 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
             source = json.loads(line) if line.startswith("{") else {}
             # A source of several queues has an offset of each.
             for offset in source.get("queues", {"": source}).values():
-                if not _is_of(offset, queue):
+                if "receiver" not in offset or not is_of(offset, queue):
                     continue
                 found = True
                 if offset["receiver"] not in receivers:
@@ -87,11 +96,7 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
                     offset["system"] = system
                     lines[place] = json.dumps(source)
                     changed += 1
-        draft = path.with_name(f".{path.name}.draft")
-        draft.write_text("\n".join(lines), "utf-8")
-        # Spark's checksum of what was there.
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        draft.replace(path)
+        write_lines(path, lines)
     if not found:
         raise PipelineError(
             f"{checkpoint} is not the checkpoint of a stream over queue {queue}",
@@ -99,7 +104,3 @@ def _move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: set[s
             queue=queue,
         )
     return changed
-
-
-def _is_of(offset: dict[str, Any], queue: str) -> bool:
-    return offset.get("queue", "").lower() == queue.lower() and "receiver" in offset and "system" in offset

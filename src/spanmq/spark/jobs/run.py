@@ -13,8 +13,9 @@ from typing import Any, Final
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
 from spanmq.spark.jobs import delta, iceberg
+from spanmq.spark.jobs.history import check_history
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_table import folder_of
+from spanmq.spark.jobs.lake_table import LOST, folder_of
 from spanmq.spark.jobs.manifest import (
     FOLDER,
     Exported,
@@ -61,6 +62,7 @@ class Run:
             table=table,
             format=format,
             token=uuid.uuid4().hex[:12],
+            position=self.exported.position,
         )
         write_draft(self.lake, manifest)
         return manifest
@@ -73,8 +75,11 @@ class Run:
 
 
 @contextlib.contextmanager
-def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
-    """Be the only run on a queue's files for a block. Raises PipelineError where another is under way."""
+def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = False) -> Iterator[Run]:
+    """Be the only run on a queue's files for a block. Raises PipelineError where another is under way.
+
+    Raises PositionUnknownError if the database lacks what the lake has, unless the run is to repair that.
+    """
     top = lake.top()
     if top and FOLDER not in top:
         raise PipelineError(
@@ -83,7 +88,13 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
     with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as is_alone:
         if not is_alone:
             raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
-        yield Run(dsn, lake, _settled(dsn, lake, queue, table))
+        before = read_exported(lake, queue, table)
+        if not is_repair:
+            check_history(dsn, lake, before)
+        exported = _settled(dsn, lake, queue, table)
+        if not is_repair and exported != before:
+            check_history(dsn, lake, exported)
+        yield Run(dsn, lake, exported)
 
 
 def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
@@ -92,21 +103,6 @@ def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> N
         raise PipelineError(
             f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
             hint="Use another folder, or its format.",
-        )
-
-
-def check_ids(dsn: str, lake: Lake, exported: Exported) -> None:
-    """Raise PipelineError if a lake has ids of a queue that it has not assigned."""
-    if exported.table != "archive" or not exported.ids:
-        return
-    queue = exported.queue
-    with rows.connected(dsn) as server:
-        [newest] = rows.call_one(server, "receiver_log", "last_id", queue=queue)
-    if exported.ids[-1][1] > newest:
-        raise PipelineError(
-            f"{lake.uri} has message {exported.ids[-1][1]} of queue {queue}, which has given ids up to {newest}",
-            hint="This database is not the lake's, or was restored to an earlier time. Use another folder.",
-            queue=queue,
         )
 
 
@@ -135,7 +131,15 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
             manifest = draft
             if committed != draft.commit:
                 # It never was, and can't come back: its number is taken by nothing.
-                manifest = replace(draft, ids=[], files=[], removed=[], count=0, checksum=0, token="")
+                nothing: dict[str, Any] = {
+                    "count": 0,
+                    "checksum": 0,
+                    "token": "",
+                    "position": exported.position,
+                }
+                for name in ("ids", "files", "removed", "lost", "kept"):
+                    nothing[name] = []
+                manifest = replace(draft, **nothing)
                 if not is_taken(committed, draft.commit):
                     # The commit of another run with this number fails from now on.
                     commit(dsn, lake, manifest, [])
@@ -151,8 +155,9 @@ def _sweep(lake: Lake, draft: Manifest) -> None:
     """Delete the files of a run that has ended, unless they count; then those that they replace."""
     manifest = read_manifest(lake, draft.queue, draft.table, draft.number)
     counts = manifest is not None and manifest.token == draft.token
-    files = set(manifest.files) if manifest is not None and counts else set()
-    for name in lake.sizes(folder_of(draft.table, draft.queue)):
+    files = {*manifest.files, *manifest.kept} if manifest is not None and counts else set()
+    folder = folder_of(draft.table, draft.queue)
+    for name in (*lake.sizes(folder), *lake.sizes(f"{LOST}/{folder}")):
         if name.rpartition("/")[2].startswith(draft.token) and name not in files:
             lake.delete(name)
     for name in manifest.removed if manifest is not None and counts else ():

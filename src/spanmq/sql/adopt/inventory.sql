@@ -1,94 +1,15 @@
--- The inventory of a PGMQ installation: its queues, the objects to drop, the objects that belong to it. A take-over
--- records it in schema spanmq_adopt, which is dropped before the transaction ends.
-do $name$
-begin
-    if to_regnamespace('spanmq_adopt') is not null then
-        raise exception 'schema spanmq_adopt exists, and a take-over needs its name for itself'
-            using errcode = 'MQ004', hint = 'Rename it, and run it again.';
-    end if;
-end
-$name$;
-create schema spanmq_adopt;
-
--- A row of pgmq.meta a queue; names that differ in case only are one queue, under the name that was there first.
-create table spanmq_adopt.queue (
-    name text primary key,
-    folded_name text not null unique,
-    other_names text[] not null,
-    is_partitioned boolean not null,
-    is_unlogged boolean not null,
-    created_at timestamptz not null,
-    source regclass,                  -- pgmq.q_...; null: the table is missing
-    archive regclass,                 -- pgmq.a_...; null: likewise
-    owner name,
-    messages bigint not null default 0,
-    hidden bigint not null default 0,
-    archived bigint not null default 0,
-    first_id bigint,
-    last_id bigint,                   -- of the sequence; null: none was drawn
-    repeated bigint not null default 0,  -- messages whose id another has too: a partitioned table has no key
-    notify_ms int,
-    topics text[] not null default '{}',
-    grantees text[] not null default '{}',
-    retention text,                   -- as pg_partman has it for the archive
-    notes text[] not null default '{}',
-    queue_id int                      -- once it is ours
-);
-
-create table spanmq_adopt.topic (pattern text not null, folded_name text not null, bound_at timestamptz not null);
-
--- The functions of PGMQ 1.4 to 1.13, by name and argument types: any other function in the schema is the user's own.
-create table spanmq_adopt.signature (name text not null, arguments text not null, primary key (name, arguments));
-insert into spanmq_adopt.signature
-select name, known.arguments from (values
-    ('', '{_ensure_pg_partman_installed,_get_pg_partman_major_version,_get_pg_partman_schema,create_fifo_indexes_all,list_notify_insert_throttles,
-        list_queues,list_topic_bindings,metrics_all,notify_queue_listeners}'),
-    ('text', '{_belongs_to_pgmq,_create_fifo_index_if_not_exists,_extension_exists,_get_partition_col,acquire_queue_lock,create,create_fifo_index,
-        create_non_partitioned,create_unlogged,detach_archive,disable_notify_insert,drop_queue,enable_notify_insert,list_topic_bindings,metrics,pop,
-        purge_queue,test_routing,validate_queue_name,validate_routing_key,validate_topic_pattern}'),
-    ('jsonb[], jsonb[]', '{_validate_batch_params}'),
-    ('text, bigint', '{archive,delete}'),
-    ('text, bigint[]', '{archive,delete}'),
-    ('text, boolean', '{drop_queue}'),
-    ('text, integer', '{enable_notify_insert,pop,update_notify_insert}'),
-    ('text, jsonb', '{send,send_topic}'),
-    ('text, jsonb[]', '{send_batch,send_batch_topic}'),
-    ('text, text', '{bind_topic,format_table_name,unbind_topic}'),
-    ('text, bigint, integer', '{set_vt}'),
-    ('text, bigint, timestamp with time zone', '{set_vt}'),
-    ('text, bigint[], integer', '{set_vt}'),
-    ('text, bigint[], timestamp with time zone', '{set_vt}'),
-    ('text, integer, integer', '{read,read_grouped,read_grouped_head,read_grouped_rr}'),
-    ('text, jsonb, integer', '{send,send_topic}'),
-    ('text, jsonb, jsonb', '{send}'),
-    ('text, jsonb, timestamp with time zone', '{send}'),
-    ('text, jsonb[], integer', '{send_batch,send_batch_topic}'),
-    ('text, jsonb[], jsonb[]', '{send_batch,send_batch_topic}'),
-    ('text, jsonb[], timestamp with time zone', '{send_batch,send_batch_topic}'),
-    ('text, text, text', '{create_partitioned}'),
-    ('text, integer, integer, jsonb', '{read}'),
-    ('text, jsonb, jsonb, integer', '{send,send_topic}'),
-    ('text, jsonb, jsonb, timestamp with time zone', '{send}'),
-    ('text, jsonb[], jsonb[], integer', '{send_batch,send_batch_topic}'),
-    ('text, jsonb[], jsonb[], timestamp with time zone', '{_send_batch,send_batch,send_batch_topic}'),
-    ('text, text, text, integer', '{convert_archive_partitioned,create_partitioned}'),
-    ('text, integer, integer, integer, integer', '{read_grouped_head_with_poll,read_grouped_rr_with_poll,read_grouped_with_poll,read_with_poll}'),
-    ('text, integer, integer, integer, integer, jsonb', '{read_with_poll}')
-) known (arguments, names), unnest(known.names::text[]) name;
-
--- The objects to drop, as pg_depend names them. An extension has its own list.
-create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
--- With the right to execute a function, where it is not the default: it goes over to ours of the same arguments.
-create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null, owner oid not null);
--- The readers of PGMQ's tables of settings: they may read the replacements.
-create table spanmq_adopt.reader (table_name name not null, role text not null);
--- The user's own functions in the schema, to see afterwards that none was replaced.
-create table spanmq_adopt.own_function (oid oid primary key, source text not null);
-
+-- The inventory of a PGMQ installation: its queues, the objects to drop, the objects that belong to it. Runs under the
+-- locks of lock.sql, and reads rows of those relations only in which inspect.sql found no obstacle.
 do $inventory$
 declare
     extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq');
-    partman text := (select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'pg_partman');
+    partman regclass := (select r.oid from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
+                         where r.place = 'partman' and c.relname = 'part_config');
+    -- Null with an obstacle: those of single queues have a name.
+    topics regclass := (select r.oid from spanmq_adopt.relation r where r.oid = to_regclass('pgmq.topic_bindings')
+                            and not exists (select from spanmq_adopt.obstacle o where o.folded_name is null));
+    throttles regclass := (select r.oid from spanmq_adopt.relation r where r.oid = to_regclass('pgmq.notify_insert_throttle')
+                               and not exists (select from spanmq_adopt.obstacle o where o.folded_name is null));
     this spanmq_adopt.queue;
     sequence regclass;
 begin
@@ -99,30 +20,36 @@ begin
                coalesce((select c.relkind = 'p' from pg_class c where c.oid = m.source), bool_or(m.is_partitioned)),
                coalesce((select c.relpersistence = 'u' from pg_class c where c.oid = m.source), bool_or(m.is_unlogged)),
                min(m.created_at), m.source, m.archive
-        from (select *, lower(queue_name) as folded_name, to_regclass(format('pgmq.%I', lower('q_' || queue_name))) as source,
-                     to_regclass(format('pgmq.%I', lower('a_' || queue_name))) as archive
-              from pgmq.meta) m
+        from (select m.*, lower(m.queue_name) as folded_name, source.oid::regclass as source, archive.oid::regclass as archive
+              from pgmq.meta m
+              -- A dry run does not keep new queues from being created: these were not inspected.
+              left join spanmq_adopt.relation source on source.oid = to_regclass(format('pgmq.%I', lower('q_' || m.queue_name)))
+              left join spanmq_adopt.relation archive on archive.oid = to_regclass(format('pgmq.%I', lower('a_' || m.queue_name)))) m
         group by m.folded_name, m.source, m.archive;
 
     for this in select * from spanmq_adopt.queue where source is not null loop
-        -- One by one: the counts are taken by SQL put together for each.
-        execute format('select count(*), count(*) filter (where vt > clock_timestamp()) from %s', this.source) into this.messages, this.hidden;
-        if this.archive is not null then
-            execute format('select count(*) from %s', this.archive) into this.archived;
-        end if;
-        sequence := pg_get_serial_sequence(this.source::text, 'msg_id');
-        if sequence is not null then
-            execute format('select case when is_called then last_value end from %s', sequence) into this.last_id;
-        end if;
-        execute format('select min(msg_id), greatest($1, max(msg_id)) from %s', this.source) into this.first_id, this.last_id using this.last_id;
-        if not exists (select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
-                       where i.indrelid = this.source and i.indisunique and i.indnkeyatts = 1 and a.attname = 'msg_id') then
-            execute format('select count(*) - count(distinct msg_id) from %s', this.source) into this.repeated;
+        if exists (select from spanmq_adopt.obstacle o where o.folded_name = this.folded_name) then
+            this.notes := this.notes || 'not counted: see the obstacles'::text;
+        else
+            -- One by one: the counts are taken by SQL put together for each.
+            execute format('select count(*), count(*) filter (where vt > clock_timestamp()) from %s', this.source) into this.messages, this.hidden;
+            if this.archive is not null then
+                execute format('select count(*) from %s', this.archive) into this.archived;
+            end if;
+            sequence := pg_get_serial_sequence(this.source::text, 'msg_id');
+            if sequence is not null then
+                execute format('select case when is_called then last_value end from %s', sequence) into this.last_id;
+            end if;
+            execute format('select min(msg_id), greatest($1, max(msg_id)) from %s', this.source) into this.first_id, this.last_id using this.last_id;
+            if not exists (select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+                           where i.indrelid = this.source and i.indisunique and i.indnkeyatts = 1 and a.attname = 'msg_id') then
+                execute format('select count(*) - count(distinct msg_id) from %s', this.source) into this.repeated;
+            end if;
         end if;
         if exists (select from pg_trigger t where t.tgrelid = this.source and t.tgname = 'trigger_notify_queue_insert_listeners') then
             -- The trigger is what makes a queue notify; a crash of the server may have emptied the table of throttles.
             this.notify_ms := 0;
-            if to_regclass('pgmq.notify_insert_throttle') is not null then
+            if throttles is not null then
                 this.notify_ms := 250;
                 execute 'select min(t.throttle_interval_ms) from pgmq.notify_insert_throttle t where lower(t.queue_name) = $1 having count(*) > 0'
                     into this.notify_ms using this.folded_name;
@@ -154,7 +81,7 @@ begin
             where p.puballtables or exists (select from pg_publication_namespace n where n.pnpubid = p.oid and n.pnnspid = 'pgmq'::regnamespace)
             order by 1);
         if partman is not null and this.archive is not null then
-            execute format('select min(retention) from %s.part_config where parent_table = $1', partman)
+            execute format('select min(retention) from %s where parent_table = $1', partman)
                 into this.retention using format('pgmq.%s', 'a_' || this.folded_name);
         end if;
         update spanmq_adopt.queue q
@@ -165,7 +92,7 @@ begin
     end loop;
     update spanmq_adopt.queue set notes = array['left out: its table is missing'] where source is null;
 
-    if to_regclass('pgmq.topic_bindings') is not null then
+    if topics is not null then
         insert into spanmq_adopt.topic
             select t.pattern, lower(t.queue_name), min(t.bound_at) from pgmq.topic_bindings t group by 1, 2;
         update spanmq_adopt.queue q

@@ -1,4 +1,6 @@
 -- The obstacles to a take-over, a row each: object, reason. None of these objects can be transferred to a view.
+select o.object, o.reason from spanmq_adopt.obstacle o
+union all
 select format('queue %L', q.name) as object, 'its name is empty or longer than 47 bytes: drop or rename it' as reason
 from spanmq_adopt.queue q
 where q.source is not null and (q.name = '' or length(q.name) > 47 or greatest(octet_length(q.name), octet_length(q.folded_name)) > 47)
@@ -13,58 +15,10 @@ from pg_namespace n
 where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
     and exists (select from pg_depend d where d.refclassid = 'pg_namespace'::regclass and d.refobjid = n.oid and d.deptype = 'n')
 union all
-select format('table %s', q.source), 'its row-level security has no equal: rights on a queue are grants on its view'
-from spanmq_adopt.queue q join pg_class c on c.oid = q.source
-where c.relrowsecurity or exists (select from pg_policy p where p.polrelid = c.oid)
-union all
-select format('trigger %I on %s', t.tgname, q.source), 'a view has no such trigger: drop it'
-from spanmq_adopt.queue q join pg_trigger t on t.tgrelid = q.source
-where not t.tgisinternal and t.tgname <> 'trigger_notify_queue_insert_listeners'
-union all
-select format('rule %I on %s', r.rulename, q.source), 'a queue has no rules of yours: drop it'
-from spanmq_adopt.queue q join pg_rewrite r on r.ev_class = q.source where r.rulename <> '_RETURN'
-union all
-select format('constraint %I on %s', k.conname, q.source), 'messages have no constraints of yours: drop it'
-from spanmq_adopt.queue q join pg_constraint k on k.conrelid = q.source where k.contype in ('c', 'f', 'x')
-union all
-select format('table %s', q.source), format('it inherits from %s: end that', i.inhparent::regclass)
-from spanmq_adopt.queue q join pg_inherits i on i.inhrelid = q.source
-union all
-select pg_describe_object('pg_class'::regclass, c.oid, 0), format('queue %L has no table of this name', q.name)
-from spanmq_adopt.queue q join pg_class c on c.oid in (q.source, q.archive) where c.relkind not in ('r', 'p')
-union all
--- Functions that an archive calls in its triggers, rules, constraints, defaults and indexes run with the rights of the
--- schema's owner from now on.
-select distinct pg_describe_object(d.classid, d.objid, 0),
-    format('%s, which is %I''s, would run with the rights of %I: drop it', p.oid::regprocedure, pg_get_userbyid(p.proowner), current_user)
-from pg_proc p join pg_depend d on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
-join spanmq_adopt.queue q on q.archive in (
-    -- Before PostgreSQL 15 what a generated column calls is noted with the table.
-    case when d.classid = 'pg_class'::regclass then d.objid end,
-    (select t.tgrelid from pg_trigger t where d.classid = 'pg_trigger'::regclass and t.oid = d.objid),
-    (select r.ev_class from pg_rewrite r where d.classid = 'pg_rewrite'::regclass and r.oid = d.objid),
-    (select k.conrelid from pg_constraint k where d.classid = 'pg_constraint'::regclass and k.oid = d.objid),
-    (select a.adrelid from pg_attrdef a where d.classid = 'pg_attrdef'::regclass and a.oid = d.objid),
-    (select i.indrelid from pg_index i where d.classid = 'pg_class'::regclass and i.indexrelid = d.objid))
-where not pg_has_role(p.proowner, current_user, 'usage')
-union all
-select format('foreign key %I of %s', k.conname, k.conrelid::regclass),
-    format('triggers of %I, the owner of the table, would run with the rights of %I: drop it', pg_get_userbyid(c.relowner), current_user)
-from pg_constraint k join spanmq_adopt.queue q on q.archive = k.confrelid join pg_class c on c.oid = k.conrelid
-where k.contype = 'f' and k.confdeltype in ('c', 'n', 'd') and not pg_has_role(c.relowner, current_user, 'usage')
-union all
 select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
 from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source
 where a.attnum > 0 and not a.attisdropped
     and a.attname not in ('msg_id', 'read_ct', 'enqueued_at', 'last_read_at', 'vt', 'message', 'headers')
-union all
-select format('table %s', q.source), format('column %I is missing or of another type: it is not a queue of PGMQ', w.name)
-from spanmq_adopt.queue q
-cross join (values ('msg_id', 'bigint', true), ('read_ct', 'integer', true), ('enqueued_at', 'timestamp with time zone', true),
-                   ('vt', 'timestamp with time zone', true), ('message', 'jsonb', true),
-                   ('last_read_at', 'timestamp with time zone', false), ('headers', 'jsonb', false)) w (name, type, is_required)
-left join pg_attribute a on a.attrelid = q.source and a.attname = w.name and not a.attisdropped
-where q.source is not null and case when a.attname is null then w.is_required else format_type(a.atttypid, a.atttypmod) <> w.type end
 union all
 select format('table %s', q.source), format('it has ids below 0, from %s on', q.first_id)
 from spanmq_adopt.queue q where q.first_id < 0
@@ -74,6 +28,11 @@ from spanmq_adopt.queue q where q.repeated > 0
 union all
 select format('publication %I', p.pubname), format('%s is in it: take it out', q.source)
 from spanmq_adopt.queue q join pg_publication_rel r on r.prrelid = q.source join pg_publication p on p.oid = r.prpubid
+union all
+select pg_describe_object('pg_proc'::regclass, p.oid, 0),
+    format('it belongs to %I, and calls of spanmq''s functions could run it instead: drop it', pg_get_userbyid(p.proowner))
+from pg_proc p join spanmq_adopt.own_function f on f.oid = p.oid
+where not pg_has_role(p.proowner, current_user, 'usage')
 union all
 -- Whatever else depends on what will be dropped, and will not be dropped with it.
 select distinct pg_describe_object(d.classid, d.objid, 0),
@@ -91,4 +50,5 @@ cross join lateral (
 where d.deptype = 'n'
     and not exists (select from spanmq_adopt.doomed y where y.classid = d.classid and y.objid = d.objid)
     and not exists (select from spanmq_adopt.doomed y where y.classid = whole.classid and y.objid = whole.objid)
+    and not exists (select from spanmq_adopt.relation y where d.classid = 'pg_class'::regclass and y.oid = d.objid)
 order by 1, 2

@@ -1,7 +1,8 @@
 -- Makes each queue anew and moves into it what was set aside. Runs after ours was installed.
 do $take_over$
 declare
-    partman text := (select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'pg_partman');
+    partman regclass := (select r.oid from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
+                         where r.place = 'partman' and c.relname = 'part_config');
     this spanmq_adopt.queue;
     ours spanmq_core.queue;
     allowed record;
@@ -14,10 +15,13 @@ begin
             execute format('drop table %s', ours.archive);
             execute format('alter table %s set schema pgmq', this.archive);
             execute format('alter table %s add column if not exists last_read_at timestamptz, add column if not exists headers jsonb', this.archive);
-            if this.owner <> current_user then
-                -- Our functions write it with their owner's rights.
-                execute format('alter table %s owner to %I', this.archive, current_user);
-            end if;
+            -- Our functions write it with their owner's rights: its owner, and those of its partitions, could add triggers.
+            for allowed in
+                select r.oid::regclass as part from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
+                where r.place = 'archive' and r.folded_name = this.folded_name and pg_get_userbyid(c.relowner) <> current_user
+            loop
+                execute format('alter table %s owner to %I', allowed.part, current_user);
+            end loop;
         end if;
         update spanmq_core.queue q set created_at = this.created_at, archive = coalesce(this.archive, q.archive)
             where q.queue_id = ours.queue_id returning * into ours;
@@ -50,14 +54,21 @@ begin
         if not pg_has_role(this.owner, current_user, 'usage') then
             perform spanmq_core.give_to_maker(ours, this.owner::text);
         end if;
-        -- From now on a trigger there would run with the rights of the schema's owner; before PostgreSQL 18, so would an AFTER trigger of a table to which a
-        -- foreign key there cascades.
+        -- From now on a trigger there would run with the rights of the schema's owner; before PostgreSQL 18, so would an
+        -- AFTER trigger of a table to which a foreign key there cascades. A grant on a column is revoked with those on its table.
         for allowed in
-            select distinct case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
-            from pg_class c, aclexplode(c.relacl) g
-            where c.oid = this.archive and g.grantee <> c.relowner and g.privilege_type in ('TRIGGER', 'REFERENCES')
+            select r.oid::regclass as part,
+                   string_agg(distinct case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end, ', ') as roles
+            from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
+            cross join lateral (
+                select (aclexplode(c.relacl)).*
+                union all
+                select (aclexplode(a.attacl)).* from pg_attribute a where a.attrelid = c.oid and a.attacl is not null) g
+            where r.place = 'archive' and r.folded_name = this.folded_name and g.grantee <> c.relowner
+                and g.privilege_type in ('TRIGGER', 'REFERENCES')
+            group by 1
         loop
-            execute format('revoke trigger, references on %s from %s cascade', this.archive, allowed.role);
+            execute format('revoke trigger, references on %s from %s cascade', allowed.part, allowed.roles);
         end loop;
         -- Privileges on the table become verbs.
         for allowed in
@@ -75,7 +86,7 @@ begin
 
         if partman is not null then
             for template in
-                execute format('delete from %s.part_config where parent_table = $1 returning template_table', partman)
+                execute format('delete from %s where parent_table = $1 returning template_table', partman)
                 using 'pgmq.q_' || this.folded_name
             loop
                 -- Its own template only: one that was given to it may serve other tables.
@@ -97,6 +108,15 @@ begin
 
     for allowed in select r.table_name, r.role from spanmq_adopt.reader r loop
         execute format('grant select on pgmq.%I to %s', allowed.table_name, allowed.role);
+    end loop;
+
+    -- A role that may create functions here could put its own before ours.
+    for allowed in
+        select distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
+        from pg_namespace n cross join lateral aclexplode(n.nspacl) a
+        where n.nspname = 'pgmq' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
+    loop
+        execute format('revoke create on schema pgmq from %s cascade', allowed.role);
     end loop;
 
     -- A function with the same name and arguments keeps its grants.

@@ -22,15 +22,16 @@ language sql stable as $$
             receiver_log list_receivers read_ranges state list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
+            note_position known_positions
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
             read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
         '),
         ('receive', 'spanmq', '
-            receive ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
+            receive begin_alone ack cancel nack reject release extend hold receiver_open receiver_claim receiver_ranges
             adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result
-            forget_export redrive redrive_message purge_dead_letters
+            refuse_export forget_export redrive redrive_message purge_dead_letters
         '),
         ('manage', 'pgmq', '
             purge_queue enable_notify_insert disable_notify_insert update_notify_insert
@@ -68,9 +69,9 @@ language sql stable as $$
             -- Maintenance plans the schedules of all queues.
             ('maintain', 'spanmq_call', '{may_maintain,plan_schedule,upcoming_schedules}'),
             ('maintain', 'spanmq', '{maintain,doctor}'),
-            ('serve', 'spanmq_call', '{may_serve}'),
+            ('serve', 'spanmq_call', '{may_serve,move_sqs_messages}'),
             ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'
-                                'find_sqs_move,cancel_sqs_move,take_sqs_move,note_sqs_move,move_sqs_messages,list_sqs_moved}'),
+                                'find_sqs_move,cancel_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,list_sqs_moved}'),
             ('admin', 'spanmq_call', '{may_admin}'),
             ('admin', 'spanmq', '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,revoke_access_key}')
         ) d (verb, schema_name, names) on p.pronamespace = to_regnamespace(d.schema_name) and p.proname = any (d.names)
@@ -175,8 +176,20 @@ begin
     loop
         execute format('grant execute on function %s to public', this.function);
     end loop;
+    -- Tables and sequences of ours are read by functions only. The log of a queue may be granted, and so may the ledger.
+    for this in
+        select c.oid::regclass as relation,
+               string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end, ', ') as roles
+        from pg_class c cross join lateral aclexplode(c.relacl) a
+        where c.relnamespace in ('spanmq_core'::regnamespace, 'spanmq_call'::regnamespace) and c.relkind in ('r', 'p', 'v', 'S')
+            and a.grantee <> c.relowner and c.relname !~ '^[a-z_]+_[0-9]+(_|$)'
+            and (c.relname <> all ('{migration,release,object_checksum}') or a.privilege_type <> 'SELECT')
+        group by 1
+    loop
+        execute format('revoke all on %s from %s cascade', this.relation, this.roles);
+    end loop;
     perform spanmq_core.close_relation(r.relation)
-        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle,spanmq_call.caller}'::regclass[]) r (relation)
+        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation)
         where not exists (select from spanmq_core.object_checksum known where known.name = r.relation::text);
     -- Functions in a view are executed with the rights of the role that reads the view.
     grant execute on function spanmq_core.last_notified_at(int) to public;

@@ -4,6 +4,11 @@ do $schemas$
 declare
     owner name;
     schema_name text;
+    stranger record;
+    grantee text;
+    is_installed boolean := exists (
+        select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = 'spanmq_core' and c.relname = 'migration' and c.relkind = 'r');
 begin
     -- A superuser that upgrades must not become the owner of half of the functions: they run with their owner's rights.
     select r.rolname into owner
@@ -11,7 +16,7 @@ begin
     join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     join pg_catalog.pg_roles r on r.oid = c.relowner
     where n.nspname = 'spanmq_core'
-        and c.relname = 'migration'
+        and c.relname = 'migration' and c.relkind = 'r'
         and r.rolname <> current_user
         and pg_catalog.pg_has_role(current_user, r.oid,
                                    case when pg_catalog.current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end);
@@ -22,7 +27,7 @@ begin
     select n.nspname into schema_name
     from pg_catalog.pg_namespace n
     where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
-        and pg_catalog.to_regclass('spanmq_core.migration') is null
+        and not is_installed
         and exists (select from pg_catalog.pg_depend d
                     where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.refobjid = n.oid and d.deptype = 'n')
     limit 1;
@@ -30,12 +35,33 @@ begin
         raise exception 'the schema % has objects, and spanmq needs this name', schema_name
             using errcode = 'MQ004', hint = 'Rename the schema, or drop what is in it.';
     end if;
+    -- The owner of a schema can drop what is in it and put functions of its own there; so can a role that may create.
+    select * into stranger from (:strangers) each
+        where each.problem = 'owner' or not is_installed
+            and each.detail <> pg_catalog.format('%s has CREATE: revoke it', current_user)
+        order by each.kind = 'schema' desc, each.name limit 1;
+    if found then
+        raise exception '% % %', stranger.kind, stranger.name, stranger.detail
+            using errcode = 'MQ004', hint = case stranger.problem
+                when 'owner' then pg_catalog.format('alter %s %s owner to %I, or drop it.',
+                                                    stranger.kind, stranger.name, current_user)
+                else pg_catalog.format('revoke all on %s %s from that role.', stranger.kind, stranger.name) end;
+    end if;
     -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made them for us.
     for schema_name in
         select each from pg_catalog.unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) each
         where not exists (select from pg_catalog.pg_namespace n where n.nspname = each)
     loop
         execute pg_catalog.format('create schema %I', schema_name);
+        -- The owner's default privileges may have granted some.
+        for grantee in
+            select case when a.grantee = 0 then 'public'
+                        else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end
+            from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
+            where n.nspname = schema_name and a.grantee <> n.nspowner
+        loop
+            execute pg_catalog.format('revoke all on schema %I from %s cascade', schema_name, grantee);
+        end loop;
     end loop;
 end
 $schemas$;

@@ -12,6 +12,7 @@ with
         join home h on h.oid = c.relnamespace
         where not (h.nspname = 'pgmq' and c.relname ~ '^[qa]_')
             and not (h.nspname = 'spanmq_core' and c.relname ~ '^[a-z_]+_[0-9]+(_|$)')
+            and not (h.nspname = 'spanmq' and c.relname ~ '^log_[0-9]+$')
     ),
     described (kind, name, owner, description) as (
         select 'function', pg_catalog.format('%I.%I(%s)', h.nspname, p.proname, pg_catalog.pg_get_function_identity_arguments(p.oid)), p.proowner,

@@ -34,6 +34,7 @@ cross join right_owner
 where c.relkind in ('r', 'p', 'v', 'S')
     and pg_catalog.pg_get_userbyid(c.relowner) <> right_owner.name
     and (o.nspname = 'spanmq_core' and c.relname ~ '^[a-z_]+_[0-9]+(_|$)'
+         or o.nspname = 'spanmq' and c.relname ~ '^log_[0-9]+$'
          or o.nspname = 'pgmq' and c.relname ~ '^q_' and c.relkind = 'v'
          or o.nspname = 'pgmq' and c.relname ~ '^a_' and exists (
              select from pg_catalog.pg_class q
@@ -44,4 +45,6 @@ from pg_catalog.pg_index i
 join pg_catalog.pg_class c on c.oid = i.indexrelid
 join home o on o.schema = c.relnamespace
 where not i.indisvalid
+union
+select * from (:strangers) stranger
 order by 1, 2, 3

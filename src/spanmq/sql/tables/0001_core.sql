@@ -37,13 +37,25 @@ create table spanmq_core.queue (
     room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
     lane int,                              -- the lane that shows log_name; null: none does
     is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
+    -- Whether no session is to hear of a settlement: neither one that waits for it, nor a receiver that it lets go on.
+    settles_quietly boolean not null
+        generated always as ((has_plain_policy or bells = 0) and not is_watched) stored,
     checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
+-- Queues that were dropped, of which something may be left: functions/queue/drop.sql. No table refers to spanmq_core.queue by a foreign key, since a
+-- drop would wait for every transaction that has written a row for the queue, and for what its cascade meets.
+create table spanmq_core.dropped_queue (
+    queue_id int primary key,
+    name text not null,
+    dropped_at timestamptz not null default clock_timestamp(),
+    seen_at_xid xid8                       -- of the first maintain() that saw it: what was open at the drop began before
+);
+
 -- A segment is a table of its own, spanmq_core.log_<queue_id>_<number>, for the ids lo to hi of one queue.
 create table spanmq_core.segment (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     lo bigint not null check (lo % 256 = 0),
     hi bigint not null check ((hi + 1) % 256 = 0),
     log_name text not null,
@@ -66,7 +78,7 @@ create table spanmq_core.segment (
 
 -- State of maintain() for a queue between calls.
 create table spanmq_core.upkeep (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
     quiet_drawn bigint,
     trouble text,                          -- the error that the last call met in this queue
@@ -118,6 +130,10 @@ create table spanmq_core.held (
     n int not null,
     lease_id bigint not null default 0,    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
     attempts int not null,
+    -- How often a lease of the messages ended without an outcome while others may have been beside them; up to 1,000.
+    lost smallint not null default 0,
+    -- 1: the next delivery is alone, and may be reserved by this lease; 2: this delivery is alone. See functions/receive/alone.sql.
+    alone smallint not null default 0,
     vt timestamptz not null,               -- when the messages become visible, or are so since
     last_read_at timestamptz,
     priority smallint,
@@ -127,6 +143,8 @@ create table spanmq_core.held (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index held_due on spanmq_core.held ((queue_id + 0), vt);
 create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
+-- The rows of few messages. Its first expression is no other index's, either.
+create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
@@ -159,6 +177,8 @@ create table spanmq_core.bound (
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
+-- The latest of all marks, in microseconds: every snapshot sees it.
+create sequence spanmq_core.latest_mark;
 
 -- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (
@@ -168,12 +188,13 @@ create table spanmq_core.lock (
 );
 insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
 
--- The rows that claims of groups lock: one for each of 16,384 hashes, so that they never wait for an insert. Two groups
--- with the same row wait for each other.
+-- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So claims never wait for an
+-- insert, and hide no groups of other queues. Two groups with the same row wait for each other.
 create table spanmq_core.group_lock (
-    slot int primary key
+    queue_id int not null,
+    slot int not null,
+    primary key (queue_id, slot)
 );
-insert into spanmq_core.group_lock select generate_series(0, 16383);
 
 create sequence spanmq_core.lease_number;
 
@@ -195,13 +216,6 @@ create table spanmq_core.lane (
     free_from_xid xid8                     -- null: a queue's row names it, or has done until now
 );
 
--- The columns of a log's row beside its id.
-create type spanmq_core.logged as (
-    enqueued_at timestamptz,
-    message jsonb,
-    headers jsonb
-);
-
 -- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
 -- virtual `transactions` have ended that were open when the mark was noted.
 create table spanmq_core.horizon (
@@ -220,6 +234,16 @@ create table spanmq_call.caller (
     role name not null default current_user
 );
 
+-- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
+-- hidden; run_hi is the last id of the run that holds hi. See functions/queue/view.sql.
+create type spanmq_core.view_change as (
+    ids bigint[],
+    lo bigint,
+    hi bigint,
+    run_hi bigint,
+    until timestamptz
+);
+
 -- Messages that a claim or a settlement took, lo, lo + 1, ..., as they were before. vt null: they were fresh.
 create type spanmq_core.run as (
     lo bigint,
@@ -230,15 +254,15 @@ create type spanmq_core.run as (
     last_read_at timestamptz,
     group_hash bigint,
     group_key text,
-    priority smallint
+    priority smallint,
+    lost smallint,
+    alone smallint
 );
 
--- Messages that were taken out of fresh: n consecutive ones from lo on, without group or priority; or, where lo is null, these runs.
+-- Messages that were taken out of fresh: n consecutive ones from lo on; or, where lo is null, these runs.
 create type spanmq_core.claimed as (
     lo bigint,
     n int,
-    until timestamptz,                     -- these two where spanmq_core.claim_first() leased them; log_name with lo alone
-    log_name text,
     runs spanmq_core.run[]
 );
 

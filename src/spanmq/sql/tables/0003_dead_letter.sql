@@ -82,7 +82,7 @@ create index dead_letter_count_queue on spanmq_core.dead_letter_count (queue_id,
 
 -- Groups that wait because a message of theirs is a dead letter (policy dead_letter_blocks_group), until it is redriven or discarded.
 create table spanmq_core.blocked_group (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     group_hash bigint not null,
     msg_id bigint not null,
     group_key text not null,

@@ -9,9 +9,12 @@ create table spanmq_core.deduplication (
     dedup_id text collate "C" not null,
     msg_id bigint not null,
     until timestamptz not null,
-    -- The sender's fingerprint of the request: the same id with another fingerprint is refused. Null: not compared.
+    -- The sender's fingerprint of the request: the same id with another fingerprint is refused.
     fingerprint text collate "C",
-    primary key (queue_id, dedup_id)
+    -- Ids with a fingerprint, such as the service's Idempotency-Keys, are in a space of their own: none can be taken by
+    -- a sender without one.
+    has_fingerprint boolean not null generated always as (fingerprint is not null) stored,
+    primary key (queue_id, dedup_id, has_fingerprint)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 
@@ -19,7 +22,7 @@ create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 create table spanmq_core.schedule (
     schedule_id int generated always as identity primary key,
     name text collate "C" not null unique check (octet_length(name) between 1 and 255),
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     cron text not null,
     time_zone text not null,
     message jsonb,
@@ -45,7 +48,7 @@ create index schedule_time_due on spanmq_core.schedule_time (due_at, schedule_id
 -- published. A write that is not here is published (then the ledger has it) or closed.
 create table spanmq_core.bulk_write (
     write_id bigint generated always as identity primary key,
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     writer text not null,                  -- a streaming query, a job, or a name made up for one write
     epoch bigint not null,
     opened_at timestamptz not null default clock_timestamp(),
@@ -70,7 +73,7 @@ create index bulk_block_write on spanmq_core.bulk_block (write_id);
 
 -- The published writes, so that none is published again. The newest thousand epochs of a writer are kept.
 create table spanmq_core.bulk_ledger (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     writer text not null,
     epoch bigint not null,
     n bigint not null,
@@ -79,7 +82,7 @@ create table spanmq_core.bulk_ledger (
 
 -- Ids whose rows in the log never became messages: blocks of bulk writes that were closed without being published.
 create table spanmq_core.unsent (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     lo bigint not null,
     hi bigint not null,
     primary key (queue_id, lo)
@@ -88,7 +91,7 @@ create table spanmq_core.unsent (
 -- Batches: a message is sent when all messages of a batch are settled. See functions/send/batch.sql.
 create table spanmq_core.batch (
     batch_id bigint generated always as identity primary key,
-    queue_id int not null references spanmq_core.queue on delete cascade,   -- where the message is sent at the end
+    queue_id int not null,   -- where the message is sent at the end
     message jsonb,
     headers jsonb,
     total bigint not null default 0,
@@ -106,7 +109,7 @@ create index batch_queue on spanmq_core.batch (queue_id, batch_id);
 -- The messages of a batch that is open. Whether they are settled is not stored: settled is what is in no run.
 create table spanmq_core.batch_part (
     batch_id bigint not null references spanmq_core.batch on delete cascade,
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     ids int8range not null,
     primary key (batch_id, queue_id, ids)
 );
@@ -114,13 +117,13 @@ create index batch_part_ids on spanmq_core.batch_part using gist (int4range(queu
 
 -- Until when a session waits for messages of a queue to be settled.
 create table spanmq_core.settle_wait (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     until timestamptz not null
 );
 
 -- Results of handlers, for programs that wait for them. See functions/settle/settled.sql.
 create table spanmq_core.result (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     msg_id bigint not null,
     result jsonb,
     stored_at timestamptz not null default clock_timestamp(),
@@ -131,8 +134,8 @@ create index result_expires on spanmq_core.result (expires_at);
 
 -- Subscriptions: queues without a log of their own, which get every message of another queue. See functions/topics/subscription.sql.
 create table spanmq_core.subscription (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
-    log_id int not null references spanmq_core.queue    -- the queue whose log it shares; that one can't be dropped before it
+    queue_id int primary key,
+    log_id int not null                    -- the queue whose log it shares; that one can't be dropped before it
 );
 -- Used by every send. Empty without subscriptions: then it costs next to nothing.
 create index subscription_log on spanmq_core.subscription (log_id, queue_id);

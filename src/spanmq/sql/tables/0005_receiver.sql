@@ -6,7 +6,7 @@
 -- checkpoint may be less durable than this database.
 create table spanmq_core.receiver (
     receiver_id uuid primary key default gen_random_uuid(),
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     label text,                            -- a name that a person gave it; one at a time bears it
     state text not null default 'active' check (state in ('active', 'adoptable', 'released')),
     incarnation bigint not null default 1, -- raised at every start of its reader: calls with an older one are refused
@@ -32,6 +32,8 @@ create table spanmq_core.receiver_batch (
     los bigint[] not null,
     his bigint[] not null,
     attempts int[] not null,
+    token uuid not null default gen_random_uuid(), -- in the checkpoint beside the number, which a database that went back in time assigns again
+    follows uuid,                                  -- the token of the batch before, null: none
     primary key (receiver_id, batch)
 );
 -- Arrays of many ranges do not shrink enough to pay for it.
@@ -39,19 +41,33 @@ alter table spanmq_core.receiver_batch
     alter column los set storage external, alter column his set storage external, alter column attempts set storage external;
 create index receiver_batch_ids on spanmq_core.receiver_batch (queue_id, lo);
 
--- Which messages of an archive, or which dead letters, a lake has. Once a lake is noted here, retention deletes only what it has.
+-- The positions that lakes and streams over archives keep outside of the database, noted before they are used. See functions/pipeline/position.sql.
+create table spanmq_core.position (
+    token uuid primary key default gen_random_uuid(),
+    position_id bigint generated always as identity,
+    queue_id int not null,
+    chain uuid not null,               -- the first token of the lake or stream
+    noted_by name not null,
+    noted_at timestamptz not null default clock_timestamp()
+);
+create index position_chain on spanmq_core.position (chain, position_id);
+create index position_role on spanmq_core.position (queue_id, noted_by, position_id);
+
+-- Which messages of an archive, or which dead letters, a lake has. Once a lake is noted here, retention deletes only what it has: nothing, if the
+-- lake was refused.
 create table spanmq_core.archive_export (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     lake text not null,
     of_table text not null default 'archive' check (of_table in ('archive', 'dead_letters')),
     ids int8multirange not null,
+    refused_at timestamptz,            -- since when its position is not of this database; null: it is
     primary key (queue_id, of_table, lake)
 );
 
 -- The messages that retention has deleted from an archive, so that streams that had not read them can report it. See
 -- functions/log/archive_gone.sql.
 create table spanmq_core.archive_gone (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     system_id bigint not null,         -- of the server whose transactions these are: after a restore they mean nothing
     gone_at timestamptz,               -- when the youngest of the deleted was archived
     newest_writer bigint,              -- the newest transaction that wrote one of them
@@ -68,7 +84,7 @@ create table spanmq_core.archive_gone (
 create table spanmq_core.pipeline_run (
     run_id bigint generated always as identity primary key,
     job text not null check (octet_length(job) between 1 and 100),
-    queue_id int references spanmq_core.queue on delete cascade,    -- null: a job over several queues
+    queue_id int,    -- null: a job over several queues
     target text check (octet_length(target) <= 2000),          -- where it writes to, or reads from
     begun_by name not null,
     begun_at timestamptz not null default clock_timestamp(),

@@ -50,7 +50,7 @@ create table spanmq_core.access_key (
 
 -- What SQS knows of a queue and a policy does not. A queue without a row has SQS's defaults.
 create table spanmq_core.sqs_queue (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     attributes jsonb not null default '{}',
     tags jsonb not null default '{}',
     changed_at timestamptz not null default clock_timestamp()
@@ -59,12 +59,13 @@ create table spanmq_core.sqs_queue (
 -- Where the messages of a dead-letter queue come from. Only move_sqs_messages() writes it, for messages that it moves: headers are no
 -- proof, because senders write them.
 create table spanmq_core.sqs_moved (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     msg_id bigint not null,
     source text not null,                    -- the queue that it was moved from
     first_queue text not null,               -- the queue that it was sent to, its id there, and when
     first_id bigint not null,
     sent_at timestamptz not null,
+    received int not null,                   -- how often it was received in earlier queues
     expires_at timestamptz not null,         -- the message's own expiry
     primary key (queue_id, msg_id)
 );

@@ -4,7 +4,7 @@
 
 -- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds before `sampled_at`.
 create table spanmq_core.statistics (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     sampled_at timestamptz not null,
     seconds double precision not null,
     sent bigint not null,                  -- ids drawn, with those of sends that were rolled back
@@ -21,7 +21,7 @@ create table spanmq_core.statistics (
 
 -- The values with which the next sample is compared.
 create table spanmq_core.sample (
-    queue_id int primary key references spanmq_core.queue on delete cascade,
+    queue_id int primary key,
     sampled_at timestamptz not null,
     drawn bigint not null,
     backlog bigint not null,
@@ -30,7 +30,7 @@ create table spanmq_core.sample (
 
 -- Reports of workers, for people and programs that monitor queues: see functions/operate/worker.sql. It decides nothing.
 create table spanmq_core.worker (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     worker text not null check (octet_length(worker) <= 1000),
     started_at timestamptz not null,
     seen_at timestamptz not null default clock_timestamp(),
@@ -41,7 +41,7 @@ create table spanmq_core.worker (
 
 -- How long the handlers of each kind of task took, a row for each minute, outcome and bucket of durations. Bucket b ends at 2^(b/2) ms.
 create table spanmq_core.task_time (
-    queue_id int not null references spanmq_core.queue on delete cascade,
+    queue_id int not null,
     kind text not null check (octet_length(kind) <= 255),
     minute timestamptz not null,
     has_failed boolean not null,

@@ -13,3 +13,8 @@ def add(context: Any, number: int, *, more: int = 0) -> None:
     added.append((context.task_result.status.name, context.attempt, number + more))
     if number < 0:
         raise ValueError("a number below 0")
+
+
+@import_module(FRAMEWORK).task(queue_name="mail")  # type: ignore[untyped-decorator]
+def notify() -> None:
+    raise AssertionError("a message of another queue runs it")

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.module_loading import import_string
+from django.utils.module_loading import autodiscover_modules, import_string
 
 from spanmq.tasks import Tasks
 
@@ -12,7 +12,7 @@ from spanmq.tasks import Tasks
 class Command(BaseCommand):  # type: ignore[misc]
     """The command."""
 
-    help = "Run the tasks of the project until SIGTERM or Ctrl-C."
+    help = "Run the tasks of the project, of tasks.py in each installed app, until SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: Any) -> None:
         """Name the options."""
@@ -26,6 +26,8 @@ class Command(BaseCommand):  # type: ignore[misc]
         path = options["tasks"] or getattr(settings, "SPANMQ_TASKS", None)
         if path is None:
             raise CommandError("Name the tasks: manage.py spanmq_worker shop.tasks.tasks, or SPANMQ_TASKS.")
+        # Tasks are known once their modules are imported.
+        autodiscover_modules("tasks")
         tasks = import_string(path)
         if not isinstance(tasks, Tasks):
             raise CommandError(f"{path} is not a registry of tasks, it is a {type(tasks).__name__}.")

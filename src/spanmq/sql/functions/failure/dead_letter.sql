@@ -119,7 +119,7 @@ begin
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
-        array(select (g.msg_id, 1, 0, 0, null, null, null, null, null)::spanmq_core.run from unnest(gone) g),
+        array(select (g.msg_id, 1, 0, 0, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(gone) g),
         clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     return n;
 end $$;

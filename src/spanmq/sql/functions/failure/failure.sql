@@ -115,10 +115,3 @@ begin
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;
-
-create or replace function spanmq_core.forget_dead_letters(this_queue int) returns void
-language plpgsql as $$
-begin
-    delete from spanmq_core.dead_letter d where d.queue_id = this_queue;
-    delete from spanmq_core.dead_letter_count c where c.queue_id = this_queue;
-end $$;

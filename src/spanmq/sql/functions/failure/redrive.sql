@@ -187,7 +187,7 @@ begin
     perform spanmq_core.write_again(this, letters);
     -- As runs that were never delivered, each visible at its own time.
     perform spanmq_core.give_back(this.queue_id, array(
-        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority)::spanmq_core.run
+        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0, 0)::spanmq_core.run
         from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
               from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
                     from unnest(letters) with ordinality l) u) m

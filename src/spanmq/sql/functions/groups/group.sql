@@ -14,9 +14,10 @@
 -- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs. Fair claims look at a few
 -- of them only. If these do not suffice, a claim continues around the ring of all groups, from where this session ended the last time. So
 -- neither a long backlog nor any number of blocked groups hides a free group indefinitely, nor messages without a group (find_ungrouped).
--- Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the
+-- waits: see take_any(). Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the
 -- transaction; never waits.
-create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz) returns spanmq_core.run[]
+create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz, waits boolean)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -43,13 +44,14 @@ declare
     there_is_more boolean;
     has_wrapped boolean := false;
     is_ungrouped boolean;
+    alone boolean := case when waits is not null then false end;
 begin
     if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
-    if oldest.n = 0 then
+    if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
         return runs;
     end if;
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
@@ -74,7 +76,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                                               most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 share := share - spanmq_core.count_runs(took);
@@ -107,7 +110,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight);
+                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                                               most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 missing := missing - spanmq_core.count_runs(took);
@@ -132,7 +136,7 @@ begin
             -- The messages that this claim has of the group are not in flight yet.
             share := least(most, missing);
             took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
-                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int);
+                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
             missing := missing - spanmq_core.count_runs(took);
             runs := runs || took;
             if spanmq_core.count_runs(took) = share then
@@ -230,9 +234,10 @@ begin
 end $$;
 
 -- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is
--- blocked or another session is at it: then '{}'. Locks the group to the end of the transaction.
+-- blocked or another session is at it: then '{}'. alone: false for those before the first message that must be delivered alone, true for
+-- that one if it is the first, null for all. Locks the group to the end of the transaction.
 create or replace function spanmq_core.take_group(
-    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int
+    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int, alone boolean
 ) returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -242,6 +247,7 @@ declare
     fresh_los bigint[];
     fresh_ns int[];
     fresh_n bigint;
+    first_alone bigint;            -- the first of them that must be delivered alone
     stop_at bigint := 9223372036854775807;
     took spanmq_core.run[];
     runs spanmq_core.run[] := '{}';
@@ -259,24 +265,28 @@ begin
     end if;
     select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.n order by c.lo) filter (where c.is_due),
            array_agg(c.lo order by c.lo) filter (where not c.is_due), array_agg(c.n order by c.lo) filter (where not c.is_due),
-           sum(c.n) filter (where not c.is_due)
-        into due_los, due_ns, fresh_los, fresh_ns, fresh_n
+           sum(c.n) filter (where not c.is_due), min(c.lo) filter (where c.alone > 0)
+        into due_los, due_ns, fresh_los, fresh_ns, fresh_n, first_alone
         from (select u.*, sum(u.n_left) over (order by u.lo) - u.n_left as before
-              from (select h.lo, h.n, spanmq_core.count_left(h) as n_left, true as is_due from spanmq_core.held h
+              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due from spanmq_core.held h
                     where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    select h.lo, h.n, spanmq_core.count_left(h), true from spanmq_core.held h
+                    select h.lo, h.n, h.alone, spanmq_core.count_left(h), true from spanmq_core.held h
                     where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= bound.due_from and h.vt <= at_
                     union all
-                    (select f.lo, f.n, f.n, false from spanmq_core.fresh f
+                    (select f.lo, f.n, 0, f.n, false from spanmq_core.fresh f
                      where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
-                    (select f.lo, f.n, f.n, false
+                    (select f.lo, f.n, 0, f.n, false
                      from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue and f.lo >= bound.fresh_from
                            order by f.queue_id, f.lo limit 5000) f
-                     where f.group_hash is null order by f.queue_id, f.lo limit want)) u) c
+                     where f.group_hash is null order by f.queue_id, f.lo limit want)) u
+              where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone) c
         where c.before < want;
+    if take_group.alone and first_alone is null then
+        return runs;
+    end if;
     if mode <> 'free' then
         -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
         -- extended, or became a dead letter, blocks the group.
@@ -284,7 +294,7 @@ begin
         if hidden.blocks or spanmq_core.waits_for_dead_letter(this_queue, hash) then
             return runs;
         end if;
-        stop_at := coalesce(hidden.delayed_lo, stop_at);
+        stop_at := least(stop_at, hidden.delayed_lo, case when not take_group.alone then first_alone end);
     end if;
     -- Where another session holds a run, or has taken messages out of it since it was seen, nothing behind these is delivered: but where
     -- groups have no order.
@@ -310,6 +320,32 @@ begin
         runs := array(select r from unnest(runs) r where r.lo < stop_at);
     end if;
     return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), want);
+end $$;
+
+-- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
+-- so: then false. Never waits.
+create or replace function spanmq_core.has_group_locks(this_queue int) returns boolean
+language plpgsql as $$
+begin
+    if exists (select from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = 0) then
+        return true;
+    elsif not spanmq_core.try_lock(this_queue, 'groups') then
+        return false;
+    end if;
+    -- They may have been committed since the first look.
+    insert into spanmq_core.group_lock (queue_id, slot)
+        select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
+    return true;
+end $$;
+
+-- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
+-- or a group that shares its row. Never waits.
+create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
+language plpgsql as $$
+begin
+    perform from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
+        for update skip locked;
+    return found;
 end $$;
 
 -- Whether a group gives nothing now.

@@ -11,7 +11,7 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     until := spanmq_core.after(vt, 'vt', at_);
-    runs := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, 1, '{}', mode);
+    runs := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, 1, '{}', mode, false);
     return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
     get diagnostics n = row_count;
     if n < spanmq_core.count_runs(runs) then

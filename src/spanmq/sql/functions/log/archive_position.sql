@@ -10,7 +10,8 @@
 -- ended.
 
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
--- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name.
+-- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name. Raises MQ055 unless
+-- from_position has the `token` under which note_position() noted it here, and for one that is ahead of this server's transactions.
 create or replace function spanmq_call.archive_position(
     queue text, from_position jsonb default null
 ) returns table (here jsonb, is_gone boolean, identity text)
@@ -20,6 +21,10 @@ declare
 begin
     if from_position is not null then
         perform spanmq_core.check_position(from_position);
+        if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid and p.queue_id = this.queue_id)
+                or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) then
+            perform spanmq_core.raise_unknown_position(this.name);
+        end if;
     end if;
     here := spanmq_core.position_now();
     is_gone := from_position is not null and spanmq_core.is_gone(this.queue_id, from_position);

@@ -10,7 +10,7 @@
 
 -- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes.
 -- append_by_lane() returns the id, because a call with a result can be used in an assignment, which costs half of a
--- `perform`. fetch_by_lane(): null if there is no row.
+-- `perform`.
 do $do$
 declare
     heading text;
@@ -24,8 +24,10 @@ begin
         ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[]) returns void',
          'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id), sent_at, unnest(messages)',
          ''),
-        ('fetch_by_lane(lane int, id bigint, out this spanmq_core.logged)',
-         'select l.enqueued_at, l.message, l.headers into this from spanmq_core.lane_%s l where l.msg_id = id',
+        ('fetch_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz)'
+         ' returns setof pgmq.message_record',
+         'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
+         ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
          '')
     loop
         execute format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s    end case;\n    %s\nend $body$', heading, (
@@ -69,12 +71,16 @@ language plpgsql as $$
 begin
     perform from spanmq_core.lane l where l.lane = this_lane for update skip locked;
     if found then
-        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
+        perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
         delete from spanmq_core.lane l where l.lane = this_lane;
     end if;
     return found;
-exception when lock_not_available then
-    return false;
+exception
+    when lock_not_available then
+        return false;
+    when others then
+        raise warning 'maintain() can''t free lane %: %', this_lane, sqlerrm;
+        return false;
 end $$;
 
 -- Assigns a lane to a queue, unless another session has locked its row. False: all lanes are taken.
@@ -87,7 +93,7 @@ begin
     if free_lane is null then
         return false;
     end if;
-    -- Its log can't go while we hold the row: drop_queue() wants it too, and maintain(), which retires segments, is us.
+    -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is us.
     select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
     if found then
         execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);
@@ -95,25 +101,10 @@ begin
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
     return true;
-exception when lock_not_available then
-    return true;
-end $$;
-
--- Drops the lanes of a queue, which is about to be dropped; locks its row to the end of the transaction, so that it
--- gets no new one. The rows stay until no session can know the lanes any more: a session that does, and uses one, finds
--- no view, as it would find no log.
-create or replace function spanmq_core.close_lanes(this_queue int) returns void
-language plpgsql as $$
-declare
-    this_lane int;
-begin
-    perform from spanmq_core.queue q where q.queue_id = this_queue for update;
-    for this_lane in
-        select l.lane from spanmq_core.lane l
-        where l.log_name in (select name from spanmq_core.segment s, unnest(array[s.log_name, s.old_name]) name where s.queue_id = this_queue)
-        order by l.lane for update
-    loop
-        execute format('drop view if exists spanmq_core.lane_%s', this_lane);
-        update spanmq_core.lane l set free_from_xid = null where l.lane = this_lane;
-    end loop;
+exception
+    when lock_not_available then
+        return true;
+    when others then
+        raise warning 'maintain() can''t open a lane for queue %: %', this_queue, sqlerrm;
+        return true;
 end $$;

@@ -33,11 +33,43 @@ begin
             where h.n > 0) h;
 end $$;
 
+-- The counts that metrics() shows, by a scan of the runs; messages that are done are looked for only where there are some.
+create or replace function spanmq_core.tally(
+    this_queue int, at_ timestamptz, out backlog bigint, out visible bigint, out oldest_id bigint, out newest_id bigint
+)
+language plpgsql :pinned set enable_sort = off as $$
+begin
+    -- One statement, so of one moment, as in survey().
+    select f.n + h.n - d.n, f.n + h.n_visible - d.n_visible, least(f.first_id, first.id), greatest(f.last_id, last.id)
+        into backlog, visible, oldest_id, newest_id
+        from (select coalesce(sum(f.n), 0) as n, min(f.lo) as first_id, max(f.lo + f.n - 1) as last_id
+              from spanmq_core.fresh f where f.queue_id = this_queue) f
+        cross join (
+            select coalesce(sum(h.n), 0) as n, coalesce(sum(h.n) filter (where h.vt <= at_), 0) as n_visible
+            from spanmq_core.held h where h.queue_id = this_queue) h
+        cross join (
+            select coalesce(sum(c.n), 0) as n, coalesce(sum(c.n) filter (where h.vt <= at_), 0) as n_visible
+            from (select min(d.msg_id) / 256 * 256 as first_id, max(d.msg_id) as last_id from spanmq_core.done d where d.queue_id = this_queue) d
+            cross join lateral (
+                select * from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo between d.first_id and d.last_id and h.n > 1 and h.lease_id <> 0 offset 0) h
+            cross join lateral (
+                select count(*) as n from spanmq_core.done d
+                where d.queue_id = this_queue and d.msg_id >= h.lo and d.msg_id < h.lo + h.n) c) d
+        left join lateral (
+            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo offset 0) h
+            cross join lateral (select min(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) first on true
+        left join lateral (
+            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id desc, h.lo desc offset 0) h
+            cross join lateral (select max(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) last on true;
+end $$;
+
 -- The ids of a held run that are not done.
 create or replace function spanmq_core.left_of(this spanmq_core.held) returns setof bigint
 language sql stable as $$
     select id from generate_series(this.lo, this.lo + this.n - 1) id
-    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id)
+    -- The range again, for plans that look at the notes first.
+    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id and d.msg_id between this.lo and this.lo + this.n - 1)
 $$;
 
 -- The number of messages of a queue under running leases.

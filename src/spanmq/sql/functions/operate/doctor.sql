@@ -26,6 +26,7 @@ declare
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
     settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
+    notified double precision := pg_notification_queue_usage();
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
     compiled bigint := (
         select count(*) from pg_proc p
@@ -34,6 +35,9 @@ declare
     leaks text := (
         select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
         where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
+    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name, s.detail)
+                       from spanmq_core.strangers() s);
+    troubles text := nullif(concat_ws('; ', 'every role may call ' || left(leaks, 200), left(strangers, 500)), '');
 begin
     return query values
         ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
@@ -54,9 +58,47 @@ begin
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
          case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
-        ('rights', case when leaks is null then 'ok' else 'problem' end,
-         case when leaks is null then 'no role may call inner functions' else format('every role may call %s', left(leaks, 200)) end,
-         'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade');
+        ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
+         format('the queue of notifications is %s %% full', round(100 * notified)),
+         'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
+         'from 50 % on, sends do not notify, and receivers wait for their next poll'),
+        ('rights', case when troubles is null then 'ok' else 'problem' end,
+         coalesce(troubles, 'no role but the owner has rights beside the verbs'),
+         case when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
+              else 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end);
+end $$;
+
+-- The rights that were not granted as verbs: kind, name, problem and detail, as spanmq schema verify shows them; and the
+-- privileges on functions of roles without a verb that has them, and owners that lack theirs.
+create or replace function spanmq_core.strangers() returns table (kind text, name text, problem text, detail text)
+language plpgsql stable as $$
+begin
+    return query select * from (:strangers) stranger;
+    -- A function may belong to two verbs.
+    return query
+        with granted as (
+            select v.verb, f.function::regprocedure, a.grantee, p.proowner
+            from unnest(spanmq_core.all_verbs()) v (verb)
+            cross join lateral string_to_table(spanmq_core.functions_of(v.verb), ', ') f (function)
+            join pg_proc p on p.oid = f.function::regprocedure
+            cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a)
+        select 'function', g.function::text, 'privilege', format('%s has EXECUTE without a verb: revoke it', r.role)
+        from granted g
+        cross join lateral (
+            select case when g.grantee = 0 then 'public' else pg_get_userbyid(g.grantee)::text end as role) r
+        where g.grantee <> g.proowner
+        group by g.function, r.role
+        having not bool_or(r.role in (select spanmq_core.grantees_of(g.verb, null)));
+    return query
+        select 'table', c.oid::regclass::text, 'owner', format('its owner %s lacks SELECT', pg_get_userbyid(c.relowner))
+        from spanmq_core.queue q join pg_class c on c.oid in (q.queue_view, q.archive, q.ids)
+        where not has_table_privilege(c.relowner, c.oid, 'select')
+        union all
+        select 'function', p.oid::regprocedure::text, 'owner',
+            format('its owner %s lacks EXECUTE', pg_get_userbyid(p.proowner))
+        from pg_proc p
+        where p.pronamespace = any ('{pgmq,spanmq,spanmq_call,spanmq_core}'::regnamespace[])
+            and not has_function_privilege(p.proowner, p.oid, 'execute');
 end $$;
 
 create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)
@@ -133,11 +175,18 @@ declare
     abandoned text[];
     lagging text[];
     silent text[];
+    -- Rows that no claim finds: see bound.sql.
+    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
+                    from spanmq_core.queue q
+                    cross join lateral (
+                        select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
+                        where h.queue_id + 0 = q.queue_id and h.vt < (spanmq_core.bound_of(q.queue_id)).due_from) h
+                    where h.n > 0);
     -- Unlogged queues lose rows of the log in a crash.
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
     -- Among the oldest 100, which maintain() looks at each time.
@@ -173,6 +222,9 @@ begin
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
          'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
+        ('bounds', case when unseen is not null then 'problem' else 'ok' end,
+         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500), 'every message is found'),
+         'set_vt(queue, msg_id, 0) makes a message visible; let NTP slow the clock down instead of setting it back'),
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),

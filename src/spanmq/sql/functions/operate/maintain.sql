@@ -117,7 +117,13 @@ begin
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
-    perform spanmq_core.tidy();
+    perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
+    if may_retire then
+        return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
+        if found then
+            return;
+        end if;
+    end if;
     perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
@@ -153,6 +159,21 @@ begin
     end loop;
 end $$;
 
+-- Frees the part of PostgreSQL's queue of notifications that all listeners have read, and warns if it is half full:
+-- from then on notify_channel() leaves notifications out.
+create or replace function spanmq_core.tend_notifications() returns void
+language plpgsql as $$
+declare
+    -- A look at it frees what has been read. Otherwise only a commit with a notification does, and one that does not
+    -- fit fails before.
+    usage double precision := pg_notification_queue_usage();
+begin
+    if usage >= 0.5 then
+        raise warning 'the queue of notifications of this server is % %% full: sends do not notify', round(100 * usage)
+            using hint = 'End the listening session with the oldest transaction: see pg_stat_activity.xact_start.';
+    end if;
+end $$;
+
 -- Forgets batches that ended long ago, results and reports of tasks that are kept no longer, unused proofs of callers, some of each; and
 -- notes in the queues' rows whether they are watched.
 create or replace function spanmq_core.tidy() returns void
@@ -171,7 +192,7 @@ begin
             where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
         limit 5000));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
-    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 1000 for update skip locked));
+    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
         perform spanmq_core.watch(this_queue);
     end loop;
@@ -297,6 +318,8 @@ create or replace function spanmq_core.retire_segments(this spanmq_core.queue, d
 language plpgsql as $$
 declare
     segment spanmq_core.segment;
+    was_passed_at xid8;
+    n_noted int := 0;
     horizon xid8;
     is_used boolean;
     is_young boolean;
@@ -308,7 +331,9 @@ begin
         is_young := coalesce(segment.newest_at >= kept_from and segment.state = 'open', false);
         continue when is_young and segment.old_name is null and segment.copy_name is null;
         horizon := coalesce(horizon, spanmq_core.horizon());
+        was_passed_at := segment.passed_at_xid;
         segment := spanmq_core.note_passed(segment);
+        n_noted := n_noted + (segment.passed_at_xid is distinct from was_passed_at)::int;
         -- A transaction that drew ids of it before it was passed, and is still open, may be about to publish.
         continue when segment.settled_at_xid is null and segment.passed_at_xid >= horizon;
         detail := segment.log_name;
@@ -319,7 +344,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
-                execute format('drop table spanmq_core.%I', segment.log_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.log_name)::regclass);
                 delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
                 delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
                 action := 'dropped segment';
@@ -340,7 +365,7 @@ begin
             if segment.old_name is not null and segment.swapped_at_xid < horizon
                and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
-                execute format('drop table spanmq_core.%I', segment.old_name);
+                perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.old_name)::regclass);
                 update spanmq_core.segment s set old_name = null where s.queue_id = this.queue_id and s.lo = segment.lo;
                 action := 'dropped old table of segment';
             elsif is_used and segment.settled_at_xid is not null then
@@ -352,6 +377,7 @@ begin
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
                 update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+                n_noted := n_noted + 1;
             elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
                 perform spanmq_core.truncate_segment(this, segment);
                 action := 'truncated segment';
@@ -375,6 +401,11 @@ begin
         end;
         exit when action is not null;
     end loop;
+    if action is null and n_noted > 0 then
+        -- The next call may go further: a caller that repeats it until it returns nothing must not stop here.
+        action := 'noted segments';
+        detail := n_noted;
+    end if;
     if action is not null then
         return next;
     end if;

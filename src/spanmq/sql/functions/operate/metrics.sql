@@ -8,9 +8,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
-    -- Before the log: see drop_queue().
     drawn bigint := spanmq_core.drawn_from(this.ids);
-    counts record := spanmq_core.survey(this.queue_id, at_);
+    counts record := spanmq_core.tally(this.queue_id, at_);
 begin
     return (queue_name, counts.backlog,
             case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,

@@ -13,8 +13,20 @@ begin
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.archive_export (queue_id, lake, of_table, ids)
         values (this.queue_id, note_export.lake, note_export.of_table, note_export.ids)
-        on conflict on constraint archive_export_pkey do update set ids = excluded.ids;
+        on conflict on constraint archive_export_pkey do update set ids = excluded.ids, refused_at = null;
     perform spanmq_core.end_quiet(this.queue_id);
+end $$;
+
+-- Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table until the lake is exported
+-- into again, or forgotten. Raises MQ002.
+create or replace function spanmq_call.refuse_export(queue text, lake text, of_table text default 'archive') returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    perform spanmq_call.note_export(queue, lake, '{}', of_table);
+    update spanmq_core.archive_export e set refused_at = clock_timestamp()
+        where e.queue_id = this.queue_id and e.lake = refuse_export.lake and e.of_table = refuse_export.of_table;
 end $$;
 
 -- Ends the wait of retention for a lake. Returns false if no lake of that name is recorded.

@@ -40,12 +40,15 @@ begin
 end $$;
 
 -- Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the caller's, or it has
--- ended.
+-- ended. Raises MQ002 for a report of over 65,536 bytes.
 create or replace function spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb default null, error text default null, of_caller uuid default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     by_role name := spanmq_core.take_caller(of_caller);
 begin
+    -- A thousand runs of a queue are kept, and a role needs only `look`.
+    perform spanmq_core.raise_if(octet_length(report::text) > 65536, 'the report of a run must have at most 65,536 bytes as text',
+        'Store what is longer elsewhere, and report where.');
     update spanmq_core.pipeline_run r
         set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error = left(end_pipeline_run.error, 2000)
         where r.run_id = end_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
@@ -71,6 +74,7 @@ begin
             r.begun_at, r.seen_at, r.ended_at, r.done, r.report, r.error
         from spanmq_core.pipeline_run r left join spanmq_core.queue q on q.queue_id = r.queue_id
         where (queue is null or r.queue_id = of_queue)
+          and (r.queue_id is null or q.queue_id is not null)     -- else the queue was dropped
           and (before is null or r.run_id < before)
         order by r.run_id desc
         limit qty;

@@ -7,8 +7,9 @@
 -- the next one to replace it; also where this receiver bore it until it was released), unless that has never called
 -- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
 -- of this queue or this server.
+-- token is that of batch `settled` (null: none), and goes with it into the offset.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
-returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text)
+returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -16,6 +17,7 @@ declare
     silent record;
     at_ constant timestamptz := clock_timestamp();
 begin
+    perform spanmq_core.commit_durably();
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
             raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
@@ -23,6 +25,7 @@ begin
         end loop;
     end if;
     system_id := (select c.system_identifier::text from pg_control_system() c);
+    perform spanmq_core.make_log_view(queue);
     if receiver is null and label is not null then
         select * into found_one from spanmq_core.receiver r
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
@@ -40,7 +43,7 @@ begin
     else
         perform from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
     end if;
-    -- After the lock of the receiver and before that of the queue, as in drop_queue().
+    -- After the lock of the receiver.
     newest_id := spanmq_core.drawn_from(this.ids);
     begin
         if receiver is null then
@@ -63,7 +66,27 @@ begin
     receiver_id := found_one.receiver_id;
     incarnation := found_one.incarnation;
     settled := found_one.settled;
+    token := spanmq_core.token_of_batch(found_one.receiver_id, settled);
     return next;
+end $$;
+
+-- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and
+-- need no right on the schema of the storage.
+create or replace function spanmq_core.make_log_view(queue_name text) returns void
+language plpgsql as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+    view_name text := format('spanmq.log_%s', this.queue_id);
+begin
+    if to_regclass(view_name) is null then
+        perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+        -- A new statement: the last holder of the lock may have made the view, or dropped the queue.
+        this := spanmq_core.find_queue(queue_name);
+        if to_regclass(view_name) is null and view_name = format('spanmq.log_%s', this.queue_id) then
+            execute format('create view %s as select msg_id, enqueued_at, message, headers from spanmq_core.log_%s', view_name, this.queue_id);
+            perform spanmq_core.close_relation(view_name::regclass);
+        end if;
+    end if;
 end $$;
 
 -- Raises MQ054 unless the queue has the receiver of a checkpoint.
@@ -100,11 +123,13 @@ end $$;
 
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
--- bodies and headers as text (null: any number), but of one message at least. Returns its number, or `settled` itself where
--- nothing waits. Raises MQ051 for a reader that is not the newest, MQ054 for a receiver that the queue does not have.
+-- bodies and headers as text (null: any number), but of one message at least. Returns its number and token, or `settled` itself where
+-- nothing waits. settled_token is the token of the batch `settled` (null before the first). Raises MQ051 for a reader that is not the newest, MQ054
+-- for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
 create or replace function spanmq_call.receiver_claim(
-    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null
-) returns bigint
+    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null,
+    settled_token uuid default null
+) returns table (batch bigint, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -127,16 +152,23 @@ begin
     if reader.seen_at < at_ - interval '1 minute' or reader.seen_at = reader.created_at then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
+    perform spanmq_core.commit_durably();
+    perform spanmq_core.check_batch(this, reader, receiver_claim.settled, settled_token);
     perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
+    batch := receiver_claim.settled;
+    token := settled_token;
     select min(b.batch) into pending from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
     if pending is not null then
-        return pending;
+        batch := pending;
+        token := spanmq_core.token_of_batch(receiver, pending);
+        return next;
+        return;
     end if;
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
     runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
-    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null)::spanmq_core.run from unnest(runs) r));
+    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(runs) r));
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
@@ -155,14 +187,32 @@ begin
             perform spanmq_core.take_tokens(this.queue_id, (held.n - taken)::int, policy.rate_limit, policy.rate_burst);
         end if;
     end if;
-    if held.n = 0 then
-        return receiver_claim.settled;
+    if held.n > 0 then
+        update spanmq_core.receiver r set batch = r.batch + 1
+            where r.receiver_id = receiver returning r.batch into batch;
+        insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts, follows)
+            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)],
+                    held.los, held.his, held.attempts, settled_token)
+            returning receiver_batch.token into token;
     end if;
-    update spanmq_core.receiver r set batch = greatest(r.batch, receiver_claim.settled) + 1
-        where r.receiver_id = receiver returning r.batch into reader.batch;
-    insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts)
-        values (receiver, reader.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)], held.los, held.his, held.attempts);
-    return reader.batch;
+    return next;
+end $$;
+
+-- The token of a batch of a receiver, also of one that is kept as the one before another only; null if it is not known any more.
+create or replace function spanmq_core.token_of_batch(receiver uuid, batch bigint) returns uuid
+language sql stable as $$
+    select coalesce((select b.token from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch),
+                    (select b.follows from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch + 1))
+$$;
+
+-- Raises MQ055 for a batch of a checkpoint that is not this database's: it went back in time, and may have claimed another of that number.
+-- One that was settled long ago is not known any more: receiver_ranges() misses those after it.
+create or replace function spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid) returns void
+language plpgsql as $$
+begin
+    if batch > reader.batch or token is distinct from coalesce(spanmq_core.token_of_batch(reader.receiver_id, batch), token) then
+        perform spanmq_core.raise_unknown_position(this.name);
+    end if;
 end $$;
 
 -- How many bytes the bodies and headers of a batch have as text, and up to which id they have at most max_bytes, the first in any case.
@@ -209,18 +259,20 @@ begin
 end $$;
 
 -- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
--- not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a purge took, if fail_on_loss.
+-- not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a
+-- purge took, if fail_on_loss, MQ055 if the database does not know the last batch with this token.
 create or replace function spanmq_call.receiver_ranges(
-    queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true
+    queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true, batch_token uuid default null
 )
 returns table (first_id bigint, last_id bigint, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
     last spanmq_core.receiver_batch;
 begin
-    perform spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
     perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null, 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
+    perform spanmq_core.check_batch(this, reader, receiver_ranges.batch, batch_token);
     if batch = after then
         return;
     end if;
@@ -243,16 +295,15 @@ begin
         order by b.batch, u.lo;
 end $$;
 
--- The parent of the queue's log, which holds every row that a batch may ask for; null if the caller may not read it. first_id and
--- last_id bound the ids of what waits in the queue.
+-- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from
+-- it, and before a receiver was opened. first_id and last_id bound the ids of what waits in the queue.
 create or replace function spanmq_call.receiver_log(queue text, by_role text default null) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    name text := format('log_%s', this.queue_id);
+    name text := format('spanmq.log_%s', this.queue_id);
 begin
-    log_table := case when has_schema_privilege(by_role, 'spanmq_core', 'usage')
-                           and has_table_privilege(by_role, format('spanmq_core.%I', name), 'select') then name end;
+    log_table := case when has_table_privilege(by_role, to_regclass(name)::oid, 'select') then name end;
     first_id := least((select min(f.lo) from spanmq_core.fresh f where f.queue_id = this.queue_id),
                       (select min(h.lo) from spanmq_core.held h where h.queue_id = this.queue_id));
     last_id := spanmq_core.drawn_from(this.ids);

@@ -294,7 +294,7 @@ begin
         while first_id <= least(segment.hi, end_id) loop
             -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
             execute format(
-                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, null)::spanmq_core.run'
+                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, null, 0, 0)::spanmq_core.run'
                 ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by r.msg_id) as island'
                 '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key, d.vt from spanmq_core.%I l'
                 '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'

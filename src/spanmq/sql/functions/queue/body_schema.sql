@@ -56,7 +56,8 @@ language plpgsql as $$
 declare
     its_schema jsonb := spanmq_core.checked_schema(this);
     body jsonb;
-    fault text;
+    found record;
+    steps int := spanmq_core.schema_steps_max();
     n int := 0;
 begin
     if its_schema is null then
@@ -65,9 +66,11 @@ begin
     -- Not by index: the array of a caller may begin anywhere, and have more than one dimension.
     foreach body in array messages loop
         n := n + 1;
-        fault := spanmq_core.misfit(body, its_schema, its_schema);
-        if fault is not null then
-            perform spanmq_core.raise_misfit(this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages)) else what end, fault);
+        found := spanmq_core.find_misfit(body, its_schema, its_schema, steps);
+        steps := found.steps;
+        if found.fault is not null then
+            perform spanmq_core.raise_misfit(
+                this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages)) else what end, found.fault);
         end if;
     end loop;
 end $$;
@@ -97,19 +100,40 @@ begin
         using errcode = 'MQ065', hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
 end $$;
 
+-- How many steps the check of all bodies of one call may take: a few seconds.
+create or replace function spanmq_core.schema_steps_max() returns int
+language sql immutable as $$
+    select 250000
+$$;
+
 -- Where and why a value does not fit a schema that is valid, as a path that follows $ and a reason; null if it fits. It does not quote the value.
 create or replace function spanmq_core.misfit(body jsonb, schema jsonb, root jsonb) returns text
+language sql immutable as $$
+    select f.fault from spanmq_core.find_misfit(body, schema, root, spanmq_core.schema_steps_max()) f
+$$;
+
+-- The same within a number of steps; returns those that are left. A step is a comparison of a value with a schema, more if the schema is large. Without a
+-- limit, 60 levels of two references each would take 2^60 comparisons.
+create or replace function spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, inout steps int, out fault text)
 language plpgsql immutable as $$
 declare
     kind text := coalesce(jsonb_typeof(body), 'null');
     types jsonb := schema->'type';
-    reason text;
+    properties jsonb;
+    others jsonb;
+    reasons text;
     name text;
     n int := 0;
     part jsonb;
     part_schema jsonb;
+    found record;
 begin
-    reason := case
+    steps := steps - 1 - pg_column_size(schema) / 1000;
+    if steps < 0 then
+        fault := format(' takes more than %s steps to check', spanmq_core.schema_steps_max());
+        return;
+    end if;
+    fault := ' ' || case
         when schema = 'false' then 'is not allowed'
         when not (types ? kind or kind = 'number' and types ? 'integer') then
             format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types) else types #>> '{}' end, kind)
@@ -127,57 +151,66 @@ begin
             when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items', schema->'minItems')
             when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items', schema->'maxItems') end
         end;
-    if reason is not null then
-        return ' ' || reason;
+    if fault is null and schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e where e = coalesce(body, 'null')) then
+        fault := format(' must be one of %s', schema->'enum');
     end if;
-    if schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e where e = coalesce(body, 'null')) then
-        return format(' must be one of %s', schema->'enum');
-    end if;
-    if kind = 'object' and schema ? 'required' then
+    if fault is null and kind = 'object' and schema ? 'required' then
         name := (select r from jsonb_array_elements_text(schema->'required') r where not body ? r limit 1);
-        if name is not null then
-            return spanmq_core.member_place(name) || ' is missing';
-        end if;
+        fault := case when name is not null then spanmq_core.member_place(name) || ' is missing' end;
+    end if;
+    if fault is not null then
+        return;
     end if;
     if schema ? 'anyOf' then
-        reason := (select case when bool_and(m is not null) then string_agg(ltrim(m), ', or ') end
-                   from jsonb_array_elements(schema->'anyOf') s, spanmq_core.misfit(body, s, root) m);
-        if reason is not null then
-            return ' fits nothing of anyOf: ' || reason;
-        end if;
-    end if;
-    if schema ? 'allOf' then
-        for part_schema in select * from jsonb_array_elements(schema->'allOf') loop
-            reason := spanmq_core.misfit(body, part_schema, root);
-            if reason is not null then
-                return reason;
-            end if;
+        for part_schema in select * from jsonb_array_elements(schema->'anyOf') loop
+            found := spanmq_core.find_misfit(body, part_schema, root, steps);
+            steps := found.steps;
+            reasons := case when found.fault is not null then concat_ws(', or ', reasons, left(ltrim(found.fault), 500)) end;
+            exit when reasons is null or steps < 0;
         end loop;
-    end if;
-    if schema ? '$ref' then
-        reason := spanmq_core.misfit(body, spanmq_core.schema_at(root, schema->>'$ref'), root);
-        if reason is not null then
-            return reason;
+        if reasons is not null then
+            fault := case when steps < 0 then found.fault else ' fits nothing of anyOf: ' || left(reasons, 1000) end;
+            return;
         end if;
     end if;
+    for part_schema in
+        select a from jsonb_array_elements(schema->'allOf') a union all select spanmq_core.schema_at(root, schema->>'$ref') where schema ? '$ref'
+    loop
+        found := spanmq_core.find_misfit(body, part_schema, root, steps);
+        steps := found.steps;
+        fault := found.fault;
+        if fault is not null then
+            return;
+        end if;
+    end loop;
     if kind = 'object' and schema ?| '{properties,additionalProperties}' then
+        properties := schema->'properties';
+        others := schema->'additionalProperties';
         for name, part in select * from jsonb_each(body) loop
-            part_schema := coalesce(schema->'properties'->name, schema->'additionalProperties');
-            reason := case when part_schema is not null then spanmq_core.misfit(part, part_schema, root) end;
-            if reason is not null then
-                return spanmq_core.member_place(name) || reason;
+            part_schema := coalesce(properties->name, others);
+            if part_schema is null then
+                steps := steps - 1;
+                continue;
+            end if;
+            found := spanmq_core.find_misfit(part, part_schema, root, steps);
+            steps := found.steps;
+            if found.fault is not null then
+                fault := spanmq_core.member_place(name) || found.fault;
+                return;
             end if;
         end loop;
     elsif kind = 'array' and schema ? 'items' then
+        part_schema := schema->'items';
         for part in select * from jsonb_array_elements(body) loop
-            reason := spanmq_core.misfit(part, schema->'items', root);
-            if reason is not null then
-                return format('[%s]', n) || reason;
+            found := spanmq_core.find_misfit(part, part_schema, root, steps);
+            steps := found.steps;
+            if found.fault is not null then
+                fault := format('[%s]', n) || found.fault;
+                return;
             end if;
             n := n + 1;
         end loop;
     end if;
-    return null;
 end $$;
 
 -- A member of an object, as a part of a path.
@@ -200,28 +233,27 @@ declare
     ref text;
     fault text;
 begin
-    if schema is null then
-        return null;
+    if octet_length(schema::text) > 100000 then
+        return ' has more than 100,000 bytes';
     end if;
     if not checked then
         rules := rules - 'additionalProperties';
     end if;
-    fault := spanmq_core.misfit(schema, rules, rules);
-    if fault is not null or not checked then
+    fault := case when schema is not null then spanmq_core.misfit(schema, rules, rules) end;
+    if fault is not null or schema is null or not checked then
         return fault;
     end if;
-    for ref in select distinct s->>'$ref' from spanmq_core.schemas_in(schema) s where s ? '$ref' loop
-        if ref !~ '^#(/([$]defs|definitions)/[^/~%]+)?$' or spanmq_core.schema_at(schema, ref) is null then
-            return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
-        elsif spanmq_core.is_endless(spanmq_core.schema_at(schema, ref), schema, array[ref]) then
-            return format('..$ref leads back to itself: %s', left(ref, 100));
-        end if;
-    end loop;
-    return null;
+    ref := (select min(s->>'$ref') from spanmq_core.schemas_in(schema, true) s
+            where not coalesce(s->>'$ref' ~ '^#(/([$]defs|definitions)/[^/~%]+)?$' and spanmq_core.schema_at(schema, s->>'$ref') is not null, not s ? '$ref'));
+    if ref is not null then
+        return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
+    end if;
+    ref := spanmq_core.endless_ref(schema);
+    return '..$ref leads back to itself, or through more than 32 others: ' || left(ref, 100);
 end $$;
 
--- A schema and all those within it. A value of const, enum, default or examples is none.
-create or replace function spanmq_core.schemas_in(schema jsonb) returns setof jsonb
+-- A schema and all those within it, or only those for the same value. A value of const, enum, default or examples is none.
+create or replace function spanmq_core.schemas_in(schema jsonb, for_parts boolean) returns setof jsonb
 language sql immutable as $$
     with recursive found (schema) as (
         select schemas_in.schema
@@ -229,23 +261,35 @@ language sql immutable as $$
         select s.value
         from found f
         cross join lateral (
-            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_each(k.value) e where k.key in ('properties', '$defs', 'definitions')
-            union all
             select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e where k.key in ('anyOf', 'allOf')
             union all
-            select k.value from jsonb_each(f.schema) k where k.key in ('items', 'additionalProperties')) s
+            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_each(k.value) e
+            where for_parts and k.key in ('properties', '$defs', 'definitions')
+            union all
+            select k.value from jsonb_each(f.schema) k where for_parts and k.key in ('items', 'additionalProperties')) s
         where jsonb_typeof(f.schema) = 'object')
     select f.schema from found f
 $$;
 
--- Whether a schema, for one and the same value, comes back to one of these references.
-create or replace function spanmq_core.is_endless(schema jsonb, root jsonb, refs text[]) returns boolean
+-- A reference from which one can follow more than 32 references for one and the same value, as in a circle; null if none exists.
+create or replace function spanmq_core.endless_ref(root jsonb) returns text
 language plpgsql immutable as $$
+declare
+    sources text[];
+    targets text[];
+    sources_left text[];
 begin
-    return schema ? '$ref' and (schema->>'$ref' = any (refs)
-               or spanmq_core.is_endless(spanmq_core.schema_at(root, schema->>'$ref'), root, refs || (schema->>'$ref')))
-           or exists (select from jsonb_array_elements(coalesce(schema->'anyOf', '[]') || coalesce(schema->'allOf', '[]')) s
-                      where spanmq_core.is_endless(s, root, refs));
+    select array_agg(r.ref), array_agg(t.ref) into sources, targets
+    from (select distinct s->>'$ref' as ref from spanmq_core.schemas_in(root, true) s where s ? '$ref') r
+    cross join lateral (
+        select distinct s->>'$ref' as ref from spanmq_core.schemas_in(spanmq_core.schema_at(root, r.ref), false) s where s ? '$ref') t;
+    sources_left := sources;
+    -- In each round those stay that lead to one that stayed: after n rounds the first of chains of n references.
+    for n in 1 .. 32 loop
+        exit when sources_left is null;
+        sources_left := (select array_agg(distinct e.source) from unnest(sources, targets) e (source, target) where e.target = any (sources_left));
+    end loop;
+    return (select min(l) from unnest(sources_left) l);
 end $$;
 
 -- The JSON Schema of the schemas that are checked, in terms of itself. The last line has keywords that say nothing about what fits.

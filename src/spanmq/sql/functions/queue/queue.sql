@@ -111,7 +111,9 @@ begin
         perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
     end if;
-    insert into spanmq_core.lock (queue_id, what) select this.queue_id, w from unnest(array['ids', 'room', 'rate', 'segment', 'subscriptions']) w on conflict do nothing;
+    insert into spanmq_core.lock (queue_id, what)
+        select this.queue_id, w from unnest(array['alone', 'room', 'rate', 'segment', 'subscriptions', 'groups']) w
+        on conflict do nothing;
     perform spanmq_core.open_relations(this);
     return this;
 end $$;
@@ -133,51 +135,6 @@ begin
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
-end $$;
-
--- The view of a queue: each unsettled message with its read_ct and vt. Lookups by msg_id use the log's key, scans the
--- runs; the view has both conditions so that the planner may choose.
-create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
-language plpgsql as $$
-begin
-    execute format($view$
-        create view pgmq.%1$I with (security_barrier) as
-        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
-        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
-              union all
-              select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq_core.held) s
-        join spanmq_core.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
-        where s.queue_id = %2$s
-          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
-        $view$, view_name, queue_id);
-    execute format('create trigger spanmq_change instead of insert or update or delete on pgmq.%I'
-                   ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
-    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
-    return format('pgmq.%I', view_name)::regclass;
-end $$;
-
--- `update pgmq.q_x set vt = ...` and `delete from pgmq.q_x` do what set_vt() and delete() do. The rest raises MQ004.
-create or replace function spanmq_core.change_view() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
-declare
-    this spanmq_core.queue := (select q from spanmq_core.queue q where q.queue_id = tg_argv[0]::int);
-begin
-    if tg_op = 'DELETE' then
-        if spanmq_core.remove(this, array[old.msg_id], null) = '{}' then
-            return null;
-        end if;
-        return old;
-    end if;
-    if tg_op = 'UPDATE' and (new.msg_id, new.read_ct, new.enqueued_at, new.last_read_at, new.message, new.headers)
-            is not distinct from (old.msg_id, old.read_ct, old.enqueued_at, old.last_read_at, old.message, old.headers) then
-        perform spanmq_core.hide(this, array[old.msg_id], new.vt);
-        if not found then
-            return null;
-        end if;
-        return new;
-    end if;
-    raise exception '% of % is not possible: a message is written once', tg_op, tg_table_name
-        using errcode = 'MQ004', hint = 'Only vt can be updated in the view of a queue. Send with pgmq.send.';
 end $$;
 
 -- The same as create().
@@ -263,126 +220,6 @@ begin
         return;
     end if;
     perform spanmq_core.set_retention(spanmq_core.find_queue(table_name), '', retention_interval);
-end $$;
-
--- As pgmq.drop_queue().
-create or replace function spanmq_call.drop_queue(queue_name text) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue;
-    subscriptions text;
-    left_over regclass;
-    log_name text;
-    log_id int;
-begin
-    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
-    if not found then
-        raise notice 'pgmq queue `%` does not exist', queue_name;
-        return false;
-    end if;
-    this := spanmq_core.find_queue(queue_name);
-    select string_agg(q.name, ', ' order by q.name) into subscriptions
-        from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
-    perform spanmq_core.raise_if(subscriptions is not null,
-        format('queue %s has subscriptions: %s', this.name, subscriptions), 'They would lose their messages: drop them first.', 'MQ060');
-    -- From here on in the order in which senders, streams and changes of the policy come to these: none of those that wait for this may hold
-    -- what this is to wait for.
-    perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
-    perform spanmq_core.hold_receivers(this.queue_id);
-    execute format('drop view %s', this.queue_view);
-    -- These before the archive, the sequence and the log: a transaction that has taken some comes to those next.
-    perform spanmq_core.forget_dead_letters(this.queue_id), spanmq_core.purge(this.queue_id);
-    if spanmq_core.archive_of(this) is not null then
-        execute format('drop table %s', spanmq_core.archive_of(this));
-    end if;
-    left_over := to_regclass(format('pgmq.%I', 'a_' || this.folded_name || '_old'));
-    -- What PGMQ's convert_archive_partitioned had left behind, in a queue that was adopted. Not the archive of a queue of that name.
-    if left_over is not null and not exists (select from spanmq_core.queue q where spanmq_core.archive_of(q) = left_over) then
-        execute format('drop table %s', left_over);
-    end if;
-    if not this.is_subscription then
-        execute format('drop sequence %s', this.ids);
-    end if;
-    perform spanmq_core.drop_sequences(this.queue_id, '{room}');
-    if not this.is_subscription then
-        -- First the whole log at once: otherwise another session could create a segment that the list below lacks.
-        execute format('lock table spanmq_core.log_%s in access exclusive mode', this.queue_id);
-    end if;
-    perform spanmq_core.close_lanes(this.queue_id);
-    for log_name in
-        select name from spanmq_core.segment s, unnest(array[s.log_name, s.copy_name, s.old_name]) name
-        where s.queue_id = this.queue_id and name is not null
-    loop
-        execute format('drop table spanmq_core.%I', log_name);
-    end loop;
-    if this.is_subscription then
-        select s.log_id into log_id from spanmq_core.subscription s where s.queue_id = this.queue_id;
-        perform spanmq_core.hold_senders(log_id);
-        delete from spanmq_core.subscription s where s.queue_id = this.queue_id;
-        update spanmq_core.queue q set has_subscriptions = exists (select from spanmq_core.subscription s where s.log_id = q.queue_id)
-            where q.queue_id = log_id;
-        execute format('drop view spanmq_core.log_%s', this.queue_id);
-        -- Waits for transactions that are about to redrive some; what they redrive is purged below. Otherwise the drop
-        -- of the log waits for them.
-        perform spanmq_core.forget_dead_letters(this.queue_id);
-    else
-        execute format('drop table spanmq_core.log_%s', this.queue_id);
-    end if;
-    perform spanmq_core.purge(this.queue_id);
-    delete from spanmq_core.bound b where b.queue_id = this.queue_id;
-    delete from spanmq_core.deduplication d where d.queue_id = this.queue_id;
-    perform spanmq_core.forget_failures(this.queue_id, 9223372036854775807);
-    perform spanmq_core.forget_dead_letters(this.queue_id);
-    perform spanmq_core.drop_sequences(this.queue_id, '{notified,rate}');
-    delete from spanmq_core.lock l where l.queue_id = this.queue_id;
-    delete from spanmq_core.missing m where m.queue_id = this.queue_id;
-    perform spanmq_core.drop_wrappers(this.queue_id);
-    delete from spanmq_core.queue q where q.queue_id = this.queue_id;
-    return true;
-end $$;
-
--- Drops the sequences of these kinds that a queue has, in this order.
-create or replace function spanmq_core.drop_sequences(this_queue int, kinds text[]) returns void
-language plpgsql as $$
-declare
-    each regclass;
-begin
-    foreach each in array array(select to_regclass(format('spanmq_core.%s_%s', k, this_queue)) from unnest(kinds) with ordinality u (k, n) order by n) loop
-        if each is not null then
-            execute format('drop sequence %s', each);
-        end if;
-    end loop;
-end $$;
-
--- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions, 40P01 where it meets a transaction that settles messages and then sends into
--- the queue: call it again. For a subscription it waits for senders as create_subscription() does.
-create or replace function pgmq.drop_queue(queue_name text) returns boolean
-language plpgsql as $$
-declare
-    result boolean;
-begin
-    -- An entry like the others (rights.sql), but without an error where the queue does not exist.
-    if not spanmq_call.sees(queue_name) then
-        perform pgmq.format_table_name(queue_name, 'q');
-        raise notice 'pgmq queue `%` does not exist', queue_name;
-        return false;
-    elsif pg_catalog.has_function_privilege('spanmq_call.drop_queue(text)'::pg_catalog.regprocedure, 'execute') then
-        select * into result from spanmq_call.drop_queue(queue_name);
-    else
-        execute spanmq_call.wrapper_call(queue_name, 'drop_queue', 'manage', 0) into result;
-    end if;
-    return result;
-end $$;
-
--- In PGMQ's old form: warns, and is always true.
-create or replace function pgmq.drop_queue(queue_name text, partitioned boolean) returns boolean
-language plpgsql as $$
-begin
-    raise warning 'drop_queue(queue_name, partitioned) is deprecated and will be removed in PGMQ v2.0. Use drop_queue(queue_name) instead';
-    perform pgmq.drop_queue(queue_name);
-    return true;
 end $$;
 
 -- The queues on which the caller has a right.

@@ -9,8 +9,12 @@
 -- - a claim that returns a part of a row of fresh inserts it behind the begin of that row, which others see until the
 -- claim commits;
 -- - a transaction that writes a row of held reads the clock after it has locked held, and writes no earlier time as its
--- vt. A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
--- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (1,024 in batches): so there
+-- vt.
+-- The clock may be set back meanwhile, to before the bound or a mark. Then a writer of held locks the bound, which no step
+-- can replace until the writer has ended, and moves it back if need be: see heed_clock(). A step replaces the row of the
+-- step before, so the second of two side by side does nothing.
+-- A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
+-- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (8,192 in batches): so there
 -- are never many dead rows behind the bound.
 
 -- The bound of a queue.
@@ -111,24 +115,45 @@ begin
        or next.holders is distinct from before.holders or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
         next.number := nextval('spanmq_core.bound_number');
-        insert into spanmq_core.bound select next.*;
         delete from spanmq_core.bound b
             where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
+        if found then
+            insert into spanmq_core.bound select next.*;
+            perform setval('spanmq_core.latest_mark', greatest(spanmq_core.microseconds(at_), pg_sequence_last_value('spanmq_core.latest_mark')));
+        end if;
     end if;
 end $$;
 
--- For transactions that are about to write rows of held: if the clock was set back to before the bound, the bound is
--- moved back first. The next step might come when the clock has passed the mark again, and not notice. Senders, whose plans are not
--- pinned, call it too.
+create or replace function spanmq_core.microseconds(at_ timestamptz) returns bigint
+language sql stable as $$ select (extract(epoch from at_) * 1000000)::bigint $$;
+
+-- For transactions that are about to write rows of held: if the clock was set back to before the bound or its mark, the bound is moved back
+-- first. The next step might come when the clock has passed the mark again, and not notice. Senders, whose plans are not pinned, call it
+-- too. Raises a serialization failure if the clock was set back and the snapshot does not have the newest bound.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
 language plpgsql :pinned as $$
+declare
+    this spanmq_core.bound;
+    now_at timestamptz;
 begin
-    if (spanmq_core.bound_of(this_queue)).due_from > clock_timestamp() then
-        perform spanmq_core.move_bound(q.queue_id, q.ids) from spanmq_core.queue q where q.queue_id = this_queue;
+    -- The lock of a writer, before the clock and the bound.
+    lock table only spanmq_core.held in row exclusive mode;
+    this := spanmq_core.bound_of(this_queue);
+    now_at := clock_timestamp();
+    -- The sequence has the latest mark also where the snapshot is older.
+    if greatest(this.due_from, this.mark_at) <= now_at
+       and (pg_sequence_last_value('spanmq_core.latest_mark') > spanmq_core.microseconds(now_at)) is not true then
+        return;
+    end if;
+    perform from spanmq_core.bound b where b.queue_id = this_queue and b.number = this.number for key share skip locked;
+    if not found or greatest(this.due_from, this.mark_at) > now_at then
+        -- Also beside a step that is not committed yet, whose number is lower.
+        insert into spanmq_core.bound (queue_id, number, fresh_from, due_from, mark_id, senders)
+            values (this_queue, nextval('spanmq_core.bound_number'), this.fresh_from, '-infinity', this.mark_id, this.senders);
     end if;
 end $$;
 
--- Deletes bounds that others have taken the place of: of two steps side by side each leaves one.
+-- Deletes bounds that others have taken the place of: where the clock was set back.
 create or replace function spanmq_core.forget_bounds(this_queue int) returns void
 language plpgsql as $$
 declare

@@ -1,37 +1,45 @@
 -- Claims: what read, receive, pop and a receiver's batch have in common.
 
 -- Takes up to `quantity` visible messages, in the order and under the limits of the queue's policy, and leases them until then (lease null:
--- they are out of the queue). conditional: only messages that contain it. mode: null, or how groups are read (take_groups).
+-- they are out of the queue). conditional: only messages that contain it. mode: null, or how groups are read (take_groups). waits: whether
+-- the caller handles nothing beside a message that must be delivered alone, which it gets by itself; null: it gets these like others.
 -- Returns the runs as they were, in the order of delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
 create or replace function spanmq_core.claim(
-    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}', mode text default null
+    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}',
+    mode text default null, waits boolean default null
 ) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     runs spanmq_core.run[];
+    alone int := 0;
 begin
+    if this.max_attempts is null and not this.uses_limits then
+        waits := null;
+    end if;
     if quantity = 0 then
         return '{}';
     elsif this.is_plain and this.max_attempts is null and conditional = '{}' and mode is null then
-        runs := spanmq_core.take_any(this.queue_id, quantity, at_);
+        runs := spanmq_core.take_any(this.queue_id, quantity, at_, null);
     else
-        runs := spanmq_core.take_governed(this, quantity, lease is not null, at_, conditional, mode);
+        runs := spanmq_core.take_governed(this, quantity, lease is not null, at_, conditional, mode, waits);
     end if;
     if slots > 1 then
         runs := spanmq_core.cut(runs, ceil(spanmq_core.count_runs(runs) / slots::numeric)::int);
     end if;
     if lease is not null and runs <> '{}' then
-        perform spanmq_core.heed_clock(this.queue_id), spanmq_core.hold(this.queue_id, runs, lease, until, at_);
+        if waits is not null and runs[1].alone > 0 then
+            alone := case when waits then 1 else 2 end;
+        end if;
+        perform spanmq_core.heed_clock(this.queue_id), spanmq_core.hold(this.queue_id, runs, lease, until, at_, alone);
     end if;
-    -- Not where claim_limited() returns what was taken: no claim would find it below the bound.
-    if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128)
-       and not spanmq_core.near_default_attempts(runs) then
+    if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128) then
         perform spanmq_core.move_bound(this.queue_id, this.ids);
     end if;
     return runs;
 end $$;
 
-create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz) returns spanmq_core.run[]
+-- waits, here and below: not null if messages that must be delivered alone are left where they are.
+create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -40,16 +48,18 @@ begin
     if took.lo is not null then
         return spanmq_core.blocks(took.lo, took.lo + took.n - 1);
     end if;
-    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_));
+    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_, waits));
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their own.
-create or replace function spanmq_core.take_governed(this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text)
-returns spanmq_core.run[]
+create or replace function spanmq_core.take_governed(
+    this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text, waits boolean
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     policy spanmq_core.policy;
     asked int;
+    is_alone boolean;
     runs spanmq_core.run[] := '{}';
 begin
     if not this.has_plain_policy or this.uses_priority then
@@ -73,13 +83,20 @@ begin
     -- Bounded, because a backlog may have expired: the next call continues, and maintain() takes thousands at a time.
     for round in 1 .. 50 loop
         exit when quantity = 0;
-        runs := case
-            when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_)
-            when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_)
-            when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_)
-            else spanmq_core.take_any(this.queue_id, quantity, at_) end;
+        if waits is not null
+           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_) then
+            runs := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
+        end if;
+        is_alone := runs <> '{}';
+        if not is_alone then
+            runs := case
+                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_, waits)
+                when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_, waits)
+                when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_, waits)
+                else spanmq_core.take_any(this.queue_id, quantity, at_, waits) end;
+        end if;
         exit when runs = '{}' or this.max_attempts is null and not this.uses_limits;
-        runs := spanmq_core.screen(this, runs, leases, at_, mode);
+        runs := spanmq_core.screen(this, runs, leases, waits is not null and not is_alone, at_, mode);
         exit when runs <> '{}';
     end loop;
     if mode <> 'free' and exists (select from unnest(runs) r where r.lease_id <> 0) then
@@ -95,54 +112,8 @@ begin
     return runs;
 end $$;
 
--- As claim(), for receive(): where the policy sets no number of attempts its default holds, which PGMQ's read() does
--- not have. Only messages of expired leases are checked, and only for their last attempts.
-create or replace function spanmq_core.claim_limited(this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int)
-returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    place text := case when not this.has_plain_policy then current_setting('spanmq.place_' || this.queue_id, true) end;
-    runs spanmq_core.run[] := spanmq_core.claim(this, quantity, lease, until, at_, slots);
-    policy spanmq_core.policy;
-begin
-    if this.max_attempts is not null or not spanmq_core.near_default_attempts(runs) then
-        return runs;
-    end if;
-    policy := spanmq_core.policy_of(this.queue_id);
-    this.max_attempts := spanmq_core.attempts_of(policy);
-    if this.max_attempts is null then
-        return runs;
-    end if;
-    -- Once more, under the limit: what was claimed goes back first.
-    delete from spanmq_core.held h where h.lease_id = lease and h.lease_id <> 0 and h.queue_id + 0 = this.queue_id;
-    perform spanmq_core.put_back(this.queue_id, runs);
-    if policy.rate_limit is not null then
-        perform spanmq_core.take_tokens(this.queue_id, -spanmq_core.count_runs(runs), policy.rate_limit, policy.rate_burst);
-    end if;
-    if policy.max_in_flight is not null then
-        -- For room_in_flight(): this transaction has taken nothing yet.
-        perform set_config('spanmq.place_' || this.queue_id, coalesce(place, ''), true);
-    end if;
-    return spanmq_core.claim(this, quantity, lease, until, at_, slots);
-end $$;
-
--- Whether messages of an expired lease are among these for which the default number of attempts matters now: for the last two, a message is
--- delivered alone.
-create or replace function spanmq_core.near_default_attempts(runs spanmq_core.run[]) returns boolean
-language plpgsql immutable as $$
-declare
-    run spanmq_core.run;
-begin
-    foreach run in array runs loop
-        if run.lease_id <> 0 and run.attempts >= spanmq_core.default_attempts() - 2 then
-            return true;
-        end if;
-    end loop;
-    return false;
-end $$;
-
 -- Takes visible messages that contain a document.
-create or replace function spanmq_core.take_matching(this_queue int, quantity int, conditional jsonb, at_ timestamptz) returns spanmq_core.run[]
+create or replace function spanmq_core.take_matching(this_queue int, quantity int, conditional jsonb, at_ timestamptz, waits boolean) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -162,14 +133,15 @@ begin
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
                 ' select * from ('
-                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3)'
+                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3'
+                '   and (h.alone = 0 or $9 is null))'
                 '  union all'
                 '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by f.queue_id, f.lo)'
                 '  order by lo) s'
                 ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
                 '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
                 ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
-            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo
+            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo, waits
         loop
             first_lo := greatest(first_lo, case when n = 0 then candidate.lo end);
             n := n + 1;
@@ -193,7 +165,8 @@ end $$;
 
 -- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh one level, so that
 -- a high one never starves the others; by id among equals. Compares the heads of all levels, so the backlogs behind them cost nothing.
-create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz) returns spanmq_core.run[]
+create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz, waits boolean)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -221,7 +194,8 @@ begin
                       order by f.queue_id + 0, f.priority, f.lo limit most) f)
                   union
                   (select h.lo, h.priority, h.vt from spanmq_core.held h
-                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000)) c;
+                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ and (h.alone = 0 or waits is null)
+                   order by h.queue_id + 0, h.vt limit 1000)) c;
         exit when found_los is null;
         found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
         has_passed := false;

@@ -18,12 +18,11 @@ begin
         for candidate in
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted from spanmq_core.held h
             where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
-              and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lease_id <> spanmq_core.suspects()
-              and h.lo + h.n > after_id + 1
+              and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
             union all
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
             where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
-              and h.lease_id <> spanmq_core.suspects() and h.lo + h.n > after_id + 1
+              and h.lo + h.n > after_id + 1
             order by 1
         loop
             took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, candidate.lease_id);
@@ -65,7 +64,7 @@ declare
 begin
     for late in
         select l.*, spanmq_core.new_lease(at_) as new_lease
-        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0 and r.lease_id <> spanmq_core.suspects()) l
+        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0) l
     loop
         update spanmq_core.held h set lease_id = late.new_lease
             where h.ctid = any (array(

@@ -68,18 +68,23 @@ end $$;
 -- Runs of one message each, one of every group in turn; groups in their given order.
 create or replace function spanmq_core.layer(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$
-    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority)::spanmq_core.run
+    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority, m.lost,
+                               m.alone)::spanmq_core.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
                  min(r.ordinality) over (partition by r.group_key) as group_place
           from unnest(runs) with ordinality r, generate_series(r.lo, r.lo + r.n - 1) e (id)) m
 $$;
 
--- A run that gives its delivery back: it does not count as an attempt. For give_back(), which makes it visible.
+-- A run that gives its delivery back: it does not count as an attempt (one that was only reserved never did), and if it was alone, so is the
+-- next. For give_back(), which makes it visible.
 create or replace function spanmq_core.undelivered(this spanmq_core.run) returns spanmq_core.run
 language plpgsql immutable as $$
 begin
-    this.attempts := greatest(this.attempts - 1, 0);
+    if this.alone <> 1 then
+        this.attempts := greatest(this.attempts - 1, 0);
+    end if;
+    this.alone := least(this.alone, 1);
     this.vt := null;
     if this.attempts = 0 then
         this.last_read_at := null;
@@ -102,7 +107,7 @@ begin
         if this.lo = joined.lo + joined.n and this.lo & 255 <> 0
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
            and this.priority is not distinct from joined.priority and this.lease_id = joined.lease_id
-           and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
+           and this.lost = joined.lost and this.alone = joined.alone and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
             joined.n := joined.n + this.n;
         else
             if joined.n > 0 then
@@ -135,4 +140,12 @@ begin
         end loop;
     end loop;
     return part;
+end $$;
+
+-- The part of each run that is not among the ids.
+create or replace function spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange) returns spanmq_core.run[]
+language plpgsql immutable as $$
+begin
+    return case when isempty(gone) then runs
+                else spanmq_core.runs_among(runs, coalesce(spanmq_core.ids_of_runs(runs), '{}') - gone) end;
 end $$;

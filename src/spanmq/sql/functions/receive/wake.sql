@@ -136,11 +136,11 @@ begin
     return query
         select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null, least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
         from (
-            select u.queue_id, b.queue_id is null
+            select u.queue_id, q.queue_id is null or b.queue_id is null
                        or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id and f.lo >= b.fresh_from) as is_fresh,
                    (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from order by h.queue_id + 0, h.vt limit 1) as vt,
                    (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p where p.queue_id = u.queue_id) as token_in
-            from unnest(ids) u (queue_id) left join lateral (
+            from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
                 select b.queue_id, b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
                 order by b.queue_id desc, b.number desc limit 1) b on true) s;
 end $$;
@@ -202,9 +202,9 @@ begin
     perform setval(('spanmq_core.bell_' || bell)::regclass, 0);
 end $$;
 
--- Wakes one process that waits for messages of this queue, at the commit, beginning the search at random: not one that was rung less than 50 ms before, and
--- none when the queue of notifications is half full. Returns whether one was found. A ring does not prolong an announcement: a dead process is not rung for
--- longer than 30 seconds. Times in the future (the clock was set back) count as past.
+-- Wakes one process that waits for messages of this queue, at the commit, beginning the search at random: not one that
+-- was rung less than 50 ms before. Returns whether one was found. A ring does not prolong an announcement: a dead
+-- process is not rung for longer than 30 seconds. Times in the future (the clock was set back) count as past.
 create or replace function spanmq_core.ring(this_queue int, bells bigint, but int default null) returns boolean
 language plpgsql as $$
 declare
@@ -223,11 +223,11 @@ begin
         number := (first + bit_count((lowest - 1)::bit(64))::int) % 62;
         continue when number = but;
         state := pg_sequence_last_value(('spanmq_core.bell_' || number)::regclass);
-        if state >> 20 between now_ms - 30000 and now_ms and (now_ms - state) & 1048575 >= 50 and pg_notification_queue_usage() < 0.5 then
+        if state >> 20 between now_ms - 30000 and now_ms and (now_ms - state) & 1048575 >= 50 then
             channel := (select l.channel from spanmq_core.listener l where l.bell = number);
             if channel is not null then
                 perform setval(('spanmq_core.bell_' || number)::regclass, (state >> 20 << 20) | (now_ms & 1048575));
-                perform pg_notify(channel, this_queue::text);
+                perform spanmq_core.notify_channel(channel, this_queue::text);
                 return true;
             end if;
         end if;

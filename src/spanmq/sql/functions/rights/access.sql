@@ -214,15 +214,6 @@ begin
     return found;
 end $$;
 
--- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
--- or a group that shares its row. Never waits.
-create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
-language plpgsql as $$
-begin
-    perform from spanmq_core.group_lock l where l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 16383)::int for update skip locked;
-    return found;
-end $$;
-
 -- For views over spanmq_core.queue in place of PGMQ's tables: a change of such a row would damage the queue.
 create or replace function spanmq_core.refuse_change() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -282,7 +282,12 @@ begin
               where spanmq_core.has_wrappers(this_queue, f.verb)) w
         where w.wrapper is not null;
     if wrappers is not null then
-        execute 'drop function ' || wrappers;
+        begin
+            execute 'drop function ' || wrappers;
+        exception when dependent_objects_still_exist then
+            -- A view of any role may call them. They stay without a right: no other queue gets this number.
+            perform spanmq_core.close_functions(string_to_array(wrappers, ', ')::regprocedure[]);
+        end;
     end if;
 end $$;
 
@@ -340,6 +345,16 @@ language sql stable as $$
     from (select to_regrole(quote_ident(role_name))::oid as oid) r
 $$;
 
+-- Raises 42501 unless the role has the verb on the queue.
+create or replace function spanmq_core.check_role_may(role_name text, this spanmq_core.queue, verb text) returns void
+language plpgsql stable as $$
+begin
+    if not spanmq_core.role_may(role_name, this.queue_id, verb) then
+        raise exception 'permission denied for queue %', this.name
+            using errcode = '42501', hint = format('select spanmq.grant_queue(%L, %L, %L)', role_name, this.name, verb);
+    end if;
+end $$;
+
 -- Grants manage on a queue to the role that created it, unless it may manage all.
 create or replace function spanmq_core.give_to_maker(this spanmq_core.queue, maker text) returns void
 language plpgsql as $$
@@ -380,9 +395,19 @@ begin
     end if;
 end $$;
 
+-- Raises MQ004 for an owner of these objects: all of them are used with its rights.
+create or replace function spanmq_core.check_revocable(role text, relations regclass[]) returns void
+language plpgsql stable as $$
+begin
+    perform spanmq_core.raise_if(
+        exists (select from pg_class c where c.oid = any (relations) and pg_get_userbyid(c.relowner) = role),
+        format('the rights of role %s can''t be revoked: it owns the schema or the queue', role),
+        'Owners can do everything, and every call needs their rights. Change the owner instead.', 'MQ004');
+end $$;
+
 -- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
 -- a member of a role, by PUBLIC,
--- on all queues) it keeps; false if it may still do it. Raises what grant_queue() raises.
+-- on all queues) it keeps; false if it may still do it. Raises what grant_queue() raises, and MQ004 for the owner.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -393,6 +418,8 @@ begin
     perform spanmq_core.check_queue_verb(verb);
     perform spanmq_core.lock(0, 'queue ' || this.folded_name);
     this := spanmq_core.find_queue(queue);
+    perform spanmq_core.check_revocable(
+        role, array['spanmq_core.queue'::regclass, this.queue_view, this.ids, spanmq_core.archive_of(this)]);
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         if spanmq_core.has_wrappers(this.queue_id, each) then
@@ -445,13 +472,14 @@ begin
     end loop;
 end $$;
 
--- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay.
+-- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the owner.
 create or replace function spanmq.revoke_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     grantee text := spanmq_core.role_name(role);
     each text;
 begin
+    perform spanmq_core.check_revocable(role, '{spanmq_core.queue}');
     perform spanmq_core.lock(0, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);

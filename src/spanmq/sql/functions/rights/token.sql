@@ -41,7 +41,7 @@ create or replace function spanmq_core.tell_access(has_changed boolean) returns 
 language plpgsql as $$
 begin
     if has_changed then
-        perform pg_notify('spanmq.access', '');
+        perform spanmq_core.notify_channel('spanmq.access');
     end if;
     return has_changed;
 end $$;

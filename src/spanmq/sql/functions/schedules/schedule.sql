@@ -22,6 +22,9 @@ begin
         'cron, time_zone and catch_up of a schedule cannot be NULL', 'Such as 0 8 * * * and Europe/Berlin.');
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         'the headers of a schedule must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
+    -- A list of schedules has the bodies that all senders have stored in them.
+    perform spanmq_core.raise_if(octet_length(body::text) + coalesce(octet_length(headers::text), 0) > 256000,
+        'the body and headers of a schedule may have 256,000 bytes', 'Send the address of a larger one.');
     perform spanmq_core.check_bodies(this, array[body]);
     begin
         perform now() at time zone time_zone;
@@ -96,18 +99,21 @@ begin
     end if;
 end $$;
 
--- The schedules of queues that the caller may look into, by name.
-create or replace function spanmq_call.list_schedules(queues text[] default null)
+-- The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not null. A body of more than
+-- body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002 for an invalid limit.
+create or replace function spanmq_call.list_schedules(queues text[] default null, names text[] default null, body_bytes_max integer default null)
 returns table (
     name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
     next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name, pause_reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select s.name, q.name, s.cron, s.time_zone, s.message, s.headers, s.catch_up, s.is_paused,
+    select spanmq_core.check_body_bytes(body_bytes_max);
+    select s.name, q.name, s.cron, s.time_zone, spanmq_core.cut(s.message, body_bytes_max), s.headers, s.catch_up, s.is_paused,
            (select min(t.due_at) from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id),
            s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
     from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-    where queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n))
+    where (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+      and (names is null or s.name operator(pg_catalog.=) any (names))
     order by s.name
 $$;
 

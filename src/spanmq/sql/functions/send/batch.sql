@@ -128,6 +128,10 @@ begin
         return;
     end if;
     select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
+    if not found then
+        -- It was dropped, and maintain() removes the batch.
+        return;
+    end if;
     -- Dead letters that were not redriven.
     this.dead := (
         select coalesce(sum(
@@ -173,7 +177,7 @@ begin
     end if;
     settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
     if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
-        perform pg_notify(spanmq_core.settled_channel(this), settled::text);
+        perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
     end if;
     for this_batch in
         select distinct p.batch_id from spanmq_core.batch_part p

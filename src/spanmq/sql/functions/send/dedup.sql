@@ -17,6 +17,7 @@ declare
     drawn bigint[];
     won text[];
     found_id bigint;
+    with_fingerprint boolean := this_fingerprint is not null;
 begin
     if not spanmq_core.is_list(dedup_ids) then
         dedup_ids := array(select unnest(dedup_ids));
@@ -26,7 +27,7 @@ begin
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     ids := array(
         select (select d.msg_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.until > at_)
+                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.has_fingerprint = with_fingerprint and d.until > at_)
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     is_first := array(select u.id is null and leader[u.position] = u.position
                       from unnest(ids) with ordinality u (id, position) order by u.position);
@@ -42,7 +43,7 @@ begin
             insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
                 select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
-                on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
+                on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;
         exit when cardinality(won) = cardinality(candidates);
@@ -51,7 +52,7 @@ begin
         candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
         for i in 1 .. cardinality(candidates) loop
             select d.msg_id into found_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]];
+                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]] and d.has_fingerprint = with_fingerprint;
             if found then
                 ids[candidates[i]] := found_id;
                 is_first[candidates[i]] := false;
@@ -61,9 +62,9 @@ begin
         candidates := array_remove(candidates, null);
     end loop;
     -- Checked for all together, now that each id is this sender's or was seen: the first sender has committed.
-    perform spanmq_core.raise_if(this_fingerprint is not null and exists (
+    perform spanmq_core.raise_if(with_fingerprint and exists (
         select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
-        where d.fingerprint <> this_fingerprint),
+        where d.has_fingerprint and d.fingerprint <> this_fingerprint),
         'this dedup_id was used with another fingerprint', 'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;

@@ -3,6 +3,16 @@
 -- 1970): it is read and set without locks, survives a crash, and no sender waits for another. Two senders at the same
 -- instant may both notify.
 
+-- Notifies a channel at the commit, unless PostgreSQL's queue of notifications is half full: it is one for the whole
+-- server, every role can fill it, and a commit whose notification does not fit into it fails. All listeners poll, too.
+create or replace function spanmq_core.notify_channel(channel text, payload text default '') returns void
+language plpgsql as $$
+begin
+    if pg_notification_queue_usage() < 0.5 then
+        perform pg_notify(channel, payload);
+    end if;
+end $$;
+
 create or replace function spanmq_core.notify(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -13,7 +23,7 @@ begin
     -- A time in the future (the clock was set back) does not silence the queue.
     if last_ms is null or now_ms - last_ms >= this.notify_ms or last_ms > now_ms then
         perform setval(clock, now_ms);
-        perform pg_notify('pgmq.q_' || this.folded_name || '.INSERT', '');
+        perform spanmq_core.notify_channel('pgmq.q_' || this.folded_name || '.INSERT');
     end if;
 end $$;
 

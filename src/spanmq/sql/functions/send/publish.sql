@@ -1,19 +1,23 @@
 -- Publishing: messages whose rows are in the log become messages of their queue, and of its subscriptions.
 
--- Draws n ids, ascending. They follow each other unless another sender came between. Large batches are drawn under a lock: else they
--- would be torn into small runs. The lock goes with the rollback of the inner block, and the ids stay drawn.
+-- Draws n ids, ascending. They follow each other unless another sender came between; then their runs are short. So a large batch tries to
+-- draw alone, about as long as the draw itself takes: any session may hold an advisory lock, and no sender waits for one. The lock goes
+-- with the rollback of the inner block, and the ids stay drawn.
 create or replace function spanmq_core.draw_ids(this_queue int, ids regclass, n int) returns bigint[]
 language plpgsql as $$
 declare
     drawn bigint[];
 begin
-    -- The lock of a sender, before the first id: see bound.sql.
+    -- The transaction id and the lock of a sender, before the first id: see send.sql and bound.sql.
+    perform pg_current_xact_id();
     insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false;
     if n <= 20 then
-        return array(select nextval(ids) from generate_series(1, n));
+        return array(select nextval(ids) from (select generate_series(1, n)) each);
     end if;
     begin
-        perform spanmq_core.lock(this_queue, 'ids');
+        for attempt in 1 .. n loop
+            exit when pg_try_advisory_xact_lock(ids::oid::bigint);
+        end loop;
         drawn := array(select nextval(ids) from (select generate_series(1, n)) each);
         raise exception using errcode = 'MQ000';
     exception when sqlstate 'MQ000' then null;
@@ -23,15 +27,11 @@ end $$;
 
 -- The runs of ten messages at most into which the ids first_id to last_id are cut. None crosses a multiple of 256.
 create or replace function spanmq_core.tens(first_id bigint, last_id bigint, out lo bigint, out n int) returns setof record
-language plpgsql immutable rows 10 as $$
-begin
-    lo := first_id;
-    while lo <= last_id loop
-        n := least(lo + 9, lo | 255, last_id) - lo + 1;
-        return next;
-        lo := lo + n;
-    end loop;
-end $$;
+language sql immutable rows 10 as $$
+    select lo, (least(lo + 9, lo | 255, last_id) - lo + 1)::int
+    from generate_series(first_id / 256, last_id / 256) block
+    cross join lateral generate_series(greatest(first_id, block * 256), least(last_id, block * 256 + 255), 10) lo
+$$;
 
 -- The groups of rows of a log, for publish().
 create or replace function spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint) returns text[]
@@ -61,10 +61,10 @@ begin
             select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q, spanmq_core.tens(first_id, last_id) t;
         return;
     elsif groups is null and ids is null then
-        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority)::spanmq_core.run];
+        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0, 0)::spanmq_core.run];
     else
         runs := array(
-            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority)::spanmq_core.run
+            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority, 0, 0)::spanmq_core.run
             from (select u.*, u.id - row_number() over (partition by u.group_key order by u.id) as island
                   from (select coalesce(ids[g.position], first_id + g.position - 1) as id, g.group_key
                         from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g (group_key, position)) u) m

@@ -58,10 +58,13 @@ begin
                 spanmq_core.remember_segment(this_queue, id);
     end if;
     -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
-    has_subscriptions := spanmq_core.has_subscriptions(this_queue);
+    has_subscriptions := exists (select from spanmq_core.subscription s where s.log_id = this_queue);
+    if not spanmq_core.sees_now() then
+        perform spanmq_core.sees_subscriptions(this_queue);
+    end if;
     if has_subscriptions then
         perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null)::spanmq_core.run])
+                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or bells <> 0 or has_subscriptions then
@@ -74,15 +77,14 @@ begin
     return id;
 end $$;
 
--- Sends a batch: all of it or nothing. Returns the ids in the order of the messages.
-create or replace function spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamptz) returns bigint[]
+-- Sends a batch: all of it or nothing. Returns the ids in the order of the messages. ids: null, or those that the caller
+-- has drawn for them.
+create or replace function spanmq_core.send_many(
+    this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamptz, ids bigint[] default null
+) returns bigint[]
 language plpgsql as $$
 declare
     n int := cardinality(messages);
-    transaction_id xid8 := pg_current_xact_id();
-    ids bigint[];
-    first_id bigint;
-    last_id bigint;
     sent_at timestamptz;
 begin
     if n is null or n = 0 or headers is not null then
@@ -91,27 +93,9 @@ begin
     if this.room is not null or this.checks_bodies then
         perform spanmq_core.check_sent(this, messages);
     end if;
-    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
-    first_id := ids[1];
-    last_id := ids[n];
+    ids := coalesce(ids, spanmq_core.draw_ids(this.queue_id, this.ids, n));
     sent_at := clock_timestamp();
-    if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n and headers is null then
-        -- The usual case. Functions that return sets are streamed in a select list; in a from list they would be copied first.
-        if this.lane is not null then
-            perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, messages);
-        else
-            execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message) select generate_series($1, $2), $3, unnest($4)', this.log_name)
-                using first_id, last_id, sent_at, messages;
-        end if;
-        if visible_at is null and not spanmq_core.has_subscriptions(this.queue_id) then
-            -- The same as publish() without subscriptions: see send_one().
-            insert into spanmq_core.fresh (queue_id, lo, n) select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
-        else
-            perform spanmq_core.publish(this.queue_id, first_id, last_id, null, null, visible_at);
-        end if;
-    else
-        perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
-    end if;
+    perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     if this.notify_ms is not null or this.bells <> 0 or this.has_subscriptions then
         perform spanmq_core.announce(this, visible_at);
     end if;
@@ -213,8 +197,44 @@ end $$;
 -- Sends a batch, all of it or nothing, and returns the ids in the order of the messages.
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+    this record;
+    n int := cardinality(msgs);
+    ids bigint[];
+    first_id bigint;
+    last_id bigint;
+    sent_at timestamptz;
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, null));
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.bells into this
+        from spanmq_core.queue q
+        where q.folded_name = lower(queue_name) and not q.is_subscription and q.room is null and not q.checks_bodies
+          and n > 0 and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
+    if found then
+        ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
+        first_id := ids[1];
+        last_id := ids[n];
+        sent_at := clock_timestamp();
+        -- The subscriptions: see send_one().
+        if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n
+           and not exists (select from spanmq_core.subscription s where s.log_id = this.queue_id) then
+            -- Functions that return sets are streamed in a select list; in a from list they would be copied first.
+            if this.lane is not null then
+                perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, msgs);
+            else
+                execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message)'
+                               ' select generate_series($1, $2), $3, unnest($4)', this.log_name)
+                    using first_id, last_id, sent_at, msgs;
+            end if;
+            insert into spanmq_core.fresh (queue_id, lo, n)
+                select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
+            if this.notify_ms is not null or this.bells <> 0 then
+                perform spanmq_core.announce(spanmq_core.find_target(queue_name), null);
+            end if;
+            return query select generate_series(first_id, last_id);
+            return;
+        end if;
+    end if;
+    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, null, ids));
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint

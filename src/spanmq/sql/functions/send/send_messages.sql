@@ -9,7 +9,8 @@
 --   priority            0 to 9, higher first within what is visible
 --   max_attempts        1 to 1000; null: as the queue's policy says
 --   dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under it
---   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is refused. null: not checked
+--   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is refused. null: not checked; ids
+--                       with a fingerprint and ids without one are apart
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.

@@ -35,7 +35,7 @@ exception when invalid_text_representation then
 end $$;
 
 -- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 also for the
--- dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object.
+-- dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object. Notifies the services, which cache them.
 create or replace function spanmq.set_sqs_queue(queue text, attributes jsonb default '{}', tags jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -54,4 +54,5 @@ begin
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))
         on conflict (queue_id) do update
             set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags), changed_at = clock_timestamp();
+    perform spanmq_core.notify_channel('spanmq.access');
 end $$;

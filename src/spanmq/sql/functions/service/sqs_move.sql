@@ -24,7 +24,7 @@ end $$;
 
 -- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if a task of that
 -- source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name the source so, MQ002 for a rate
--- out of range.
+-- out of range. Notifies the services.
 create or replace function spanmq.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null, access_key_id text default null
 ) returns text
@@ -49,6 +49,7 @@ begin
         values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
                 start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
+    perform spanmq_core.notify_channel('spanmq.access');
     return made::text;
 end $$;
 
@@ -92,6 +93,12 @@ begin
     end if;
 end $$;
 
+-- Whether any task is running.
+create or replace function spanmq.has_sqs_moves() returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select exists (select from spanmq_core.sqs_move m where m.status = 'RUNNING')
+$$;
+
 -- Records a step: the number of messages that were moved; 0: the task is done; null: no message can be moved now, so
 -- that other tasks come first for a second; with a failure it has failed. Returns the seconds until the next step is
 -- due; null without a next step.
@@ -130,9 +137,21 @@ end $$;
 
 -- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source's RedrivePolicy
 -- into its dead-letter queue, or with a task's handle out of one. The messages array has the bodies for the destination, for which they may be
--- sealed; headers are copied. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other.
+-- sealed; headers are copied; received says how often each was received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other,
+-- 42501 without the right to receive from the source and to send to the destination.
 create or replace function spanmq.move_sqs_messages(
-    source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], expires_in double precision, task text default null
+    source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision,
+    task text default null
+) returns setof bigint
+language plpgsql as $$
+begin
+    return query select * from spanmq_call.move_sqs_messages(
+        source, destination, lease_id, msg_ids, messages, received, expires_in, task, spanmq_call.prove_caller());
+end $$;
+
+create or replace function spanmq_call.move_sqs_messages(
+    source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[],
+    expires_in double precision, task text, of_caller uuid
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -142,19 +161,25 @@ declare
     headers jsonb[];
     sent_at timestamptz[];
     new_ids bigint[];
+    counts bigint[];
+    caller name := spanmq_core.take_caller(of_caller);
 begin
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
+    -- The bodies are the caller's.
+    perform spanmq_core.check_role_may(caller, from_queue, 'receive'), spanmq_core.check_role_may(caller, to_queue, 'send');
     perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids)
+                                 or cardinality(received) is distinct from cardinality(msg_ids)
                                  or (select count(distinct id) from unnest(msg_ids) id) < cardinality(msg_ids),
-        'expires_in cannot be NULL, and messages must have one element for each of msg_ids, which are all different', 'Pass the MessageRetentionPeriod of the destination.');
+        'expires_in cannot be NULL, and messages and received must have one element for each of msg_ids, which are all different', 'Pass the MessageRetentionPeriod of the destination.');
     acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
     if acked = '{}' then
         return;
     end if;
     execute format('select array_agg(u.id order by u.n), array_agg(u.message order by u.n), array_agg(l.headers order by u.n),'
-                   ' array_agg(l.enqueued_at order by u.n) from unnest($1, $2) with ordinality u (id, message, n)'
+                   ' array_agg(l.enqueued_at order by u.n), array_agg(u.received order by u.n)'
+                   ' from unnest($1, $2, $4) with ordinality u (id, message, received, n)'
                    ' join spanmq_core.log_%s l on l.msg_id = u.id where u.id = any ($3)', from_queue.queue_id)
-        into acked, messages, headers, sent_at using msg_ids, messages, acked;
+        into acked, messages, headers, sent_at, counts using msg_ids, messages, acked, received;
     if task is null then
         -- A hint for receivers to look into sqs_moved, not a proof.
         headers := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') || '{"x-sqs-moved": true}' else h end
@@ -163,10 +188,11 @@ begin
     new_ids := array(select s from spanmq_call.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
                                                       ordered => to_queue.name like '%.fifo') s);
     if task is null then
-        insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, expires_at)
+        insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, received, expires_at)
             select to_queue.queue_id, u.new_id, from_queue.name, coalesce(m.first_queue, from_queue.name), coalesce(m.first_id, u.id),
-                   coalesce(m.sent_at, u.sent_at), clock_timestamp() + make_interval(secs => expires_in)
-            from unnest(new_ids, acked, sent_at) u (new_id, id, sent_at)
+                   coalesce(m.sent_at, u.sent_at), coalesce(m.received, 0) + u.received,
+                   clock_timestamp() + make_interval(secs => expires_in)
+            from unnest(new_ids, acked, sent_at, counts) u (new_id, id, sent_at, received)
             left join spanmq_core.sqs_moved m on m.queue_id = from_queue.queue_id and m.msg_id = u.id;
         -- A bounded part of what has expired; others may be at it.
         delete from spanmq_core.sqs_moved d using (
@@ -179,14 +205,14 @@ end $$;
 
 -- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there.
 create or replace function spanmq.list_sqs_moved(queue text, msg_ids bigint[])
-returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz)
+returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz, received int)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
         select m.msg_id, case when spanmq_core.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,
-               m.first_queue, m.first_id, m.sent_at
+               m.first_queue, m.first_id, m.sent_at, m.received
         from spanmq_core.sqs_moved m left join spanmq_core.queue q on q.name = m.source left join spanmq_core.sqs_queue s on s.queue_id = q.queue_id
         where m.queue_id = this.queue_id and m.msg_id = any (msg_ids);
 end $$;

@@ -15,11 +15,13 @@ begin
 end $$;
 
 -- Takes messages out of the queue (see take_out), and wakes receivers that wait for messages they blocked, and clients
--- that wait for their end.
-create or replace function spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint) returns spanmq_core.run[]
+-- that wait for their end. first_id, next_id: see take_rest().
+create or replace function spanmq_core.remove(
+    this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint default null, next_id bigint default null
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, fence, true);
+    runs spanmq_core.run[] := spanmq_core.take_rest(this.queue_id, msg_ids, fence, first_id, next_id);
 begin
     perform spanmq_core.tell_settled(this, runs);
     return runs;
@@ -42,19 +44,15 @@ create or replace function spanmq_call.delete(queue_name text, msg_id bigint) re
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
-    is_done boolean;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.bells = 0) and not q.is_watched
-          and has_table_privilege(q.queue_view, 'select');
+        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
         delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
         if found then
             return true;
-        end if;
-        is_done := spanmq_core.take_one_from_run(this_queue, delete.msg_id);
-        if is_done then
+        elsif spanmq_core.note_one(this_queue, delete.msg_id, null) then
             return true;
         end if;
     end if;
@@ -66,21 +64,44 @@ create or replace function spanmq_call.delete(queue_name text, msg_ids bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
-    runs spanmq_core.run[];
-    range spanmq_core.run;
+    n int := cardinality(msg_ids);
+    first_id bigint := msg_ids[1];
+    last_id bigint := msg_ids[n];
+    is_series boolean := n = 1;
+    next_id bigint := first_id;
+    n_gone int;
+    lease bigint;
+    has_leased boolean := false;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and (q.has_plain_policy or q.bells = 0) and not q.is_watched
-          and has_table_privilege(q.queue_view, 'select');
-    runs := case when found then spanmq_core.take_out(this_queue, msg_ids, null, true)
-                 else spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null) end;
-    range := spanmq_core.as_range(runs, false);
-    if range.lo is not null then
-        -- The usual case without a copy.
-        return query select generate_series(range.lo, range.lo + range.n - 1);
-    else
-        return query select spanmq_core.expand_runs(runs);
+        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
+    -- The distance first: the series may be of any length.
+    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
+        is_series := msg_ids = array(select generate_series(first_id, last_id));
     end if;
+    if is_series and this_queue is not null then
+        -- The usual case: ids that follow each other, and whole runs of them.
+        while next_id <= last_id loop
+            delete from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and h.lease_id >= 0
+                returning h.n, h.lease_id into n_gone, lease;
+            exit when not found;
+            has_leased := has_leased or n_gone > 1 and lease > 0;
+            next_id := next_id + n_gone;
+        end loop;
+        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, null)) then
+            return next first_id;
+            return;
+        -- A new statement, under the locks: messages may have been deleted from these runs one by one.
+        elsif next_id > last_id and not (has_leased and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d
+                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
+            return query select generate_series(first_id, last_id);
+            return;
+        end if;
+    end if;
+    return query select spanmq_core.expand_runs(
+        spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
 end $$;
 
 create or replace function spanmq_core.archive_messages(this spanmq_core.queue, msg_ids bigint[]) returns spanmq_core.run[]
@@ -121,7 +142,7 @@ begin
         return;
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority)::spanmq_core.run from unnest(runs) r));
+        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
     if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
@@ -158,42 +179,59 @@ end $$;
 create or replace function spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
-    this spanmq_core.queue;
-    asked int := cardinality(msg_ids);
-    runs spanmq_core.run[];
-    range spanmq_core.run;
+    this_queue int;
+    n int := cardinality(msg_ids);
+    first_id bigint := msg_ids[1];
+    last_id bigint := msg_ids[n];
+    is_series boolean := n = 1;
+    next_id bigint := first_id;
+    n_gone int;
+    has_several boolean := false;
 begin
-    outcome := 'acked';
-    if asked = 1 then
-        -- As in delete().
-        delete from spanmq_core.held h using spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.bells = 0) and not q.is_watched
-              and has_table_privilege(q.queue_view, 'select')
-              and h.queue_id = q.queue_id and h.lo = msg_ids[1] and h.n = 1 and h.lease_id = ack.lease_id and ack.lease_id > 0
-              and ack.lease_id <> spanmq_core.suspects();
-        if found then
-            msg_id := msg_ids[1];
+    if lease_id > 0 then
+        select q.queue_id into this_queue from spanmq_core.queue q
+            where q.folded_name = lower(queue) and q.settles_quietly and not q.archive_on_ack
+              and has_table_privilege(q.queue_view, 'select');
+    end if;
+    -- As in delete().
+    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
+        is_series := msg_ids = array(select generate_series(first_id, last_id));
+    end if;
+    if is_series and this_queue is not null then
+        while next_id <= last_id loop
+            delete from spanmq_core.held h
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id
+                  and h.lease_id = ack.lease_id
+                returning h.n into n_gone;
+            exit when not found;
+            has_several := has_several or n_gone > 1;
+            next_id := next_id + n_gone;
+        end loop;
+        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, ack.lease_id)) then
+            msg_id := first_id;
+            outcome := 'acked';
             return next;
+            return;
+        elsif next_id > last_id and not (has_several and (not spanmq_core.sees_now() or exists (
+                select from spanmq_core.done d
+                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
+            return query select generate_series(first_id, last_id), 'acked';
             return;
         end if;
     end if;
-    if lease_id > 0 and lease_id <> spanmq_core.suspects() then
-        select q.queue_id into this.queue_id from spanmq_core.queue q
-            where q.folded_name = lower(queue) and not q.archive_on_ack and (q.has_plain_policy or q.bells = 0) and not q.is_watched
-              and has_table_privilege(q.queue_view, 'select');
-        if found and asked > 0 then
-            -- Where they are whole runs of the lease.
-            runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id, true);
-            range := spanmq_core.as_range(runs, false);
-            if range.n = asked then
-                return query select generate_series(range.lo, range.lo + range.n - 1), outcome;
-                return;
-            end if;
-        end if;
-    end if;
-    this := spanmq_core.find_queue(queue);
-    perform spanmq_core.check_lease(ack.lease_id, msg_ids);
-    runs := coalesce(runs, spanmq_core.take_out(this.queue_id, msg_ids, ack.lease_id, true));
+    return query select * from spanmq_core.ack_any(queue, lease_id, msg_ids, first_id, next_id);
+end $$;
+
+-- Goes on with ack() in every case but the usual one. first_id, next_id: see take_rest().
+create or replace function spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)
+returns table (msg_id bigint, outcome text)
+language plpgsql as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    runs spanmq_core.run[];
+begin
+    perform spanmq_core.check_lease(lease_id, msg_ids);
+    runs := spanmq_core.take_rest(this.queue_id, msg_ids, lease_id, first_id, next_id);
     if this.archive_on_ack and runs <> '{}' then
         perform spanmq_core.copy_to_archive(this, runs);
     end if;
@@ -237,7 +275,7 @@ declare
     drawn bigint;
     purged bigint;
 begin
-    -- A purge takes what batches hold, too: their streams shall hear of it. Before the look at the sequence, as in drop_queue().
+    -- A purge takes what batches hold, too: their streams shall hear of it.
     perform spanmq_core.hold_receivers(this.queue_id);
     drawn := spanmq_core.drawn_from(this.ids);
     update spanmq_core.receiver_batch b set state = 'lost' where b.queue_id = this.queue_id and b.state = 'claimed';

@@ -62,7 +62,7 @@ $$;
 create or replace function spanmq_core.check_lease(lease_id bigint, msg_ids bigint[]) returns void
 language plpgsql immutable as $$
 begin
-    if msg_ids is null or (lease_id > 0 and lease_id <> spanmq_core.suspects()) is not true and msg_ids <> '{}' then
+    if msg_ids is null or (lease_id > 0) is not true and msg_ids <> '{}' then
         raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id, msg_ids
             using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
     end if;
@@ -144,7 +144,8 @@ begin
     runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     if runs <> '{}' then
         if coalesce(rule.retries, true) or retry_in is not null and category is null then
-            dead := spanmq_core.exhausted(this, runs, coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0);
+            dead := spanmq_core.exhausted(this, array(select spanmq_core.counted(r) from unnest(runs) r),
+                                          coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0);
         else
             dead := spanmq_core.ids_of_runs(runs);
         end if;
@@ -269,8 +270,9 @@ begin
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
     runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     perform spanmq_core.heed_clock(this.queue_id);
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, greatest(until, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, r.lost, r.alone, greatest(until, clock_timestamp()), r.last_read_at, r.priority,
+               r.group_hash, r.group_key
         from unnest(runs) r;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');
 end $$;

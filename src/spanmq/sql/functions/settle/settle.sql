@@ -24,7 +24,7 @@ begin
         while next_id <= last_id loop
             delete from spanmq_core.held h
                 where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority into run;
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority, h.lost, h.alone into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -180,8 +180,8 @@ begin
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- Messages that stay leased hide none, and need not be cut.
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
@@ -229,21 +229,23 @@ begin
             on conflict do nothing
             returning msg_id)
         select coalesce(range_agg(int8range(n.msg_id, n.msg_id, '[]')), '{}') into took from notes n;
-    perform spanmq_core.sweep_last(this_queue, this.lo, this.n, upper(took) - 1);
+    if spanmq_core.may_be_last(this.lo, this.n, upper(took) - 1) then
+        perform spanmq_core.sweep_run(this_queue, this.lo, this.n);
+    end if;
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
--- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left before.
-create or replace function spanmq_core.take_one_from_run(this_queue int, id bigint) returns boolean
+-- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left
+-- before. fence: null, or the lease that must hold it.
+create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns boolean
 language plpgsql as $$
 declare
     this_lo bigint;
     n int;
-    lease bigint;
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
-    select h.lo, h.n, h.lease_id into this_lo, n, lease from spanmq_core.held h
-        where h.queue_id = this_queue and h.n > 1 and h.lease_id > 0 and h.lo + h.n > id and h.lo = (
+    select h.lo, h.n into this_lo, n from spanmq_core.held h
+        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
         for key share;
@@ -254,18 +256,32 @@ begin
     if not found then
         return false;
     end if;
-    perform spanmq_core.sweep_last(this_queue, this_lo, n, id);
+    if spanmq_core.may_be_last(this_lo, n, id) then
+        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    end if;
     return true;
 end $$;
 
--- The transaction that takes the last message of a leased run sweeps it. Counting at each step would cost n^2 for a run, so a large one is swept when the
--- message with its last id is taken, otherwise by a claim after the lease has expired, or by maintain().
-create or replace function spanmq_core.sweep_last(this_queue int, this_lo bigint, n int, taken_to bigint) returns void
+-- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the
+-- last. Counting at each step would cost n^2 for a run, so a large one is swept when the message with its last id is
+-- taken, otherwise by a claim after the lease has expired, or by maintain(). In SQL, so that it is a part of the
+-- statement.
+create or replace function spanmq_core.may_be_last(this_lo bigint, n int, id bigint) returns boolean
+language sql immutable as $$ select n <= 16 or id = this_lo + n - 1 $$;
+
+-- Goes on where a caller has deleted the runs with the ids from first_id to before next_id: takes the rest of these
+-- messages for good, as take_out() does, and returns all of them.
+create or replace function spanmq_core.take_rest(
+    this_queue int, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint
+) returns spanmq_core.run[]
 language plpgsql as $$
 begin
-    if n <= 16 or taken_to = this_lo + n - 1 then
-        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    if (next_id > first_id) is not true then
+        return spanmq_core.take_out(this_queue, msg_ids, fence, true);
     end if;
+    return spanmq_core.without_done(this_queue, array[
+               (first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
+           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence, true);
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: its holder may be waiting for a note of this
@@ -293,13 +309,14 @@ language sql stable as $$
                                where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
 $$;
 
--- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row.
+-- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row. A
+-- delivery alone has ended with this; one that has not begun is still to come.
 create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
     perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.attempts, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
+        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 

@@ -28,16 +28,6 @@ begin
     return true;
 end $$;
 
--- Whether a queue has subscriptions, for a sender that has drawn an id of it.
-create or replace function spanmq_core.has_subscriptions(log_id int) returns boolean
-language plpgsql as $$
-begin
-    if not spanmq_core.sees_now() then
-        perform spanmq_core.sees_subscriptions(log_id);
-    end if;
-    return exists (select from spanmq_core.subscription s where s.log_id = has_subscriptions.log_id);
-end $$;
-
 -- Waits until no transaction is open that has sent into the queue, and keeps senders out to the end of this one. Waits
 -- in short intervals, between which senders continue: one open transaction must not stop them all. Raises MQ061 after
 -- `lock_timeout`, or 10 seconds if that is off.
@@ -133,7 +123,7 @@ begin
         select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
         select (piece.lo, piece.n, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
-                h.group_hash, h.group_key, h.priority)::spanmq_core.run
+                h.group_hash, h.group_key, h.priority, 0, 0)::spanmq_core.run
         from spanmq_core.held h
         cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece

@@ -9,5 +9,5 @@ class Migration(migrations.Migration):  # type: ignore[misc]
     dependencies = [("spanmq", "0001_schema")]  # noqa: RUF012
     operations = [  # noqa: RUF012
         migrations.RunSQL("create table shipped (number int)"),
-        CreateQueues("orders"),
+        CreateQueues("orders", "mail"),
     ]

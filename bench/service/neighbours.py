@@ -1,0 +1,226 @@
+"""Eight tenants, of which one is hostile: what the others notice of each thing that it does.
+
+Run it alone: `python -m bench.service.neighbours [--seconds N] [--dsn DSN]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import quantiles
+
+from bench.server import fresh, serving
+from bench.service.wire import Wire
+
+TENANTS = 8
+# Requests of each tenant in a second: a steady load, well below what a service can do.
+RATE = 20.0
+SECONDS = 10.0
+# The targets.
+P99_TIMES_MAX = 2.0
+MEGABYTES_MAX = 400.0
+
+LARGE = json.dumps({"body": {f"key{n}": n for n in range(700_000)}}).encode()
+LONG = json.dumps({"body": "x" * 15_000_000}).encode()
+LEVELS = 60
+SCHEMA = {
+    "$ref": "#/$defs/d0",
+    "$defs": {
+        **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(LEVELS)},
+        f"d{LEVELS}": {"type": "string"},
+    },
+}
+CHECKED = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
+DEEP = json.dumps({"body": json.loads("[" * 40 + "]" * 40)}).encode()
+
+Act = Callable[["Hostile"], Awaitable[object]]
+
+
+class Hostile:
+    """What the hostile tenant does, over connections of its own."""
+
+    def __init__(self, address: str, secret: str) -> None:
+        self.wire = Wire(address, secret)
+
+    async def do(self, method: str, path: str, body: bytes = b"") -> None:
+        """Send a request; whatever is answered."""
+        with suppress(RuntimeError, OSError, EOFError, asyncio.IncompleteReadError):
+            await self.wire.request(method, path, body)
+            return
+        self.wire.close()
+
+    async def slow_body(self) -> None:
+        """Announce a body without credentials, and do not send it."""
+        await self._slowly("POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+
+    async def slow_answer(self) -> None:
+        """Ask for a large answer, and do not read it."""
+        await self._slowly(
+            "GET /v1/queues/hostile/messages?quantity=100 HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {self.wire.secret}\r\n\r\n"
+        )
+
+    async def _slowly(self, text: str) -> None:
+        with suppress(OSError, TimeoutError):
+            reader, writer = await asyncio.open_connection(self.wire.host, self.wire.port, limit=1024)
+            try:
+                writer.write(text.encode())
+                await asyncio.sleep(2.0)
+                await asyncio.wait_for(reader.read(10), 0.1)
+            finally:
+                writer.transport.abort()
+
+
+# What it does, and how many do it at once.
+ATTACKS: dict[str, tuple[int, Act]] = {
+    "nothing": (0, lambda each: each.do("GET", "/health/live")),
+    "a schema of 60 levels": (
+        8,
+        lambda each: each.do("PUT", "/v1/queues/hostile/schema?checked=true", json.dumps(SCHEMA).encode()),
+    ),
+    "bodies that a schema checks for long": (
+        8,
+        lambda each: each.do("POST", "/v1/queues/checked/messages", DEEP),
+    ),
+    "schedules of 15 MB": (
+        4,
+        lambda each: each.do(
+            "PUT", "/v1/schedules/hostile", LONG[:-1] + b', "queue": "hostile", "cron": "0 0 * * *"}'
+        ),
+    ),
+    "bodies of 700,000 members": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LARGE)),
+    "peeks of 150 MB": (8, lambda each: each.do("GET", "/v1/queues/hostile/messages?quantity=10")),
+    "answers that are not read": (100, lambda each: each.slow_answer()),
+    "slow bodies without a token": (200, lambda each: each.slow_body()),
+    "health and metrics": (8, lambda each: each.do("GET", "/v1/health")),
+}
+
+
+async def tenant(address: str, secret: str, queue: str, until: float, times: list[float]) -> None:
+    """Send, receive and ack at a steady rate; note how long each request takes, in ms."""
+    wire = Wire(address, secret)
+    at = time.perf_counter()
+    step = 0
+    receipts: list[str] = []
+    while time.perf_counter() < until:
+        step += 1
+        at += 1 / RATE
+        await asyncio.sleep(max(0.0, at - time.perf_counter()))
+        began = time.perf_counter()
+        if step % 3 == 1:
+            await wire.post(f"/v1/queues/{queue}/messages", b'{"body": {"order": 17}}')
+        elif step % 3 == 2:
+            found = await wire.post(f"/v1/queues/{queue}/receive", b'{"quantity": 10}')
+            receipts = [each["receipt"] for each in found["messages"]]
+        elif receipts:
+            await wire.post("/v1/ack", json.dumps({"receipts": receipts}).encode())
+        times.append((time.perf_counter() - began) * 1000)
+    wire.close()
+
+
+async def repeat(address: str, secret: str, act: Act, until: float) -> None:
+    """Do something again and again."""
+    hostile = Hostile(address, secret)
+    while time.perf_counter() < until:
+        await act(hostile)
+    hostile.wire.close()
+
+
+async def scene(address: str, secrets: Sequence[str], act: tuple[int, Act], seconds: float) -> list[float]:
+    """Return how long the requests of seven tenants took while the eighth does something."""
+    times: list[float] = []
+    until = time.perf_counter() + seconds
+    count, what = act
+    attack = [asyncio.create_task(repeat(address, secrets[0], what, until)) for _ in range(count)]
+    await asyncio.gather(
+        *(tenant(address, secret, f"t{n}", until, times) for n, secret in enumerate(secrets[1:], 1))
+    )
+    for each in attack:
+        each.cancel()
+    await asyncio.gather(*attack, return_exceptions=True)
+    return times
+
+
+def resident_megabytes(pid: int) -> float:
+    """Return the most memory that a process has had so far."""
+    [line] = [
+        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    return int(line.split()[1]) / 1024
+
+
+def measure(dsn: str, seconds: float) -> dict[str, tuple[float, float, float]]:
+    """Return the median and the p99 of the others' requests in ms, and the memory of the service, for each attack."""
+    from bench.service.__main__ import service
+    from spanmq import Client
+
+    with Client(dsn) as client:
+        names = ["hostile", *(f"t{n}" for n in range(1, TENANTS))]
+        client.queues.create("checked")
+        for name in names:
+            client.queues.create(name)
+        verbs = ["send", "receive", "look", "manage"]
+        secrets = [
+            client.admin.tokens.create(
+                name, queues=[name, "checked"] if name == "hostile" else [name], verbs=verbs
+            )
+            for name in names
+        ]
+        client.queues.set_schema("checked", CHECKED, checked=True)
+        found = {}
+        for name, act in ATTACKS.items():
+            for each in names:
+                client.queues.purge(each)
+            client.send_batch("hostile", ["x" * 15_000_000] * 10)
+            # A service of its own for each, so that none is measured by what another has left.
+            with service(dsn, tokens=True) as (address, pid):
+                asyncio.run(scene(address, secrets, ATTACKS["nothing"], 1.0))
+                times = asyncio.run(scene(address, secrets, act, seconds))
+                cuts = quantiles(times, n=100)
+                found[name] = cuts[49], cuts[98], resident_megabytes(pid)
+                print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+    return found
+
+
+def report(found: dict[str, tuple[float, float, float]]) -> dict[str, bool]:
+    """Print the table; return whether each target was met."""
+    print(
+        "\n| the eighth tenant sends | median of the others, ms | p99, ms | service, MB |\n|---|---|---|---|"
+    )
+    for name, (middle, p99, megabytes) in found.items():
+        print(f"| {name} | {middle:.1f} | {p99:.1f} | {megabytes:.0f} |")
+    alone = found["nothing"][1]
+    worst = max(p99 for _, p99, _ in found.values())
+    most = max(megabytes for _, _, megabytes in found.values())
+    return {
+        f"p99 beside a hostile neighbour at most {P99_TIMES_MAX:g} times that alone": worst
+        <= P99_TIMES_MAX * alone,
+        f"the service below {MEGABYTES_MAX:g} MB": most < MEGABYTES_MAX,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.service.neighbours", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--dsn")
+    options = parser.parse_args(arguments)
+    with serving(options.dsn) as server, fresh(server) as dsn:
+        from spanmq import Client
+
+        with Client(dsn) as client:
+            client.install()
+        checks = report(measure(dsn, options.seconds))
+    for what, is_met in checks.items():
+        print(f"{'met' if is_met else 'MISSED'}: {what}")
+    return int(not all(checks.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,51 @@
+-- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema, relation
+-- or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
+with
+    home as (
+        select n.oid, n.nspname, n.nspowner, n.nspacl from pg_catalog.pg_namespace n
+        where n.nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+    ),
+    -- Before the first installation, the role that installs.
+    right_owner as (
+        select r.oid, r.rolname as name from pg_catalog.pg_roles r
+        where r.oid = coalesce((select c.relowner from pg_catalog.pg_class c join home h on h.oid = c.relnamespace
+                                where h.nspname = 'spanmq_core' and c.relname = 'migration' and c.relkind = 'r'),
+                               (select u.oid from pg_catalog.pg_roles u where u.rolname = current_user))
+    ),
+    object (kind, name, owner, may_have, privileges) as (
+        select 'schema', pg_catalog.quote_ident(h.nspname), h.nspowner, array['USAGE'], h.nspacl
+        from home h
+        union all
+        select case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end,
+            pg_catalog.format('%I.%I', h.nspname, c.relname), c.relowner,
+            -- A role that looks at the state of an installation reads these.
+            case when c.relname in ('migration', 'release', 'object_checksum') then array['SELECT']
+                 else array[]::text[] end,
+            c.relacl
+        from pg_catalog.pg_class c join home h on h.oid = c.relnamespace
+        where h.nspname in ('spanmq_call', 'spanmq_core') and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+            -- Objects of single queues: a role may have been granted the log.
+            and c.relname !~ '^[a-z_]+_[0-9]+(_|$)'
+        union all
+        -- Privileges on functions are verbs.
+        select 'function',
+            pg_catalog.format('%I.%I(%s)', h.nspname, p.proname, pg_catalog.pg_get_function_identity_arguments(p.oid)),
+            p.proowner, null, null
+        from pg_catalog.pg_proc p join home h on h.oid = p.pronamespace
+    )
+select o.kind, o.name, 'owner' as problem,
+    pg_catalog.format('belongs to %s, not to %s', pg_catalog.pg_get_userbyid(o.owner), r.name) as detail
+from object o cross join right_owner r
+where not pg_catalog.pg_has_role(o.owner, r.oid, 'usage')
+union
+select o.kind, o.name, 'privilege',
+    pg_catalog.format('%s has %s: revoke it', g.role,
+                      pg_catalog.string_agg(distinct g.privilege_type, ', ' order by g.privilege_type))
+from object o cross join right_owner r
+cross join lateral (
+    select a.privilege_type,
+        case when a.grantee = 0 then 'public' else pg_catalog.pg_get_userbyid(a.grantee) end as role
+    from pg_catalog.aclexplode(o.privileges) a
+    where a.grantee <> o.owner and (a.grantee = 0 or not pg_catalog.pg_has_role(a.grantee, r.oid, 'usage'))
+        and a.privilege_type <> all (o.may_have)) g
+group by o.kind, o.name, g.role

@@ -1,0 +1,84 @@
+"""The alert rules, over days of samples: which fire, and which do not. Needs promtool, of Prometheus."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+RULES: Final = Path(__file__).parents[2] / "docs/operations/alerts.yml"
+PROMTOOL: Final = shutil.which("promtool")
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+
+# A queue with a steady load and a worker: a series for each metric, one value a minute. See promtool's notation.
+QUIET: Final = {
+    "spanmq_queue_backlog": "100x600",
+    "spanmq_queue_visible": "5x600",
+    "spanmq_queue_dead_letters": "0x600",
+    "spanmq_queue_received_per_second": "50x600",
+    "spanmq_queue_failed_per_second": "0x600",
+    "spanmq_queue_dead_per_second": "0x600",
+    "spanmq_queue_paused": "0x600",
+    "spanmq_queue_oldest_ready_seconds": "1x600",
+}
+# Ten thousand deaths within one minute, then nothing.
+BURST: Final = {
+    "spanmq_queue_dead_per_second": "0x59 166 0x540",
+    "spanmq_queue_dead_letters": "0x59 10000x541",
+}
+# The same between two scrapes: the rate was never seen.
+UNSEEN_BURST: Final = {"spanmq_queue_dead_letters": "0x59 10000x541"}
+# One an hour.
+LEAK: Final = {
+    "spanmq_queue_dead_per_second": " ".join(["0x58 0.0166"] * 10),
+    "spanmq_queue_dead_letters": " ".join(f"{n}x59" for n in range(10)),
+}
+NO_WORKER: Final = {
+    "spanmq_queue_received_per_second": "50x59 0x540",
+    "spanmq_queue_visible": "5x59 5+50x540",
+    "spanmq_queue_oldest_ready_seconds": "1x59 1+60x540",
+}
+GROWING: Final = {"spanmq_queue_backlog": "1000+60x600"}
+LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_visible": "249000x600"}
+
+
+@pytest.mark.parametrize(
+    ("minute", "changes", "alerts"),
+    [
+        (300, {}, set()),
+        (300, LARGE_AND_STEADY, set()),
+        (59, BURST, set()),
+        (61, BURST, {"SpanmqDeadLetters"}),
+        (69, BURST, {"SpanmqDeadLetters"}),
+        (80, BURST, set()),
+        (61, UNSEEN_BURST, {"SpanmqDeadLetters"}),
+        (181, LEAK, {"SpanmqDeadLetters"}),
+        (210, LEAK, set()),
+        (72, NO_WORKER, {"SpanmqMessagesWait"}),
+        (80, NO_WORKER, {"SpanmqMessagesWait", "SpanmqNoWorker"}),
+        (20, GROWING, set()),
+        (100, GROWING, {"SpanmqBacklogGrows"}),
+    ],
+)
+def test_alerts_fire(minute: int, changes: dict[str, str], alerts: set[str], tmp_path: Path) -> None:
+    series = [
+        {"series": f'{name}{{queue="orders"}}', "values": values}
+        for name, values in (QUIET | changes).items()
+    ]
+    firing = {
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": f"{minute}m",
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(alerts)],
+    }
+    case = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [firing]}],
+    }
+    file = tmp_path / "case.yml"
+    file.write_text(yaml.safe_dump(case))
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

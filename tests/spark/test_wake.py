@@ -1,0 +1,50 @@
+"""An idle stream hears of a message: it does not wait for its next poll."""
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from tests.patience import WAIT_SECONDS
+from tests.spark.conftest import Streams
+
+from spanmq.client import Client
+from spanmq.spark import stream as stream_module
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders,others"])
+def test_message_wakes_an_idle_stream(
+    client: Client,
+    observer: psycopg.Connection[Any],
+    stream: Streams,
+    monkeypatch: pytest.MonkeyPatch,
+    queue: str,
+) -> None:
+    client.queues.create("others")
+    # A poll comes after the end of the test.
+    for name in ("WAIT_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(stream_module, name, 10 * WAIT_SECONDS)
+    driver = stream(queue=queue).start()
+    assert driver.step() == 0
+    sizes: list[int | None] = []
+    for n in (1, 2):
+        thread = threading.Thread(target=lambda: sizes.append(driver.step()), daemon=True)
+        thread.start()
+        until_listening(observer)
+        client.send_batch("orders", range(n))
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+    assert sizes == [1, 2]
+
+
+def until_listening(observer: psycopg.Connection[Any]) -> None:
+    """Return when a session of Spark is idle after it listened, and waits for the network."""
+    query = (
+        "select count(*) from pg_stat_activity where application_name = 'spanmq spark' and state = 'idle'"
+        " and datname = current_database() and query like '%%receiver_claim%%'"
+    )
+    for _ in range(10_000):
+        row = observer.execute(query).fetchone()
+        if row is not None and row[0] == 1:
+            return
+    raise AssertionError("the stream does not listen")

@@ -1,0 +1,1 @@
+"""Another app of the site, which no module of the first imports."""

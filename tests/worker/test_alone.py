@@ -1,0 +1,208 @@
+"""Messages that a worker handles alone: what it finishes, releases and begins before, and what it does after."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from tests.patience import WAIT_SECONDS, wait_until
+from tests.worker.running import Record, Running, working
+
+from spanmq import Client, Message, Worker
+from spanmq.worker.event import HandlerOverran, LeaseLost, MessageHandled, MessageSettled, MessagesReceived
+
+Rows = list[tuple[Any, ...]]
+
+
+class Gate:
+    """A handler that stands still with each message until it is let through."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self._gates: dict[Any, threading.Event] = {}
+        self._changed = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        with self._changed:
+            self.begun.append(message.body)
+            gate = self._gates.setdefault(message.body, threading.Event())
+            self._changed.notify_all()
+        assert gate.wait(WAIT_SECONDS)
+
+    def wait_for(self, *bodies: Any) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: set(bodies) <= set(self.begun), WAIT_SECONDS), self.begun
+
+    def open(self, *bodies: Any) -> None:
+        with self._changed:
+            for body in bodies:
+                self._gates.setdefault(body, threading.Event()).set()
+
+
+@pytest.fixture
+def suspect(client: Client, observer: psycopg.Connection[Any]) -> Callable[..., int]:
+    """Send messages of two attempts whose first lease was lost, before a worker sees them; return the first id."""
+    client.queues.set_policy("orders", max_attempts=2)
+
+    def send(*bodies: Any, queue: str = "orders") -> int:
+        with observer.transaction():
+            for body in bodies:
+                observer.execute("select pgmq.send(%s, to_jsonb(%s::text))", [queue, body])
+            lost = observer.execute("select msg_id from spanmq.receive(%s, %s, -1)", [queue, len(bodies)])
+            ids = [row[0] for row in lost]
+        assert len(ids) == len(bodies)
+        return int(ids[0])
+
+    return send
+
+
+def state(observer: psycopg.Connection[Any]) -> Rows:
+    return observer.execute(
+        "select lo, n, attempts, lost, alone, lease_id <> 0 from spanmq_core.held order by lo"
+    ).fetchall()
+
+
+@contextmanager
+def gated(database: str, **settings: Any) -> Iterator[tuple[Gate, Any]]:
+    gate = Gate()
+    with working(database, gate, poll_interval=0.05, gather=0.0, **settings) as record:
+        yield gate, record
+
+
+def test_it_begins_when_all_handlers_have_ended(
+    client: Client, database: str, suspect: Callable[..., int]
+) -> None:
+    client.send_batch("orders", ["first", "second"])
+    with gated(database, concurrency=4) as (gate, record):
+        gate.wait_for("first", "second")
+        message_id = suspect("suspect")
+        record.wait(MessagesReceived, 2)
+        client.send("orders", "later")
+        gate.open("first")
+        record.wait(MessageSettled)
+        assert gate.begun == ["first", "second"] or gate.begun == ["second", "first"]
+        gate.open("second")
+        gate.wait_for("suspect")
+        assert client.inspect.state("orders", message_id) == "processing"
+        assert len(gate.begun) == 3, "nothing beside it"
+        gate.open("suspect", "later")
+        record.wait(MessageSettled, 4)
+    assert gate.begun[2:] == ["suspect", "later"]
+
+
+def test_what_no_handler_has_begun_is_released(
+    client: Client, database: str, observer: psycopg.Connection[Any], suspect: Callable[..., int]
+) -> None:
+    # Of one group, so one after the other.
+    client.queues.set_policy("orders", max_attempts=2, ordered=True)
+    ids = client.send_batch("orders", ["a", "b", "c"], group="blue")
+    client.queues.create("others")
+    client.queues.set_policy("others", max_attempts=2)
+    with gated(database, concurrency=3, queues=["orders", "others"]) as (gate, record):
+        gate.wait_for("a")
+        suspect("suspect", queue="others")
+        released = record.wait(MessageSettled, where=lambda event: event.outcome == "released")
+        assert released[0].message_id == ids[1]
+        assert gate.begun == ["a"]
+        gate.open("a")
+        gate.wait_for("suspect")
+        given_back = [row[2:] for row in state(observer) if row[0] == ids[1]]
+        assert given_back == [(0, 0, 0, False)], "its delivery does not count"
+        gate.open("suspect", "b", "c")
+        record.wait(MessageSettled, 4, where=lambda event: event.outcome == "acked")
+    assert gate.begun == ["a", "suspect", "b", "c"]
+
+
+def test_second_one_of_another_queue_waits_for_the_first(
+    client: Client, database: str, suspect: Callable[..., int]
+) -> None:
+    client.queues.create("others")
+    client.queues.set_policy("others", max_attempts=2)
+    suspect("one")
+    suspect("two", queue="others")
+    with gated(database, concurrency=2, queues=["orders", "others"]) as (gate, record):
+        wait_until(lambda: len(gate.begun) == 1)
+        first = gate.begun[0]
+        gate.open(first)
+        record.wait(MessageSettled)
+        gate.wait_for("one", "two")
+        gate.open("one", "two")
+        record.wait(MessageSettled, 2)
+        handled = record.wait(MessageHandled, 2)
+    assert [event.attempt for event in handled] == [2, 2]
+
+
+def test_worker_that_stops_gives_it_back_as_it_was(
+    client: Client, database: str, observer: psycopg.Connection[Any], suspect: Callable[..., int]
+) -> None:
+    client.send("orders", "first")
+    gate, record = Gate(), Record()
+    worker = Worker("orders", gate, dsn=database, observers=[record], concurrency=2, poll_interval=0.05)
+    running = Running(worker, record)
+    gate.wait_for("first")
+    message_id = suspect("suspect")
+    record.wait(MessagesReceived, 2)
+    worker.stop()
+    record.wait(MessageSettled, where=lambda event: event.outcome == "released")
+    gate.open("first")
+    running.join()
+    assert gate.begun == ["first"]
+    assert state(observer) == [(message_id, 1, 1, 1, 1, False)]
+
+
+def test_handler_that_overran_does_not_hold_it_up(
+    client: Client, database: str, suspect: Callable[..., int]
+) -> None:
+    client.send("orders", "slow")
+    with gated(database, concurrency=2, handler_timeout=0.2) as (gate, record):
+        gate.wait_for("slow")
+        suspect("suspect")
+        record.wait(HandlerOverran)
+        gate.wait_for("suspect")
+        gate.open("slow", "suspect")
+        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
+
+
+def test_body_that_cannot_be_decoded_is_rejected_without_a_handler(
+    client: Client, database: str, suspect: Callable[..., int]
+) -> None:
+    def refuse(raw: bytes) -> Any:
+        raise ValueError(raw)
+
+    message_id = suspect("suspect")
+    with gated(database, decoder=refuse) as (gate, record):
+        [event] = record.wait(MessageSettled)
+    assert (event.message_id, event.outcome, event.attempt) == (message_id, "dead", 2)
+    assert gate.begun == []
+
+
+def test_it_is_dropped_if_its_lease_is_lost_meanwhile(
+    client: Client, database: str, observer: psycopg.Connection[Any], suspect: Callable[..., int]
+) -> None:
+    client.send("orders", "first")
+    with gated(database, concurrency=2, lease=0.3) as (gate, record):
+        gate.wait_for("first")
+        message_id = suspect("suspect")
+        record.wait(MessagesReceived, 2)
+        observer.execute("select pgmq.delete('orders', %s::bigint)", [message_id])
+        record.wait(LeaseLost)
+        gate.open("first")
+        record.wait(MessageSettled, 2)
+        client.send("orders", "later")
+        gate.wait_for("later")
+        gate.open("later")
+    assert gate.begun == ["first", "later"]
+
+
+def test_batches_get_it_as_a_batch_of_one(client: Client, database: str, suspect: Callable[..., int]) -> None:
+    batches: list[list[Any]] = []
+
+    def handle(messages: list[Message]) -> None:
+        batches.append([message.body for message in messages])
+
+    suspect("one", "two")
+    with working(database, handle, in_batches=True, poll_interval=0.05) as record:
+        record.wait(MessageSettled, 2)
+    assert batches == [["one"], ["two"]]

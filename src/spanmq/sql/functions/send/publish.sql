@@ -49,7 +49,7 @@ end $$;
 create or replace function spanmq_core.publish(
     this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz, priority int default null
 ) returns void
-language plpgsql as $$
+language plpgsql set jit = off as $$
 declare
     runs spanmq_core.run[];
 begin

@@ -18,6 +18,7 @@ ELSEWHERE = {
         "TaskFailedError",
         "DataLossError",
         "PipelineError",
+        "PositionUnknownError",
     ),
 }
 

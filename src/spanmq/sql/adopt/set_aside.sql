@@ -5,6 +5,16 @@ declare
     this record;
     list text;
 begin
+    -- A role that may create functions here could put its own before ours: an installation refuses it.
+    for this in
+        select distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
+        from pg_namespace n cross join lateral aclexplode(n.nspacl) a
+        where n.nspname = 'pgmq' and a.privilege_type = 'CREATE'
+            and a.grantee not in (n.nspowner, quote_ident(current_user)::regrole)
+    loop
+        execute format('revoke create on schema pgmq from %s cascade', this.role);
+    end loop;
+
     -- Up to 1.4, each queue's tables were members of the extension and would go with it. So might a table that was left over.
     for this in
         select c.oid::regclass as relation, case c.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end as kind

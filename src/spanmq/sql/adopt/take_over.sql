@@ -110,15 +110,6 @@ begin
         execute format('grant select on pgmq.%I to %s', allowed.table_name, allowed.role);
     end loop;
 
-    -- A role that may create functions here could put its own before ours.
-    for allowed in
-        select distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
-        from pg_namespace n cross join lateral aclexplode(n.nspacl) a
-        where n.nspname = 'pgmq' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
-    loop
-        execute format('revoke create on schema pgmq from %s cascade', allowed.role);
-    end loop;
-
     -- A function with the same name and arguments keeps its grants.
     for allowed in
         select p.oid::regprocedure as function, g.grants, g.owner from spanmq_adopt.function_grant g

@@ -5,7 +5,7 @@
 -- Changes nothing. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
         format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');

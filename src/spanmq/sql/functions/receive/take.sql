@@ -286,7 +286,7 @@ end $$;
 
 -- Puts runs that the caller has taken back as they were.
 create or replace function spanmq_core.put_back(this_queue int, runs spanmq_core.run[]) returns void
-language plpgsql as $$
+language plpgsql set jit = off as $$
 begin
     if runs = '{}' then
         return;

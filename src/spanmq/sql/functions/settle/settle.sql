@@ -312,7 +312,7 @@ $$;
 -- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row. A
 -- delivery alone has ended with this; one that has not begun is still to come.
 create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
-language plpgsql as $$
+language plpgsql set jit = off as $$
 begin
     perform spanmq_core.heed_clock(this_queue);
     insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)

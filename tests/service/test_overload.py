@@ -20,14 +20,15 @@ STUCK = f"select count(*) >= {{}} {ON_THE_SERVICE} and wait_event_type = 'Lock'"
 
 
 @contextmanager
-def stuck(dsn: str, client: httpx.Client, count: int = 1) -> Iterator[None]:
-    """Let so many requests wait for a lock while the block runs; afterwards they are answered."""
-    with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(count) as threads:
+def stuck(dsn: str, *clients: httpx.Client) -> Iterator[None]:
+    """Let a request of each client wait for a lock while the block runs; afterwards they are answered."""
+    with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(len(clients)) as threads:
         blocker.execute(LOCK)
         # maintain() may use the pool's only connection for a moment: then it is asked again.
-        answered = answers(client, "/v1/category-rules", 200)
-        asked = [threads.submit(wait_until, answered) for _ in range(count)]
-        wait_until(lambda: ask(dsn, STUCK.format(count)))
+        asked = [
+            threads.submit(wait_until, answers(client, "/v1/category-rules", 200)) for client in clients
+        ]
+        wait_until(lambda: ask(dsn, STUCK.format(len(clients))))
         yield
         blocker.rollback()
         for each in asked:
@@ -45,7 +46,7 @@ def answers(client: httpx.Client, path: str, status: int) -> Callable[[], bool]:
 def test_slow_database_makes_requests_wait_then_refuses_them(orders: str, tmp_path: Path) -> None:
     options = ("--requests-max", 2, "--pool-size", 4)
     with service(patient(orders), tmp_path, *options) as running, running.client() as client:
-        with stuck(orders, client, 2):
+        with stuck(orders, client, client):
             done = client.get("/v1/queues")
             assert error_of(done) == (503, "overloaded")
             assert int(done.headers["Retry-After"]) > 0

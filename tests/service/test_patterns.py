@@ -17,17 +17,18 @@ SEARCH = "/v1/queues/orders/dead-letters/search"
 def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
     orders: str, tmp_path: Path
 ) -> None:
-    curious, innocent = (token(orders, name) for name in ("curious", "innocent"))
+    curious, innocent, third = (token(orders, name) for name in ("curious", "innocent", "third"))
     with (
         # One connection for searches, one for maintain(), and one for others.
         service(patient(orders), tmp_path, "--pool-size", 3, "--pool-timeout", 0.5, tokens=True) as running,
         running.client(curious) as searching,
         running.client(innocent) as client,
+        running.client(third) as other,
         psycopg.connect(orders) as blocker,
         ThreadPoolExecutor(4) as threads,
     ):
         wait_until(answers(client, "/v1/queues", 200))
-        with stuck(orders, searching, 3):
+        with stuck(orders, searching, client, other):
             pass  # now the pool has all its connections
         # A search that takes as long as this is held.
         blocker.execute("lock table spanmq_core.dead_letter in access exclusive mode")

@@ -51,7 +51,8 @@ def test_each_message_is_delivered_once(race: Race, claim: str) -> None:
 
 def test_expired_messages_are_delivered_again_to_one_each(race: Race) -> None:
     ids = race.send(300)
-    for _ in range(6):
+    # A third loss would have them delivered alone.
+    for _ in range(2):
         race.lease(50, -1)
     delivered: Counter[int] = Counter()
 

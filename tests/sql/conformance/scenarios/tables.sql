@@ -63,10 +63,12 @@ select * from pgmq.send('orders', '1');
 -- upstream: nothing
 -- here: error MQ004: UPDATE of q_orders is not possible: a message is written once
 update pgmq.q_orders set message = '2' where msg_id = 1;
+insert into pgmq.q_orders (vt, message) values (now(), '3');
+select msg_id, message from pgmq.read('orders', 0, 5);
 -- differs: ids are drawn by send
 -- upstream: nothing
--- here: error MQ004: INSERT of q_orders is not possible: a message is written once
-insert into pgmq.q_orders (vt, message) values (now(), '3');
+-- here: error MQ004: x
+insert into pgmq.q_orders (msg_id, vt, message) values (7, now(), '3');
 -- differs: purge_queue does it
 -- upstream: nothing
 -- here: error 42809: "q_orders" is not a table

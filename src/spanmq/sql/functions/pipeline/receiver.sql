@@ -25,7 +25,6 @@ begin
         end loop;
     end if;
     system_id := (select c.system_identifier::text from pg_control_system() c);
-    perform spanmq_core.make_log_view(queue);
     if receiver is null and label is not null then
         select * into found_one from spanmq_core.receiver r
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
@@ -63,6 +62,7 @@ begin
                 hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label; a new checkpoint may use another label.',
                               this.name, label);
     end;
+    perform spanmq_core.make_log_view(this);
     receiver_id := found_one.receiver_id;
     incarnation := found_one.incarnation;
     settled := found_one.settled;
@@ -71,22 +71,22 @@ begin
 end $$;
 
 -- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and
--- need no right on the schema of the storage.
-create or replace function spanmq_core.make_log_view(queue_name text) returns void
+-- need no right on the schema of the storage. Of two that make it at a time, the second waits for the first.
+create or replace function spanmq_core.make_log_view(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     view_name text := format('spanmq.log_%s', this.queue_id);
 begin
     if to_regclass(view_name) is null then
-        perform spanmq_core.lock(0, 'queue ' || this.folded_name);
-        -- A new statement: the last holder of the lock may have made the view, or dropped the queue.
-        this := spanmq_core.find_queue(queue_name);
-        if to_regclass(view_name) is null and view_name = format('spanmq.log_%s', this.queue_id) then
-            execute format('create view %s as select msg_id, enqueued_at, message, headers from spanmq_core.log_%s', view_name, this.queue_id);
-            perform spanmq_core.close_relation(view_name::regclass);
-        end if;
+        execute format('create view %s as select msg_id, enqueued_at, message, headers from spanmq_core.log_%s',
+                       view_name, this.queue_id);
+        perform spanmq_core.close_relation(view_name::regclass);
     end if;
+exception
+    when duplicate_table or unique_violation then
+        null;
+    when undefined_table then
+        perform spanmq_core.raise_not_found(this.name);
 end $$;
 
 -- Raises MQ054 unless the queue has the receiver of a checkpoint.

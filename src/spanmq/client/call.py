@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
-from uuid import UUID
 
 from spanmq.errors import (
     InvalidArgumentError,
@@ -267,16 +266,6 @@ def bigints(name: str, values: int | Iterable[int]) -> Argument:
         raise InvalidArgumentError(f"{name} must be integers, got {type(values).__qualname__}") from error
     literal = ",".join([str(_index(name, number)) for number in numbers])
     return Argument(name, f"{{{literal}}}", "cast({} as bigint[])")
-
-
-def integers(name: str, values: Iterable[int]) -> Argument:
-    """Pass an array of ints."""
-    return Argument(name, bigints(name, values).value, "cast({} as integer[])")
-
-
-def uuid(name: str, value: UUID) -> Argument:
-    """Pass a UUID."""
-    return Argument(name, str(value), "cast({} as uuid)")
 
 
 def boolean(name: str, value: bool) -> Argument:

@@ -228,11 +228,15 @@ class Polled:
     due_in: float | None
 
 
+def _listener(key: UUID) -> argument.Argument:
+    return argument.Argument("listener", str(key), "cast({} as uuid)")
+
+
 def await_messages(queues: Iterable[str], listener: UUID, *, has_channel: bool = True) -> Call[list[Awaited]]:
     """Register a process that waits for messages; return those of the queues on which it has the right."""
     arguments = (
         argument.texts("queues", queues),
-        argument.uuid("listener", listener),
+        _listener(listener),
         argument.boolean("has_channel", has_channel),
     )
     return Call("await_messages", arguments, listed(Awaited), native=True, volatile=True, idle=True)
@@ -240,7 +244,7 @@ def await_messages(queues: Iterable[str], listener: UUID, *, has_channel: bool =
 
 def poll(listener: UUID, *, waits: bool = True) -> Call[Polled]:
     """Return which queues of a listener have messages, and announce that it waits."""
-    arguments = (argument.uuid("listener", listener), argument.boolean("waits", waits))
+    arguments = (_listener(listener), argument.boolean("waits", waits))
     return Call(
         "poll", arguments, lambda rows: Polled(*rows.values[0]), native=True, volatile=True, idle=True
     )
@@ -249,8 +253,8 @@ def poll(listener: UUID, *, waits: bool = True) -> Call[Polled]:
 def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) -> Call[list[int]]:
     """Wake another listener of each of these queues that has a message; return the ids of these queues."""
     arguments = (
-        argument.uuid("listener", listener),
-        argument.integers("queue_ids", queue_ids),
+        _listener(listener),
+        argument.Argument("queue_ids", argument.bigints("queue_ids", queue_ids).value, "cast({} as integer[])"),
         argument.boolean("is_busy", is_busy),
     )
     return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)

@@ -254,7 +254,9 @@ def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) 
     """Wake another listener of each of these queues that has a message; return the ids of these queues."""
     arguments = (
         _listener(listener),
-        argument.Argument("queue_ids", argument.bigints("queue_ids", queue_ids).value, "cast({} as integer[])"),
+        argument.Argument(
+            "queue_ids", argument.bigints("queue_ids", queue_ids).value, "cast({} as integer[])"
+        ),
         argument.boolean("is_busy", is_busy),
     )
     return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)

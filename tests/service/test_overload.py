@@ -25,9 +25,7 @@ def stuck(dsn: str, *clients: httpx.Client) -> Iterator[None]:
     with psycopg.connect(dsn) as blocker, ThreadPoolExecutor(len(clients)) as threads:
         blocker.execute(LOCK)
         # maintain() may use the pool's only connection for a moment: then it is asked again.
-        asked = [
-            threads.submit(wait_until, answers(client, "/v1/category-rules", 200)) for client in clients
-        ]
+        asked = [threads.submit(wait_until, answers(client, "/v1/category-rules", 200)) for client in clients]
         wait_until(lambda: ask(dsn, STUCK.format(len(clients))))
         yield
         blocker.rollback()

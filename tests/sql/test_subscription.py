@@ -199,7 +199,7 @@ def test_queues_of_a_log_are_dropped_one_by_one(any_race: Race) -> None:
     assert len(race.send(1)) == 1
     assert race.main.column(RELATIONS) == before
     race.main.rows("select pgmq.drop_queue('jobs')")
-    for table in ("fresh", "held", "done", "bound", "segment", "subscription", "queue"):
+    for table in ("fresh", "held", "done", "segment", "subscription", "queue"):
         assert race.main.value(f"select count(*) from spanmq_core.{table}") == 0
 
 

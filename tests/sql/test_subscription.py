@@ -8,7 +8,6 @@ from psycopg import sql
 from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.race.sessions import Race
-from tests.sql.segment import maintain
 
 KINDS = ["create", "create_partitioned"]
 
@@ -200,8 +199,7 @@ def test_queues_of_a_log_are_dropped_one_by_one(any_race: Race) -> None:
     assert len(race.send(1)) == 1
     assert race.main.column(RELATIONS) == before
     race.main.rows("select pgmq.drop_queue('jobs')")
-    maintain(race)
-    for table in ("fresh", "held", "done", "bound", "segment", "subscription", "queue"):
+    for table in ("fresh", "held", "done", "segment", "subscription", "queue"):
         assert race.main.value(f"select count(*) from spanmq_core.{table}") == 0
 
 

@@ -322,5 +322,5 @@ async def test_install_fills_an_empty_database_and_may_be_repeated(empty_databas
 
 async def test_maintain_works_until_nothing_is_left(client: AsyncClient) -> None:
     steps = [step for _ in range(50) for step in await client.admin.maintain()]
-    assert {step.queue for step in steps} == {"orders"}
+    assert "orders" in {step.queue for step in steps}
     assert await client.admin.maintain() == []

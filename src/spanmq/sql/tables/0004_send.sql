@@ -13,8 +13,9 @@ create table spanmq_core.deduplication (
     fingerprint text collate "C",
     -- Ids with a fingerprint, such as the service's Idempotency-Keys, are in a space of their own: none can be taken by
     -- a sender without one.
-    has_fingerprint boolean not null generated always as (fingerprint is not null) stored,
-    primary key (queue_id, dedup_id, has_fingerprint)
+    has_fingerprint boolean not null,
+    primary key (queue_id, dedup_id, has_fingerprint),
+    check (has_fingerprint = (fingerprint is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 

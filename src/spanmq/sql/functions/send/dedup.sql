@@ -40,9 +40,9 @@ begin
     candidates := array(select c from unnest(candidates) c where dedup_ids[c] is not null);
     while candidates <> '{}' loop
         with entries as (
-            insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint)
+            insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint, has_fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
-                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
+                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint, with_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
                 on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;

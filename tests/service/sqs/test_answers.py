@@ -195,3 +195,16 @@ def test_call_asks_for_its_queue_once_until_it_is_told_of_a_change(database: str
             return str(shown["Attributes"]["DelaySeconds"])
 
         wait_until(lambda: delay() == "900")
+
+
+def test_purge_forgets_deduplication_ids(sqs: Any, make: Make) -> None:
+    url = make(fifo=True)
+    again = {"QueueUrl": url, "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    sqs.send_message(MessageBody="first", **again)
+    sqs.purge_queue(QueueUrl=url)
+    sqs.send_message(MessageBody="second", **again)
+    [message] = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == "second"
+    sqs.send_message(MessageBody="third", **again)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)

@@ -84,3 +84,13 @@ begin
     get diagnostics n = row_count;
     return n;
 end $$;
+
+-- Deletes the entries of a queue without a fingerprint, but none that a sender has locked: a repeated request of the
+-- service stays the same request.
+create or replace function spanmq_core.forget_dedup_ids(this_queue int) returns void
+language plpgsql as $$
+begin
+    delete from spanmq_core.deduplication d
+        where d.ctid = any (array(select e.ctid from spanmq_core.deduplication e
+                                  where e.queue_id = this_queue and not e.has_fingerprint for update skip locked));
+end $$;

@@ -267,7 +267,7 @@ begin
 end $$;
 
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are
--- kept, and ids continue.
+-- kept, and ids continue. A message that was sent with a deduplication id can be sent again.
 create or replace function spanmq_call.purge_queue(queue_name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -283,6 +283,8 @@ begin
     if purged > 0 then
         perform spanmq_core.forget_failures(this.queue_id, drawn);
     end if;
+    -- Last, because senders wait for these rows: this waits for nothing any more.
+    perform spanmq_core.forget_dedup_ids(this.queue_id);
     return purged;
 end $$;
 

@@ -5,7 +5,7 @@
 -- Changes nothing. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
         format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
@@ -71,7 +71,7 @@ end $$;
 -- The rights that were not granted as verbs: kind, name, problem and detail, as spanmq schema verify shows them; and the
 -- privileges on functions of roles without a verb that has them, and owners that lack theirs.
 create or replace function spanmq_core.strangers() returns table (kind text, name text, problem text, detail text)
-language plpgsql stable as $$
+language plpgsql stable set jit = off as $$
 begin
     return query select * from (:strangers) stranger;
     -- A function may belong to two verbs.

@@ -81,7 +81,7 @@ async def test_as_many_results_are_stored_at_once_as_tasks_run(
 
     waiting = (
         "select count(*) from pg_stat_activity where datname = current_database()"
-        " and wait_event_type = 'Lock' and query ~ '[.]store_result'"
+        " and wait_event_type = 'Lock' and query ~ '[.]ack_with_result'"
     )
     with psycopg.connect(database) as other:
         other.execute("lock table spanmq_core.result")

@@ -46,8 +46,10 @@ class Handling:
             )
             if is_sent:
                 return result
-        if task.keep_for is not None or steps_of(result):
-            # In one commit with the ack.
+        # In one commit with the ack.
+        if task.keep_for is not None and not steps_of(result) and message.message_id:
+            await delivery.ack(result, task.keep_for)
+        elif steps_of(result):
             async with delivery.transaction() as client:
                 await self._follow_async(client, task, message, result)
         return result
@@ -56,7 +58,11 @@ class Handling:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
         task, arguments = self._read(message)
         result, is_sent = self._run_plain(task, message, arguments, delivery)
-        if not is_sent and (task.keep_for is not None or steps_of(result)):
+        if is_sent:
+            return result
+        if task.keep_for is not None and not steps_of(result) and message.message_id:
+            delivery.thread_ack(result, task.keep_for)
+        elif steps_of(result):
             with delivery.thread_transaction() as client:
                 self._follow(client, task, message, result)
         return result
@@ -98,6 +104,7 @@ class Handling:
             takes_connection=any(transactional & each for each in wants),
             takes_batches=False,
             takes_delivery=True,
+            acks_each=any(task.keep_for is not None for task in tasks),
             uses_threads=any("connection" in each for each in plain),
             judge=self.judge,
             timeout_of=timeout_of,

@@ -13,6 +13,7 @@ from contextlib import (
 from typing import Any, Final
 
 from spanmq.client import AsyncClient, Client
+from spanmq.client.call import Seconds
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
@@ -71,6 +72,22 @@ class Delivery:
                 raise
             time.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
+        self.is_acked = True
+
+    async def ack(self, result: object, keep_for: Seconds) -> None:
+        """Ack the message together with its result. Raises UndoneError if the lease was lost."""
+        [message] = self._job.messages
+        client = await self._session_of(self._job).client()
+        self._job.is_doubtful = True
+        self._check([await client.results.ack(message, result, keep_for=keep_for)])
+        self.is_acked = True
+
+    def thread_ack(self, result: object, keep_for: Seconds) -> None:
+        """Ack the message together with its result, from a thread; the twin of `ack`."""
+        [message] = self._job.messages
+        client = self._session_of(self._job).thread_client()
+        self._job.is_doubtful = True
+        self._check([client.results.ack(message, result, keep_for=keep_for)])
         self.is_acked = True
 
     @asynccontextmanager

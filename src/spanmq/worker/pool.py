@@ -144,11 +144,13 @@ class Pool:
             else:
                 del self._active[queue]
                 continue
-            if share.is_ready and not share.asked and share.room:
+            # One that holds nothing has room: hundreds of queues may be ready.
+            has_room = (not share.held and share.at_most is None) or share.room
+            if share.is_ready and not share.asked and has_room:
                 line.append((occupied / share.weight, share.passed, queue))
         given: dict[str, int] = {}
         heapify(line)
-        while line:
+        while line and (free > 0 or self._guaranteed):
             _, passed, queue = heappop(line)
             share = self._active[queue]
             more = given.get(queue, 0)

@@ -33,6 +33,18 @@ async def test_result_is_stored_with_the_ack(database: str, client: AsyncClient)
         await client.results.store("orders", message_id, "x" * 70_000)
 
 
+async def test_message_and_its_result_are_settled_in_one_call(database: str, client: AsyncClient) -> None:
+    first, second = await client.send_batch("orders", [1, 2])
+    one, two = await client.receive("orders", 2)
+    with pytest.raises(InvalidArgumentError, match="at most 65536 bytes"):
+        await client.results.ack(one, "x" * 70_000)
+    assert (await client.results.ack(one, {"price": 1.5})).outcome == "acked"
+    await client.release(two)
+    assert (await client.results.ack(two, 2)).outcome == "stale"
+    assert await client.results.get("orders", [first, second]) == {first: {"price": 1.5}}
+    assert await client.inspect.state("orders", first) == "completed"
+
+
 async def test_result_is_sealed_as_bodies_are(database: str, client: AsyncClient) -> None:
     keys = Encryption({"one": b"k" * 32})
     async with AsyncClient(database, encryption=keys) as sealing:

@@ -53,6 +53,20 @@ begin
         on conflict (queue_id, msg_id) do update set result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at;
 end $$;
 
+-- Acks a message of a lease and stores what its handler returned, as store_result() does. Returns acked, or stale if this lease doesn't hold it any more: then
+-- nothing is stored. Raises MQ002 as ack() and store_result() do.
+create or replace function spanmq_call.ack_with_result(queue text, lease_id bigint, msg_id bigint, result jsonb, keep_for double precision default 3600)
+returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    ended text := (select a.outcome from spanmq_call.ack(queue, lease_id, array[msg_id]) a);
+begin
+    if ended = 'acked' then
+        perform spanmq_call.store_result(queue, msg_id, result, keep_for);
+    end if;
+    return coalesce(ended, 'stale');
+end $$;
+
 -- The results of these messages, where they have any that are still kept.
 create or replace function spanmq_call.get_results(queue text, msg_ids bigint[]) returns table (msg_id bigint, result jsonb, stored_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -52,7 +52,7 @@ ON_ALL = {
         create_token list_tokens revoke_token rotate_token create_access_key list_access_keys
         revoke_access_key
     """,
-    "no verb": "grant_all revoke_all grant_create",
+    "no verb": "grant_all revoke_all grant_create follow_table_grants",
 }
 # Everybody may call these: they look at their arguments only, or return the queues on which the caller has a right.
 FREE = frozenset(

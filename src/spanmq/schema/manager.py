@@ -91,14 +91,26 @@ class Difference:
     detail: str
 
 
-def install(connection: Connection, *, release: Release | None = None) -> Installed:
+FOLLOW = Statement("follow_table_grants", "select from spanmq.follow_table_grants()")
+
+
+def install(
+    connection: Connection, *, follow_table_grants: bool = False, release: Release | None = None
+) -> Installed:
     """Bring the schema to this version, in one transaction; do nothing if it is up to date.
+
+    With `follow_table_grants`, privileges on `pgmq.q_<name>` count as verbs from now on; without it, this stays
+    as it is.
 
     Safe to call at every start of a program, from any number of them at once. Joins a transaction that is
     open on the connection (it must be READ COMMITTED), else commits. Raises NotPossibleError, SchemaVersionError,
     ServerReadOnlyError, MissingPrivilegeError or InvalidTransactionError, and has then changed nothing.
     """
-    return _apply(connection, release or load_release(), reapply=False)
+    installed = _apply(connection, release or load_release(), reapply=False)
+    if follow_table_grants:
+        with typed_errors(), connection.transaction():
+            execute(connection, [FOLLOW])
+    return installed
 
 
 def upgrade(connection: Connection, *, release: Release | None = None) -> Installed:

@@ -138,7 +138,7 @@ declare
         join spanmq_core.object_checksum known on known.kind = 'function'
             and known.name = format('spanmq_core.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
         where p.pronamespace = 'spanmq_core'::regnamespace), false);
-    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text)}';
+    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text),spanmq.follow_table_grants(boolean)}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
         execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);

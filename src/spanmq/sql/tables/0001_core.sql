@@ -237,6 +237,18 @@ create table spanmq_call.caller (
     role name not null default current_user
 );
 
+-- A row while privileges on pgmq.q_<name> count as verbs: see functions/rights/follow.sql.
+create table spanmq_core.following (
+    is_on boolean primary key default true check (is_on)
+);
+-- The verbs that roles had by such privileges when they were last compared. A role by its name, which a dump keeps.
+create table spanmq_core.followed_grant (
+    queue_id int not null,
+    role text not null,
+    verb text not null,
+    primary key (queue_id, role, verb)
+);
+
 -- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
 -- hidden; run_hi is the last id of the run that holds hi. See functions/queue/view.sql.
 create type spanmq_core.view_change as (

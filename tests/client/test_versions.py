@@ -19,7 +19,7 @@ def change_policy(dsn: str, change: str) -> None:
 
 def test_setting_of_a_later_schema_is_left_out(client: Client, database: str) -> None:
     before = client.queues.policy("orders")
-    change_policy(database, "|| '{\"colour\": \"red\"}'")
+    change_policy(database, '|| \'{"colour": "red"}\'')
     assert client.queues.policy("orders") == before
 
 

@@ -117,11 +117,13 @@ end $$;
 do $$
 declare
     each text;
+    is_new boolean;
 begin
     foreach each in array spanmq_core.all_verbs() loop
         each := format('spanmq_call.may_%s()', each);
-        if to_regprocedure(each) is null then
-            execute format('create function %s returns void language sql immutable as ''select null::void''', each);
+        is_new := to_regprocedure(each) is null;
+        execute format('create or replace function %s returns void language sql immutable as ''select null::void''', each);
+        if is_new then
             perform spanmq_core.close_functions(array[each::regprocedure]);
         end if;
     end loop;

@@ -59,7 +59,8 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules".split()
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules"
+    " poll pass_on".split()
 )
 INCLUDED = {
     "look": {"look"},
@@ -110,6 +111,7 @@ BY_TYPE = {
     "jsonb[]": "array['{{}}']",
     "bigint[]": "array[1]",
     "text[]": "array['send']",
+    "integer[]": "array[1]",
     "uuid[]": "'{{}}'",
     "int8multirange": "'{{}}'",
     "timestamp with time zone": "now()",
@@ -128,7 +130,12 @@ def names(text: str) -> set[str]:
 
 
 # They refuse nothing: they do nothing to a queue on which the caller has no right.
-QUIET = [("drop_queue", ["text", "boolean"]), ("look_ahead", ["text[]"])]
+QUIET = [
+    ("drop_queue", ["text", "boolean"]),
+    ("look_ahead", ["text[]"]),
+    ("await_messages", ["text[]", "uuid", "boolean"]),
+    ("report_worker", ["text[]", "text", "double precision", "integer", "jsonb"]),
+]
 
 
 def functions(connection: Connection) -> list[tuple[str, str, list[str], list[str]]]:

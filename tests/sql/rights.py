@@ -15,6 +15,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
         list_category_policies classify list_category_rules dead_letters count_dead_letters
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
+        failing failing_messages
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
@@ -26,6 +27,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
+        retry_failing reject_failing
         report_worker
     """,
     "manage": """

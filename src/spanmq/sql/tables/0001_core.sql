@@ -174,13 +174,22 @@ create table spanmq_core.bound (
     -- functions/receive/bound.sql.
     mark_id bigint,
     mark_at timestamptz,
+    set_backs bigint,                      -- how often writers had found the clock set back
     senders text[],
     holders text[],
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
--- The latest of all marks, in microseconds: every snapshot sees it.
+-- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark: every snapshot sees them.
 create sequence spanmq_core.latest_mark;
+create sequence spanmq_core.set_backs;
+-- What a step of a bound begins with.
+create type spanmq_core.bound_mark as (
+    mark_at timestamptz,
+    set_backs bigint,
+    senders text[],
+    holders text[]
+);
 
 -- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (

@@ -254,6 +254,7 @@ create table spanmq_core.followed_grant (
     queue_id int not null,
     role text not null,
     verb text not null,
+    was_granted boolean not null,          -- grant_queue() granted the verb, too
     primary key (queue_id, role, verb)
 );
 

@@ -26,7 +26,6 @@ from spanmq.worker.event import (
     WorkerStopping,
     name_of,
 )
-from spanmq.worker.intake import LATE_SECONDS, LATE_SECONDS_MAX, pause_of_late
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.line import Line
 from spanmq.worker.log import line_of, write
@@ -110,14 +109,6 @@ def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPat
 
 def job(group: str | None, holding: Holding) -> Job:
     return Job([], holding, group)
-
-
-def test_worker_that_is_late_for_notifications_pauses_but_not_for_long() -> None:
-    assert [pause_of_late(times) for times in (0, 1)] == [0.0, 0.0]
-    for times in (2, 3, 20, 10_000):
-        assert (
-            0.0 <= pause_of_late(times) <= min(LATE_SECONDS * 2.0 ** (min(times, 100) - 2), LATE_SECONDS_MAX)
-        )
 
 
 def test_jobs_of_a_group_go_one_after_the_other() -> None:

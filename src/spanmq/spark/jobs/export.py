@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.compact import check_compacts, compact
+from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.history import check_history
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
+from spanmq.spark.jobs.lake_format import LakeFormat, check_compacts, check_format, table_of
+from spanmq.spark.jobs.lake_table import LakeTable, table_named
 from spanmq.spark.jobs.manifest import (
     Manifest,
     Ranges,
@@ -30,12 +31,11 @@ from spanmq.spark.jobs.manifest import (
     read_exported,
     union,
     within,
-    write_draft,
     write_manifest,
 )
-from spanmq.spark.jobs.parquet import REPORT, Written, write
+from spanmq.spark.jobs.parquet import REPORT, Written
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
+from spanmq.spark.jobs.run import Run, check_format_of, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -82,6 +82,11 @@ class _Export:
     lake: Lake
     format: str
     source: str
+
+    @property
+    def files(self) -> LakeFormat:
+        """The table of the lake, in its format."""
+        return table_of(self.format, self.options.dsn, self.lake, self.table.name)
 
 
 @recorded("export", lambda given: given["to"])
@@ -216,8 +221,8 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Ran
 
 def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
     """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
-    options, table, lake = this.options, this.table, this.lake
-    has_partitions = this.format == "iceberg"
+    options, table = this.options, this.table
+    into = this.files
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
@@ -228,8 +233,7 @@ def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = 
                         yield pyarrow.record_batch([each.column(table.id)], names=["id"])
                     continue
                 prefix = f"{manifest.token}-{number:05}"
-                queue = manifest.queue
-                yield from write(lake, table, queue, prefix, found, has_partitions=has_partitions)
+                yield from into.append(manifest.queue, prefix, found)
 
     numbers = this.spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
     return numbers.mapInArrow(read, "id long" if manifest is None else REPORT)
@@ -255,9 +259,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     with rows.connected(this.options.dsn) as server:
         position = rows.note_position(server, manifest.queue, manifest.position, witnesses)
     manifest = replace(manifest, position=position)
-    if this.format != "parquet":
-        write_draft(this.lake, manifest)
-        commit(this.options.dsn, this.lake, manifest, files)
+    this.files.commit(manifest, files)
     write_manifest(this.lake, manifest)
     run.end(manifest)
     return manifest.count, len(files), manifest.checksum

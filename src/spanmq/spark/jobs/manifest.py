@@ -13,6 +13,7 @@ the commit, which has the same number and a part of the token: it tells whose co
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -59,6 +60,11 @@ class Manifest:
     def commit(self) -> int:
         """What Delta and Iceberg note of its commit: the number, and whose it is (0 in one that adds nothing)."""
         return self.number << TOKEN_BITS | int(self.token[: TOKEN_BITS // 4] or "0", 16)
+
+    @property
+    def application(self) -> str:
+        """The name under which Delta and Iceberg count the exports of a queue."""
+        return f"spanmq/{self.source}/{self.queue}/{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +241,12 @@ def without(ids: Ranges, other: Ranges) -> Ranges:
         if start <= last:
             parts.append((start, last))
     return parts
+
+
+def has(ids: Ranges, id_: int) -> bool:
+    """Return whether an id is in sorted ranges."""
+    place = bisect_right(ids, id_, key=lambda each: each[0]) - 1
+    return place >= 0 and id_ <= ids[place][1]
 
 
 def within(ids: Ranges, first: int, last: int) -> Ranges:

@@ -118,11 +118,13 @@ end $$;
 do $$
 declare
     each text;
+    is_new boolean;
 begin
     foreach each in array spanmq_core.all_verbs() loop
         each := format('spanmq_call.may_%s()', each);
-        if to_regprocedure(each) is null then
-            execute format('create function %s returns void language sql immutable as ''select null::void''', each);
+        is_new := to_regprocedure(each) is null;
+        execute format('create or replace function %s returns void language sql immutable as ''select null::void''', each);
+        if is_new then
             perform spanmq_core.close_functions(array[each::regprocedure]);
         end if;
     end loop;
@@ -139,7 +141,7 @@ declare
         join spanmq_core.object_checksum known on known.kind = 'function'
             and known.name = format('spanmq_core.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
         where p.pronamespace = 'spanmq_core'::regnamespace), false);
-    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text)}';
+    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text),spanmq.follow_table_grants(boolean)}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
         execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);

@@ -116,7 +116,9 @@ def install(
     SchemaVersionError, ServerReadOnlyError, MissingPrivilegeError, InvalidTransactionError or
     StatementCancelledError (a lock was not to be had), and has then changed nothing.
     """
-    installed = _apply(connection, release or load_release(), reapply=False, lock_wait_seconds=lock_wait_seconds)
+    installed = _apply(
+        connection, release or load_release(), reapply=False, lock_wait_seconds=lock_wait_seconds
+    )
     if follow_table_grants:
         with typed_errors(), connection.transaction():
             execute(connection, [FOLLOW])

@@ -179,7 +179,9 @@ def change(folder: Path, file: str, *replaced: tuple[str, str]) -> Release:
 def test_upgrade_to_the_same_functions_replaces_each(session: Connection) -> None:
     schema.install(session)
     session.execute("select pgmq.create('orders')")
-    ids = "select array_agg(oid || '' order by oid) from pg_proc where pronamespace::regnamespace::text ~ 'mq'"
+    ids = (
+        "select array_agg(oid || '' order by oid) from pg_proc where pronamespace::regnamespace::text ~ 'mq'"
+    )
     before = one(session, ids)
     schema.upgrade(session)
     assert one(session, ids) == before

@@ -146,7 +146,7 @@ create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
 -- The rows of few messages. Its first expression is no other index's, either.
 create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
--- What has failed and waits for another attempt: a failure costs an entry more, and nothing else does.
+-- Messages that failed and wait for another attempt: a failure costs an entry more, and nothing else does.
 create index held_failing on spanmq_core.held ((queue_id * 1), lo) where lease_id = 0 and attempts > 0;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view

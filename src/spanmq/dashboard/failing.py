@@ -14,7 +14,7 @@ from spanmq.model import FailingCause, FailingFilters
 SECTION: Final = 10
 CAUSES: Final = 100
 SHOWN: Final = 50
-# A form acts on so many messages at most, in calls of LIMIT.
+# A form acts on up to CALLS times LIMIT messages.
 LIMIT: Final = 1_000
 CALLS: Final = 10
 NOTICES: Final = {

@@ -51,7 +51,7 @@ class AsyncInspect:
     async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
         """List what the messages that wait for another attempt failed of, those with the most messages first.
 
-        Of a queue, or of all that you may look into; at most `limit` causes. Beyond 500 messages it reads a sample
+        It reads one queue, or all that you may look into; at most `limit` causes. Beyond 500 messages it reads a sample
         of their errors.
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")

@@ -146,7 +146,7 @@ create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
 -- The rows of few messages. Its first expression is no other index's, either.
 create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
--- What has failed and waits for another attempt: a failure costs an entry more, and nothing else does.
+-- Messages that failed and wait for another attempt: a failure costs an entry more, and nothing else does.
 create index held_failing on spanmq_core.held ((queue_id * 1), lo) where lease_id = 0 and attempts > 0;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
@@ -183,7 +183,7 @@ create sequence spanmq_core.bound_number;
 -- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark: every snapshot sees them.
 create sequence spanmq_core.latest_mark;
 create sequence spanmq_core.set_backs;
--- What a step of a bound begins with.
+-- A step of a bound begins with these.
 create type spanmq_core.bound_mark as (
     mark_at timestamptz,
     set_backs bigint,
@@ -254,6 +254,7 @@ create table spanmq_core.followed_grant (
     queue_id int not null,
     role text not null,
     verb text not null,
+    was_granted boolean not null,          -- grant_queue() granted the verb, too
     primary key (queue_id, role, verb)
 );
 

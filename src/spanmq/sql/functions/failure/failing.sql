@@ -45,7 +45,7 @@ begin
         using this_queue, ids, reads, vts;
 end $$;
 
--- What the messages that wait for another attempt have failed of, in a queue, or in all (queue null; only for a role that may look into all): a row
+-- The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
 -- for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
 -- most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
 -- next attempt is at retry_at; first_id is one of them. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to 100,000

@@ -186,11 +186,15 @@ def test_granted_verb_without_table_grants_stays(following: Connection) -> None:
 
 def test_end_of_following_revokes_what_came_by_it(following: Connection) -> None:
     grant(following, "insert", "q_jobs")
-    rows(following, "select spanmq.grant_queue(%s, 'jobs', 'send')", OTHER)
+    rows(following, "select spanmq.grant_queue(%s, 'jobs', 'receive')", OTHER)
     assert rows(following, FOLLOW) == [("jobs", ROLE, "send")]
     assert rows(following, "select * from spanmq.follow_table_grants(false)") == []
-    assert (verbs(following), verbs(following, OTHER)) == ([], ["send"])
+    assert (verbs(following), verbs(following, OTHER)) == ([], ["receive"])
     assert maintain(following) == []
+    rows(following, FOLLOW)
+    rows(following, "select spanmq.grant_queue(%s, 'jobs', 'send')", ROLE)
+    rows(following, "select * from spanmq.follow_table_grants(false)")
+    assert (verbs(following), verbs(following, OTHER)) == (["send"], ["receive"])
     assert sqlstate_of(following, "select spanmq.follow_table_grants(null)") == "MQ002"
 
 

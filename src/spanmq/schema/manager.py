@@ -114,7 +114,7 @@ def install(
     transaction uses, is waited for two seconds, since calls wait behind this one; then everything is rolled back,
     and tried again, for `lock_wait_seconds` in all (once, in an open transaction). Raises NotPossibleError,
     SchemaVersionError, ServerReadOnlyError, MissingPrivilegeError, InvalidTransactionError or
-    StatementCancelledError (a lock was not to be had), and has then changed nothing.
+    StatementCancelledError (a lock was not available), and has then changed nothing.
     """
     installed = _apply(
         connection, release or load_release(), reapply=False, lock_wait_seconds=lock_wait_seconds

@@ -183,7 +183,7 @@ create sequence spanmq_core.bound_number;
 -- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark: every snapshot sees them.
 create sequence spanmq_core.latest_mark;
 create sequence spanmq_core.set_backs;
--- What a step of a bound begins with.
+-- A step of a bound begins with these.
 create type spanmq_core.bound_mark as (
     mark_at timestamptz,
     set_backs bigint,
@@ -254,6 +254,7 @@ create table spanmq_core.followed_grant (
     queue_id int not null,
     role text not null,
     verb text not null,
+    was_granted boolean not null,          -- grant_queue() granted the verb, too
     primary key (queue_id, role, verb)
 );
 

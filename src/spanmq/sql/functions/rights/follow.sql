@@ -89,9 +89,10 @@ begin
         select p.role, p.verb from spanmq_core.verbs_by_privileges(this.queue_id) p
         except select f.role, f.verb from spanmq_core.followed_grant f where f.queue_id = this.queue_id
     loop
+        insert into spanmq_core.followed_grant (queue_id, role, verb, was_granted)
+            values (this.queue_id, each.role, each.verb, each.role in (select spanmq_core.grantees_of(each.verb, this.queue_id)));
         execute format('grant execute on function %s to %s',
                        array_to_string(spanmq_core.make_wrappers(this, each.verb), ', '), spanmq_core.role_name(each.role));
-        insert into spanmq_core.followed_grant (queue_id, role, verb) values (this.queue_id, each.role, each.verb);
     end loop;
 end $$;
 
@@ -170,9 +171,10 @@ begin
         perform spanmq_core.follow(q) from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
     else
         delete from spanmq_core.following;
+        delete from spanmq_core.followed_grant f where f.was_granted;
         perform spanmq_core.unfollow(q, f.role, f.verb) from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id);
     end if;
     return query
         select q.name::text, f.role, f.verb from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id)
-        order by 1, 2, array_position(spanmq_core.all_verbs(), f.verb);
+        where not f.was_granted order by 1, 2, array_position(spanmq_core.all_verbs(), f.verb);
 end $$;

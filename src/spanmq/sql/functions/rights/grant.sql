@@ -97,6 +97,8 @@ begin
             perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
+    update spanmq_core.followed_grant f set was_granted = true
+        where f.queue_id = this.queue_id and f.role = grant_queue.role and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
 end $$;
 
 create or replace function spanmq_core.check_queue_verb(verb text) returns void

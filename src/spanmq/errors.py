@@ -276,6 +276,10 @@ class HandlerStuckError(SpanmqError):
     """More handlers than the worker has slots exceeded their time and still run: the worker ends."""
 
 
+class HandlerCancelledError(SpanmqError):
+    """The message of the handler that makes this call was cancelled, or its lease is lost: the handler is to end."""
+
+
 class PipelineError(SpanmqError):
     """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
 

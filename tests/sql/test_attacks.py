@@ -310,7 +310,9 @@ def test_view_shows_no_function_what_it_does_not_show(caller: Connection) -> Non
         "select pgmq.send('jobs', '\"gone\"'), pgmq.send('jobs', '\"shown\"'), pgmq.delete('jobs', 2)"
     )
     caller.execute("select spanmq.create_subscription('later', 'jobs'), pgmq.send('jobs', '\"new\"')")
-    caller.execute("select pgmq.send_batch('others', array_fill('1'::jsonb, array[9])), pgmq.read('others', 9, 9)")
+    caller.execute(
+        "select pgmq.send_batch('others', array_fill('1'::jsonb, array[9])), pgmq.read('others', 9, 9)"
+    )
     give(caller, "look", "later")
     as_role(
         caller,

@@ -173,10 +173,13 @@ class NotSupportedByUpstreamError(SpanmqError):
 
 
 class SchemaVersionError(SpanmqError):
-    """The schema in the database, or the server, is of another version than this needs; nothing was changed."""
+    """The schema in the database, or the server, is of another version than this needs, or your own objects need a
+    function that an upgrade would drop; nothing was changed.
+    """
 
     codes: ClassVar[dict[str, str]] = {
         "schema_newer": "the database was installed by a newer version of spanmq",
+        "schema_older": "a call of a newer version found the schema of an older one",
         "schema_changed": "a migration was edited after it was applied",
         "server_too_old": "the server is older than the oldest version that spanmq runs on",
     }

@@ -36,6 +36,10 @@ class Handler:
     # Called when a worker has ended: what it made belongs to that worker's event loop.
     close: Callable[[], None] = lambda: None
 
+    def task_of(self, message: Message) -> str | None:
+        """Return the name of the task that a message is for; None if the handler does not serve tasks."""
+        return None if self.kind_of is None else self.kind_of(message)
+
 
 def find(path: str) -> Any:
     """Import what `module:name` names; raises InvalidArgumentError."""

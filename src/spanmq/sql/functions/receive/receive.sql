@@ -34,6 +34,7 @@ language sql stable as $$
         select * from spanmq_core.bound b
         where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
     where q.folded_name = lower(queue_name) and q.is_plain and greatest(b.due_from, b.mark_at) <= at_
+      and not spanmq_core.is_marked_after(at_)
       and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select')
 $$;
 

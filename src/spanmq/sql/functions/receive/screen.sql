@@ -179,7 +179,7 @@ begin
             runs := runs || spanmq_core.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq_core.drop_or_bury(this, runs, at_);
-        if not this.has_plain_policy and this.waiting is not null then
+        if not this.has_plain_policy and this.bells <> 0 then
             perform spanmq_core.wake_behind(this, runs);
         end if;
         -- Messages that had left the queue before have only this row left.

@@ -31,7 +31,7 @@ end $$;
 create or replace function spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    if not this.has_plain_policy and this.waiting is not null then
+    if not this.has_plain_policy and this.bells <> 0 then
         perform spanmq_core.wake_behind(this, runs);
     end if;
     if this.is_watched then
@@ -143,7 +143,7 @@ begin
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
         select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
-    if this.waiting is not null and not spanmq_core.is_foreseen(until) then
+    if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);

@@ -73,7 +73,7 @@ create or replace function spanmq_core.return_to(this spanmq_core.queue, runs sp
 language plpgsql as $$
 begin
     perform spanmq_core.give_back(this.queue_id, runs);
-    if this.waiting is not null and not (select bool_and(spanmq_core.is_foreseen(r.vt)) from unnest(runs) r) then
+    if this.bells <> 0 and not (select bool_and(spanmq_core.is_foreseen(r.vt)) from unnest(runs) r) then
         perform spanmq_core.wake(this);
     end if;
 end $$;

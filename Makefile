@@ -64,7 +64,7 @@ test: setup
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, and what other roles may do to a queue.
 OLDEST := /usr/lib/postgresql/15/bin
-RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py)
+RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py)
 
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1

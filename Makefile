@@ -22,7 +22,7 @@ help:
 	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
 	@echo 'make test-deep    kills, all races, fresh seeds, simulator runs, PostgreSQL 16: thirteen minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
-	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short and plain, their site builds'
+	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
@@ -87,7 +87,6 @@ lint: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true
 	$(RUN) -m mypy $(CHECKED)
 	$(RUN) tools/check_docs.py --quiet
-	$(RUN) tools/check_english.py --count
 	$(VENV)/bin/zensical build --strict --clean >/dev/null || { $(VENV)/bin/zensical build --strict --clean; exit 1; }
 
 fix: setup

@@ -276,6 +276,10 @@ class HandlerStuckError(SpanmqError):
     """More handlers than the worker has slots exceeded their time and still run: the worker ends."""
 
 
+class HandlerCancelledError(SpanmqError):
+    """The message of the handler that makes this call was cancelled, or its lease is lost: the handler is to end."""
+
+
 class PipelineError(SpanmqError):
     """A job of the pipeline can't run or has failed; the message says which queue, file or option."""
 
@@ -376,6 +380,10 @@ _POOLER_HINT: Final = (
 # A statement was prepared in another session than the one that a pooler lends now.
 _OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
 _HINTS: Final[dict[str, str]] = {
+    "queue_not_found": (
+        "client.queues.create(name) creates it; for tasks: tasks.create_queues(), Tasks(…, create=True) or"
+        " spanmq worker --create-queues."
+    ),
     "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
     "transaction_conflict": "Nothing was changed. Roll the transaction back and run it again.",
     "transaction_aborted": "Roll back, then repeat what you need.",
@@ -409,8 +417,8 @@ def from_server(
             elif kind is QueueNotFoundError and queue is not None:
                 message = f"queue {queue!r} does not exist"
             break
-    if sqlstate == "40P01":
-        hint = None  # the server's refers to its log
+    if sqlstate == "40P01" or kind is QueueNotFoundError:
+        hint = None  # the server's refers to its log, or is SQL
     return kind(
         message,
         hint=hint or (_POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))),

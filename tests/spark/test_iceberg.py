@@ -48,16 +48,16 @@ def ids(version: Path) -> list[Any]:
 
 def test_metadata_of_a_commit_does_not_grow_with_the_commits_before(database: str, tmp_path: Path) -> None:
     table = IcebergFormat(database, lake_at(tmp_path / "lake"), "archive")
-    for number in range(1, 31):
+    for number in range(1, 61):
         commit(table, number)
     found = versions(tmp_path / "lake")
-    assert len(found) == 30
-    assert found[-1].stat().st_size < 1.1 * found[14].stat().st_size
+    assert len(found) == 60
+    assert found[-1].stat().st_size < 1.1 * found[19].stat().st_size
     lists = sorted(
         (tmp_path / "lake" / "archive" / "metadata").glob("snap-*"), key=lambda each: each.stat().st_mtime
     )
-    assert lists[-1].stat().st_size < 1.1 * lists[14].stat().st_size
-    assert ids(found[-1]) == list(range(1, 31))
+    assert lists[-2].stat().st_size < 1.1 * lists[18].stat().st_size
+    assert ids(found[-1]) == list(range(1, 61))
 
 
 def test_metadata_that_was_needed_within_a_week_is_kept_and_older_is_deleted(

@@ -22,6 +22,10 @@ SAMPLE_COLUMNS: Final = (
     *("sampled_at", "sent", "received", "settled", "failed", "dead", "backlog", "in_flight"),
     "oldest_ready_seconds",
 )
+LIST_COLUMNS: Final = (
+    *("name", "state", "backlog", "visible", "in_flight", "dead_letters", "is_partitioned", "is_unlogged"),
+    "created_at",
+)
 HEALTH_COLUMNS: Final = (
     *("queue", "state", "backlog", "visible", "in_flight", "delayed", "failed", "dead", "dead_per_minute"),
     *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "silent_receivers"),
@@ -76,21 +80,42 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
+    existed = name.lower() in {each.name.lower() for each in client.queues.list()}
     client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
-    return Done(f"queue {name} exists", {"queue": name})
+    sentence = f"queue {name} exists already" if existed else f"created queue {name}"
+    return Done(sentence, {"queue": name, "created": not existed})
 
 
-@queue.verb(
-    "list", columns=("name", "state", "is_partitioned", "is_unlogged", "created_at"), empty="no queues"
-)
+@queue.verb("list", columns=LIST_COLUMNS, empty="no queues")
 def list_queues(client: "Client") -> Any:
-    """List the queues.
+    """List the queues with their counts, those of a large queue as of the last sample, a minute ago.
 
     $ spanmq queue list --json
     """
-    return _with_states(client, client.queues.list(), "name")
+    queues = client.queues.list()
+    counts: dict[str, dict[str, Any]] = {}
+    with suppress(NotSupportedByUpstreamError):
+        workers = {each.queue for each in client.health.workers()}
+        exact = {each.queue: each for each in client.inspect.count([each.name for each in queues])}
+        for latest in client.health.latest():
+            now = exact.get(latest.queue)
+            counted = now if now is not None and now.is_exact else latest
+            counts[latest.queue] = {
+                "is_paused": latest.is_paused,
+                "breaker_open_until": latest.breaker_open_until,
+                "backlog": counted.backlog,
+                "visible": counted.visible,
+                "in_flight": counted.in_flight,
+                "dead_letters": latest.dead_letters,
+                "has_worker": latest.queue in workers,
+                # Receivers that are not workers of this package show in what was received.
+                "lacks_worker": bool(counted.visible)
+                and latest.queue not in workers
+                and not (latest.received or counted.in_flight or latest.is_paused),
+            }
+    return [fields(each) | counts.get(each.name, {}) for each in queues]
 
 
 @queue.verb(columns=METRICS_COLUMNS, empty="no queues")

@@ -271,6 +271,12 @@ def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) 
     return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)
 
 
+def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[list[int]]:
+    """Ask which of these messages the holder of a lease is not to go on with."""
+    arguments = (argument.bigint("lease_id", lease_id), argument.bigints("msg_ids", message_ids))
+    return about(queue, "cancelled", numbers, *arguments)
+
+
 def await_settled(queue: str, seconds: Seconds) -> Call[str]:
     """Register a session that waits for settlements, and return the channel to listen to."""
     arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))

@@ -191,7 +191,7 @@ async def _pop(queue: str, request: Request, backend: Backend, quantity: int) ->
 
 @routes.post("/queues/{queue}/cancel", response_model=Results)
 async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
-    """Cancel messages that no receiver holds."""
+    """Cancel messages: those that no receiver holds are removed, the workers of others end their handlers."""
     return reply(results=await backend.client.cancel(queue, ids.message_ids))
 
 

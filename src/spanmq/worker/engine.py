@@ -11,6 +11,7 @@ from spanmq.client.calls import begin_alone
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import HandlerStuckError, SpanmqError
 from spanmq.worker.breaker import BreakerState, Change
+from spanmq.worker.cancelling import Canceller
 from spanmq.worker.event import (
     CallFailed,
     HandlerOverran,
@@ -76,23 +77,6 @@ class Engine:
         # Those whose breaker is not closed.
         self._gated: set[Intake] = set()
         self._is_sharing = False
-        self._servers = {
-            server: Server(
-                server,
-                dsn,
-                settings,
-                handler,
-                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
-                intakes=self._intakes,
-                worker=name,
-                seam=seam,
-                on_settled=self._settled,
-                on_lost=self._lost,
-                on_ready=self._ready,
-                on_policy=self._learn_policy,
-            )
-            for server, dsn in dsns.items()
-        }
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
         self._pieces: dict[str, asyncio.Task[None]] = {}
@@ -105,6 +89,32 @@ class Engine:
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
+        self._canceller = Canceller(
+            self._slots,
+            lambda: [each.line for each in self._intakes.values()] + [*filter(None, [self._limited])],
+            lambda queue: self._places[queue].session,
+            seam,
+            self._piece_ended,
+        )
+        self._servers = {
+            server: Server(
+                server,
+                dsn,
+                settings,
+                handler,
+                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
+                intakes=self._intakes,
+                worker=name,
+                seam=seam,
+                on_settled=self._settled,
+                on_lost=self._lost,
+                on_extended=self._canceller.find,
+                on_cancel=self._canceller.search,
+                on_ready=self._ready,
+                on_policy=self._learn_policy,
+            )
+            for server, dsn in dsns.items()
+        }
         self._isolation = Isolation(
             drain=self._give_back_waiting,
             is_empty=self._holds_no_more_than,
@@ -239,13 +249,13 @@ class Engine:
             await asyncio.wait(tasks)
 
     def _intake(self, queue: str, server: Server) -> Intake:
-        settings = self._settings
+        settings, handler = self._settings, self._handler
         intake = Intake(
             queue=queue,
             session=server.session,
             settings=settings,
             # Each transaction settles its own message.
-            one_each=self._handler.takes_connection and not settings.in_batches,
+            one_each=(handler.takes_connection or handler.acks_each) and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),
             share=self._pool.join(queue),
             isolation=self._isolation,
@@ -331,6 +341,8 @@ class Engine:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
         change = None
+        if job.is_cancelled and isinstance(verdict, Failure):
+            verdict = Release()  # which ends a cancelled message
         if not isinstance(verdict, Release):
             failure = verdict if isinstance(verdict, Failure) else None
             self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
@@ -362,7 +374,9 @@ class Engine:
         intake.share.held -= len(job.messages)
         if self._limited is not None:
             self._limited.done(job)
-        succeeded = not isinstance(verdict, Failure | Release) and not self._is_stopping
+        # The messages behind a single one that ends as cancelled stay leased.
+        is_end = not isinstance(verdict, Failure | Release) or (job.is_cancelled and len(job.messages) == 1)
+        succeeded = is_end and not self._is_stopping
         for other in intake.line.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
@@ -392,15 +406,13 @@ class Engine:
         self._isolation.changed()
 
     def _lost(self, holding: Holding) -> None:
-        """Drop the messages of a lost lease, and cancel their async handlers: other workers may have them by now.
-
-        Plain functions can't be stopped; their acks are stale.
-        """
+        """Drop the messages of a lost lease, and cancel their handlers: other workers may have them by now."""
         self._drop(lambda job: job.holding is holding)
         self._give_back_reserved(lambda job: job.holding is holding)
-        if self._handler.is_async:
-            for slot, job, started_at in running(self._slots.slots):
-                if job.holding is holding:
+        for slot, job, started_at in running(self._slots.slots):
+            if job.holding is holding:
+                job.is_cancelled = True  # plain functions ask
+                if self._handler.is_async:
                     self._cancel(slot, job, started_at, replace=True)
 
     def _cancel(self, slot: Slot, job: Job, started_at: float, *, replace: bool) -> None:

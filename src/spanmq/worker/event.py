@@ -87,7 +87,7 @@ class SettlingStarted:
 
 @event
 class MessageSettled:
-    """The outcome of a message in the database: acked, retrying, dead, released or stale.
+    """The outcome of a message in the database: acked, retrying, dead, released, cancelled or stale.
 
     "unknown" is a stale one that an earlier settlement, on a connection that broke, or the transaction of its
     handler may have acked. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`

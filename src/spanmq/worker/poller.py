@@ -1,7 +1,7 @@
 """Which queues of a server have messages: one registration, one poll and one channel for all of them."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,8 @@ REGISTER_SECONDS: Final = 30.0
 class Poller:
     """Calls `on_ready` with each queue that may have a message, and whether a send has woken this process for it.
 
-    `on_policy` is called with each queue and whether it is ordered.
+    `on_policy` is called with each queue and whether it is ordered, `on_cancel` with queues of which a
+    message may have been cancelled that a receiver holds.
     """
 
     session: Session
@@ -48,6 +49,7 @@ class Poller:
     seam: Seam
     on_ready: Callable[[str, bool], None]
     on_policy: Callable[[str, bool], None]
+    on_cancel: Callable[[Collection[str]], None]
 
     def __post_init__(self) -> None:
         """Begin without queues."""
@@ -209,6 +211,9 @@ class Poller:
         if number is None:
             self._is_heard = True
             self.poll_soon()  # which announces this process
+            self.on_cancel(self._queues)  # what was cancelled before
+        elif number < 0:
+            self.on_cancel({self._names.get(-number, "")})
         elif (name := self._names.get(number)) is not None:
             self.on_ready(name, True)
         else:

@@ -1,6 +1,6 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from spanmq.codec.body import Decoder
@@ -41,6 +41,8 @@ class Server:
         seam: Seam,
         on_settled: Callable[[Holding, Verdict], None],
         on_lost: Callable[[Holding], None],
+        on_extended: Callable[[Holding], Awaitable[None]],
+        on_cancel: Callable[[Collection[str]], None],
         on_ready: Callable[[str, bool], None],
         on_policy: Callable[[str, bool], None],
     ) -> None:
@@ -66,10 +68,17 @@ class Server:
             on_settled=on_settled,
             task_of=handler.task_of,
         )
-        self.heartbeat = Heartbeat(self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost)
+        self.heartbeat = Heartbeat(
+            self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost, on_extended=on_extended
+        )
         self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes)
         self.poller = Poller(
-            session=self.session, settings=settings, seam=seam, on_ready=on_ready, on_policy=on_policy
+            session=self.session,
+            settings=settings,
+            seam=seam,
+            on_ready=on_ready,
+            on_policy=on_policy,
+            on_cancel=on_cancel,
         )
         self.receiving = 0
         self._backlog_max = settings.batch * BACKLOG_BATCHES

@@ -145,7 +145,7 @@ class StoppingStreamWriter(StreamWriter):
         _, epoch = self._identity()
         return super().write(stopping(iterator, self._stop) if epoch == self._epoch else iterator)
 
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         if batchId == self._epoch:
             self._stop.at("copied")
         super().commit(messages, batchId)

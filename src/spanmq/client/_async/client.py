@@ -426,7 +426,12 @@ class AsyncClient:
         return await self._link.run(about(queue, "extend", number, *arguments))
 
     async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
-        """Delete messages that no receiver holds."""
+        """Cancel messages: one that no receiver holds is deleted.
+
+        The outcome of another is "cancelling": its worker cancels the async handler; a plain function asks
+        (`spanmq.cancelled`). When the handler has ended, or the lease, the message ends without a retry. An ack that
+        comes before counts.
+        """
         arguments = (argument.bigints("msg_ids", message_ids),)
         return await self._link.run(about(queue, "cancel", settlements, *arguments))
 

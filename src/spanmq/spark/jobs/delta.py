@@ -8,19 +8,18 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 import pyarrow
+import pyarrow.parquet
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Manifest, Ranges, came_first, is_taken, write_draft
-
-if TYPE_CHECKING:
-    from spanmq.spark.jobs.run import Run
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, came_first, is_taken, write_draft
 
 # A condition of many is slow to plan.
 RANGES_PER_COMMIT: Final = 100
@@ -87,7 +86,7 @@ class DeltaFormat:
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
         return [f"{self.table}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
 
-    def compact(self, run: "Run", size: int) -> tuple[int, int]:
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Join small files by a commit of Delta's own."""
         table = self._opened()
         if table is None:
@@ -137,5 +136,32 @@ class DeltaFormat:
         path = file.name.removeprefix(f"{self.table}/")
         pairs = (part.split("=", 1) for part in path.split("/")[:-1])
         values = {column: unquote(value) for column, value in pairs}
-        stats = json.dumps({"numRecords": file.rows})
-        return action(path, file.size, values, int(time.time() * 1000), True, stats)
+        with self.lake.reader(file.name) as opened:
+            stats = _statistics(pyarrow.parquet.read_metadata(opened))
+        return action(path, file.size, values, int(time.time() * 1000), True, json.dumps(stats))
+
+
+def _statistics(metadata: Any) -> dict[str, Any]:
+    """Return the least and the greatest ids and times of a file, by which readers skip it."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    for place in range(metadata.num_columns):
+        column = [group.column(place) for group in groups]
+        found = [each.statistics for each in column]
+        if not all(each is not None and each.has_min_max for each in found):
+            continue
+        low, high = min(each.min for each in found), max(each.max for each in found)
+        name = column[0].path_in_schema
+        if isinstance(low, datetime):
+            # Delta's have milliseconds: rounded down, and up.
+            low, high = _text(low), _text(high + timedelta(microseconds=999))
+        elif not isinstance(low, int):
+            continue
+        lows[name], highs[name] = low, high
+    return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs}
+
+
+def _text(time: datetime) -> str:
+    utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")

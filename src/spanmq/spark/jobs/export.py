@@ -19,11 +19,13 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.history import check_history
+from spanmq.spark.jobs.history import check_history, note
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import LakeFormat, check_compacts, check_format, table_of
 from spanmq.spark.jobs.lake_table import LakeTable, table_named
 from spanmq.spark.jobs.manifest import (
+    BLOCK_BITS,
+    Exported,
     Manifest,
     Ranges,
     drop_draft,
@@ -42,6 +44,8 @@ from spanmq.spark.reader import extent_of, queue_named
 # The seconds between two exports with `follow`. Each writes a file for each day and task: few large files are
 # better than many.
 EVERY_SECONDS: Final = 60.0
+# The seconds after which an export compares all ids with the database.
+COMPARE_SECONDS: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class _Export:
     lake: Lake
     format: str
     source: str
+    since: str
 
     @property
     def files(self) -> LakeFormat:
@@ -127,32 +132,35 @@ def _export(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         extent = extent_of(server, queue, table)
-        cuts = rows.cut(server, queue, table)
         source = rows.identity(server, queue)
+        since = rows.open_since(server, queue) if table == "archive" else ""
     options = Options(dsn=dsn, queue=queue, table=table)
-    this = _Export(spark, options, of_table, extent, lake, format, source)
+    this = _Export(spark, options, of_table, extent, lake, format, source, since)
     with clear_errors():
         if dry_run:
             before = read_exported(lake, queue, table)
             check_history(dsn, lake, before, is_dry_run=True)
             _check(this)
-            ranges = missing(extent, cuts, before.ids)
+            ranges = _ranges(this, before)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
             with run_on(dsn, lake, queue, table) as run:
                 before = run.exported
                 _check(this)
-                ranges = missing(extent, cuts, before.ids)
+                ranges = _ranges(this, before)
                 count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
+                after = read_exported(lake, queue, table)
+                is_whole = _is_whole(before)
+                compared_at = time.time() if is_whole else after.compared_at
                 # From now on retention may delete what is verified, and nothing else.
-                rows.note_export(dsn, queue, lake.uri, read_exported(lake, queue, table).ids, table)
+                note(dsn, replace(after, since=since, compared_at=compared_at), is_whole=is_whole)
     return ExportReport(
         queue=queue,
         table=table,
         to=str(to),
         format=format,
         exported=count,
-        exported_before=sum(b - a + 1 for a, b in before.ids),
+        exported_before=before.count,
         files=files,
         checksum=f"{checksum:x}",
         seconds=time.monotonic() - began,
@@ -206,16 +214,44 @@ def _check(this: _Export) -> None:
     check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
 
 
-def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Range]:
-    """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported."""
+def _is_whole(before: Exported) -> bool:
+    """Return whether all ids are to be compared with the database, not only those of rows that are new by their time.
+
+    Once a day: rows that were inserted by hand may have any time.
+    """
+    return not before.since or not 0 <= time.time() - before.compared_at < COMPARE_SECONDS
+
+
+def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
+    """Return ranges of ids that may hold rows which are not exported."""
+    with rows.connected(this.options.dsn) as server:
+        if _is_whole(before):
+            whole = rows.cut(server, before.queue, before.table)
+            return missing(this.extent, whole, before.ids)
+        archive = this.extent.source(0, 0)
+        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS)
+        ids = before.ids_in(block for block, *_ in blocks)
+        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS, ids)
+    cuts: Ranges = []
+    size = rows.ROWS_PER_PARTITION
+    for _, low, high, n in blocks:
+        if size + n > rows.ROWS_PER_PARTITION:
+            cuts.append((low, high))
+            size = 0
+        cuts[-1] = (cuts[-1][0], high)
+        size += n
+    return missing(this.extent, cuts, ids, rows.recent(before.since))
+
+
+def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "") -> list[rows.Range]:
+    """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported, and meet a condition."""
     found = []
     for a, b in cuts:
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue
-        pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        where = f"not ('{{{pieces}}}'::int8multirange @> {extent.key})" if have else ""
-        found.append(replace(extent, first=a, last=b, where=where))
+        others = f"not {rows.in_ranges(have, extent.key)}" if have else ""
+        found.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
     return found
 
 

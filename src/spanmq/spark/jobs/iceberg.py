@@ -20,14 +20,13 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Manifest, Ranges, came_first, files_of, is_taken, write_draft
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, came_first, files_of, is_taken, write_draft
 
 if TYPE_CHECKING:
     import pyarrow
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from spanmq.spark.jobs.run import Run
 
 CATALOG: Final = "spanmq"
 # A commit writes the list of all snapshots and manifests anew, so both stay short. What is taken off the list of
@@ -38,14 +37,16 @@ POLICY: Final = {
     SNAPSHOTS: "10",
     AGE: str(timedelta(days=7) // timedelta(milliseconds=1)),
     "write.metadata.previous-versions-max": "10",
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "10",
+    "commit.manifest.min-count-to-merge": "2",
     "commit.manifest.target-size-bytes": str(256 << 10),
     # Files have no statistics of it.
     "write.metadata.metrics.column.body": "none",
 }
-# The commits between two looks for what nothing needs.
+# The commits between two looks for what nothing needs, and between two that join manifests. With its own setting
+# PyIceberg writes a large one again at each commit as soon as it is nearly full.
 EXPIRE_EVERY: Final = 100
+MERGE_EVERY: Final = 20
+MERGES: Final = "commit.manifest-merge.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class IcebergFormat:
             if files:
                 # Their names have the token of this run: no table can have them already.
                 names = [f"{self._location}/{each.name.removeprefix(f'{self.table}/')}" for each in files]
+                transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
             transaction.set_properties({manifest.application: str(manifest.commit)})
@@ -115,7 +117,7 @@ class IcebergFormat:
             )
         return [f"{self.table}/{task.file.file_path.removeprefix(location + '/')}" for task in tasks]
 
-    def compact(self, run: Run, size: int) -> tuple[int, int]:
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Raise PipelineError: PyIceberg compacts no tables."""
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import pyarrow
 
@@ -9,7 +9,7 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Manifest, Ranges, format_of
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, format_of
 from spanmq.spark.jobs.parquet import Written
 from spanmq.spark.jobs.plain import PlainFormat
 from spanmq.spark.options import hint_of
@@ -42,7 +42,7 @@ class LakeFormat(Protocol):
         """Return the names in the lake of the files that have the rows of a queue, or of all."""
         ...
 
-    def compact(self, run: Any, size: int) -> tuple[int, int]:
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Make files of up to `size` bytes of a run's small ones; return how many were replaced, and by how many."""
         ...
 

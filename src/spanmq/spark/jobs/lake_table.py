@@ -23,11 +23,12 @@ class LakeTable:
     @property
     def schema(self) -> pyarrow.Schema:
         """The columns as Arrow has them."""
-        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
+        from spanmq.spark.release import arrow_schema
+
         fields = [StructField(each.name, each.kind) for each in self.columns]
-        return to_arrow_schema(StructType(fields), timezone="UTC")
+        return arrow_schema(StructType(fields))
 
     @property
     def schema_with_day(self) -> pyarrow.Schema:

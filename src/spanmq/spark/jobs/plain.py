@@ -4,17 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow
 
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import Manifest, Ranges, files_of, has, read_manifest, write_manifest
-
-if TYPE_CHECKING:
-    from spanmq.spark.jobs.run import Run
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, files_of, has, read_manifest, write_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class PlainFormat:
         """Return the files that manifests name."""
         return files_of(self.lake, queue, self.table)
 
-    def compact(self, run: "Run", size: int) -> tuple[int, int]:
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Join small files of a day; a manifest has the new ones, and then the others are deleted."""
         queue = run.exported.queue
         sizes = self.lake.sizes(folder_of(self.table, queue))

@@ -66,7 +66,7 @@ class Run:
     def end(self, manifest: Manifest) -> None:
         """Delete what a manifest that counts replaces, and files of attempts that do not; forget the draft."""
         _sweep(self.lake, manifest)
-        write_exported(self.lake, self.exported.followed_by(manifest))
+        write_exported(self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)
 
 
@@ -132,7 +132,7 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
             write_manifest(lake, manifest)
             exported = exported.followed_by(manifest)
         _sweep(lake, draft)
-        write_exported(lake, exported)
+        exported = write_exported(exported)
         drop_draft(lake, draft)
     return exported
 

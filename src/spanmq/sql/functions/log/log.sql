@@ -272,6 +272,7 @@ create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, r
 language plpgsql as $$
 declare
     place regclass := spanmq_core.archive_of(this);
+    range spanmq_core.run := spanmq_core.as_range(runs, true);
 begin
     if place is distinct from this.archive then
         if place is null then
@@ -280,10 +281,25 @@ begin
         perform spanmq_core.check_archive(place);
         update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
     end if;
-    execute format('insert into %s (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                   ' from spanmq_core.fetch($1, $2, 0, null, null, true)', place)
-        using this.queue_id, runs;
+    if range.lo > this.log_lo and range.lo + range.n - 1 <= this.log_hi then
+        perform spanmq_core.archive_range(this.folded_name, this.log_name, range);
+    else
+        execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                       ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
+                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)', 'a_' || this.folded_name)
+            using this.queue_id, runs;
+    end if;
+end $$;
+
+-- The same for messages that follow each other and are alike, in one segment. By its name: the number of an archive that is
+-- dropped meanwhile would be an error of syntax.
+create or replace function spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run) returns void
+language plpgsql as $$
+begin
+    execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
+        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz

@@ -52,7 +52,7 @@ begin
         delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
         if found then
             return true;
-        elsif spanmq_core.note_one(this_queue, delete.msg_id, null) then
+        elsif (spanmq_core.note_one(this_queue, delete.msg_id, null)).lo is not null then
             return true;
         end if;
     end if;
@@ -89,7 +89,7 @@ begin
             has_leased := has_leased or n_gone > 1 and lease > 0;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, null)) then
+        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, null)).lo is not null) then
             return next first_id;
             return;
         -- A new statement, under the locks: messages may have been deleted from these runs one by one.
@@ -104,13 +104,17 @@ begin
         spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
 end $$;
 
-create or replace function spanmq_core.archive_messages(this spanmq_core.queue, msg_ids bigint[]) returns spanmq_core.run[]
+create or replace function spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq_core.run[] := spanmq_core.remove(this, msg_ids, null);
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, null, true);
 begin
     if runs <> '{}' then
         perform spanmq_core.copy_to_archive(this, runs);
+    end if;
+    if not this.settles_quietly then
+        perform spanmq_core.tell_settled(this, runs);
     end if;
     return runs;
 end $$;
@@ -118,15 +122,41 @@ end $$;
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    this record;
+    run spanmq_core.run;
 begin
-    return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), array[msg_id]) <> '{}';
+    select q.queue_id, q.log_name, q.folded_name into this from spanmq_core.queue q
+        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
+          and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
+          and q.archive = to_regclass('pgmq.' || quote_ident('a_' || q.folded_name));
+    if found then
+        -- As in delete().
+        delete from spanmq_core.held h
+            where h.queue_id = this.queue_id and h.lo = archive.msg_id and h.n = 1 and h.lease_id >= 0
+            returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run;
+        if not found then
+            run := spanmq_core.note_one(this.queue_id, archive.msg_id, null);
+        end if;
+        if run.lo is not null then
+            perform spanmq_core.archive_range(this.folded_name, this.log_name, run);
+            return true;
+        end if;
+    end if;
+    return spanmq_core.archive_messages(queue_name, array[msg_id]) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), msg_ids));
+    if cardinality(msg_ids) = 1 then
+        if spanmq_call.archive(queue_name, msg_ids[1]) then
+            return next msg_ids[1];
+        end if;
+        return;
+    end if;
+    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(queue_name, msg_ids));
 end $$;
 
 -- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
@@ -207,7 +237,7 @@ begin
             has_several := has_several or n_gone > 1;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, ack.lease_id)) then
+        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
             msg_id := first_id;
             outcome := 'acked';
             return next;
@@ -239,7 +269,8 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
 end $$;
 
--- Cancels messages that no receiver holds. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
+-- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the handler, and the message ends when the handler
+-- has, or when its lease ends; an ack that comes before counts); or unknown.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -260,10 +291,39 @@ begin
         known := coalesce((
             select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
             where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
+        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known order by id));
     end if;
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'processing' else 'unknown' end
+        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
+end $$;
+
+-- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with its id, negative.
+create or replace function spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[]) returns void
+language plpgsql as $$
+begin
+    if msg_ids = '{}' then
+        return;
+    end if;
+    perform spanmq_core.note_use(this, false, true);
+    insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
+        select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
+        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at), is_cancelled = true;
+    perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
+        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp() and this.queue_id = any (l.queue_ids);
+end $$;
+
+-- Those of these messages that the holder of the lease is not to go on with: they were cancelled, or the lease no longer holds them.
+create or replace function spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) returns setof bigint
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    perform spanmq_core.check_lease(lease_id, msg_ids);
+    return query
+        select distinct id from unnest(msg_ids) id
+        where exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled)
+           or not exists (select from spanmq_core.find_run(this.queue_id, id) r where r.lease_id = cancelled.lease_id) order by id;
 end $$;
 
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are

@@ -235,31 +235,32 @@ begin
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
--- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left
--- before. fence: null, or the lease that must hold it.
-create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns boolean
+-- Notes that a message has left the leased run of several that holds it, and returns what it was; null if there is no such
+-- run, or it had left before. fence: null, or the lease that must hold it.
+create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns spanmq_core.run
 language plpgsql as $$
 declare
-    this_lo bigint;
-    n int;
+    run spanmq_core.run;
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
-    select h.lo, h.n into this_lo, n from spanmq_core.held h
+    select h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run from spanmq_core.held h
         where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
         for key share;
     if not found then
-        return false;
+        return null;
     end if;
     insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
     if not found then
-        return false;
+        return null;
     end if;
-    if spanmq_core.may_be_last(this_lo, n, id) then
-        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    if spanmq_core.may_be_last(run.lo, run.n, id) then
+        perform spanmq_core.sweep_run(this_queue, run.lo, run.n);
     end if;
-    return true;
+    run.lo := id;
+    run.n := 1;
+    return run;
 end $$;
 
 -- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the

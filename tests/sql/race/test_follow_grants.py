@@ -8,8 +8,6 @@ SENT = """
     select has_function_privilege('public', to_regprocedure(format('spanmq_call.may_send_%s()', queue_id)), 'execute')
     from spanmq_core.queue where name = 'jobs'
 """
-
-
 WRAPPERS = "select count(*) from pg_proc where pronamespace = 'spanmq_call'::regnamespace"
 
 

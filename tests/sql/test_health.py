@@ -178,10 +178,18 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
     rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 18
+    assert len({row[0] for row in rows}) == len(rows) == 19
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
+
+
+def test_doctor_names_roles_whose_table_grants_count_for_nothing(jobs: Connection) -> None:
+    assert finding(jobs, "table grants")[0] == "ok"
+    jobs.execute("grant insert on pgmq.q_jobs to public")
+    assert finding(jobs, "table grants") == ("warning", "they give no right here: public (send on jobs)")
+    jobs.execute("select spanmq.follow_table_grants()")
+    assert finding(jobs, "table grants")[0] == "ok"
 
 
 def test_doctor_names_triggers_that_no_send_calls(jobs: Connection) -> None:

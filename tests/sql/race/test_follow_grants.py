@@ -1,7 +1,6 @@
 """Table grants are followed beside sessions that drop the queue, follow the same grants, or change them."""
 
 from tests.sql.race.sessions import Race
-from tests.sql.race.test_drops import DROP, LEFT
 
 FOLLOW = "select role, verb from spanmq.follow_table_grants()"
 GRANT = "grant insert on pgmq.q_jobs to public"
@@ -9,18 +8,19 @@ SENT = """
     select has_function_privilege('public', to_regprocedure(format('spanmq_call.may_send_%s()', queue_id)), 'execute')
     from spanmq_core.queue where name = 'jobs'
 """
+WRAPPERS = "select count(*) from pg_proc where pronamespace = 'spanmq_call'::regnamespace"
 
 
 def test_following_leaves_nothing_of_a_queue_that_is_dropped_meanwhile(race: Race) -> None:
     race.send(3)
     race.main.rows(GRANT)
     dropping, following = race.begun(), race.open()
-    dropping.rows(DROP)
-    left = dropping.value(LEFT)
+    dropping.rows("select pgmq.drop_queue('jobs')")
+    left = dropping.value(WRAPPERS)
     later = following.waiting(FOLLOW)
     dropping.commit()
     assert later.rows() == []
-    assert following.value(LEFT) == left
+    assert following.value(WRAPPERS) == left
     assert following.rows("select from spanmq_core.followed_grant") == []
 
 

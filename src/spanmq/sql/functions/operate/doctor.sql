@@ -193,6 +193,10 @@ declare
     triggers text := (select string_agg(format('%s on %s', t.tgname, q.queue_view), ', ' order by q.name, t.tgname)
                       from spanmq_core.queue q join pg_trigger t on t.tgrelid = q.queue_view and not t.tgisinternal
                       where t.tgname not in ('spanmq_before', 'spanmq_change', 'spanmq_end'));
+    -- Roles of programs that were written for PGMQ.
+    unfollowed text := (select string_agg(distinct format('%s (%s on %s)', p.role, p.verb, q.name), ', ')
+                        from spanmq_core.verbs_by_privileges(null) p join spanmq_core.queue q on q.queue_id = p.queue_id
+                        where not spanmq_core.is_following() and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
     -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
@@ -232,6 +236,9 @@ begin
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+        ('table grants', case when unfollowed is not null then 'warning' else 'ok' end,
+         coalesce('they give no right here: ' || left(unfollowed, 500), 'no role has table privileges without their verb'),
+         'select spanmq.follow_table_grants() makes verbs of them; or revoke them'),
         ('triggers', case when triggers is not null then 'warning' else 'ok' end,
          coalesce('no send or receive calls ' || left(triggers, 500), 'no queue has a trigger of yours'),
          'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a notification'),

@@ -137,6 +137,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("GET", f"~/messages/{held[1]['message_id']}/failures")
         ask("GET", "/v1/failing")
         ask("GET", "~/failing")
+        ask("GET", "~/changes")
         ask("POST", "~/failing/search", {"after": 0})
         ask("POST", "~/failing/retry", {"task": "none"})
         ask("POST", "~/failing/reject", {"message_ids": [10**9]})

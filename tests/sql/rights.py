@@ -15,7 +15,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
         list_category_policies classify list_category_rules dead_letters count_dead_letters
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
-        failing failing_messages
+        failing failing_messages list_changes
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
@@ -61,7 +61,7 @@ FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules"
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules note_change"
     " poll pass_on".split()
 )
 INCLUDED = {

@@ -111,11 +111,14 @@ class Program(Group):
         commands = Lazy(lambda: (*VERBS, *NOUNS), lambda name: _verb(name) if name in VERBS else _noun(name))
         super().__init__(**{**settings, "commands": commands})
         self._as_json = False
+        self._command = ""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
         """Run the program and end it with an exit code."""
         words = in_our_words(list(sys.argv[1:] if args is None else args))
         self._as_json = wants_json(words)
+        # Without its arguments, of which some are secret.
+        self._command = " ".join(words[: 2 if words and words[0] in NOUNS else 1])
         if not self._as_json:
             return super().main(words, *more, **settings)
         try:
@@ -126,6 +129,9 @@ class Program(Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one command."""
+        from spanmq.client.changes import ACTOR
+
+        ACTOR.set(f"command, spanmq {self._command}")
         with reported(as_json=self._as_json):
             return super().invoke(ctx)
 

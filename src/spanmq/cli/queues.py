@@ -23,7 +23,17 @@ SAMPLE_COLUMNS: Final = (
     "oldest_ready_seconds",
 )
 LIST_COLUMNS: Final = (
-    *("name", "state", "backlog", "visible", "in_flight", "dead_letters", "is_partitioned", "is_unlogged"),
+    *(
+        "name",
+        "state",
+        "backlog",
+        "visible",
+        "in_flight",
+        "dead_letters",
+        "workers",
+        "is_partitioned",
+        "is_unlogged",
+    ),
     "created_at",
 )
 HEALTH_COLUMNS: Final = (
@@ -97,7 +107,6 @@ def list_queues(client: "Client") -> Any:
     queues = client.queues.list()
     counts: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        workers = {each.queue for each in client.health.workers()}
         exact = {each.queue: each for each in client.inspect.count([each.name for each in queues])}
         for latest in client.health.latest():
             now = exact.get(latest.queue)
@@ -109,11 +118,8 @@ def list_queues(client: "Client") -> Any:
                 "visible": counted.visible,
                 "in_flight": counted.in_flight,
                 "dead_letters": latest.dead_letters,
-                "has_worker": latest.queue in workers,
-                # Receivers that are not workers of this package show in what was received.
-                "lacks_worker": bool(counted.visible)
-                and latest.queue not in workers
-                and not (latest.received or counted.in_flight or latest.is_paused),
+                "workers": latest.workers,
+                "lacks_worker": latest.lacks_worker(counted.visible, counted.in_flight),
             }
     return [fields(each) | counts.get(each.name, {}) for each in queues]
 
@@ -242,6 +248,23 @@ def reject_failing(
         queue, message_ids=message_ids or None, limit=limit, **filters
     )
     return Done(f"{rejected:,} messages are dead letters now", {"queue": queue, "rejected": rejected})
+
+
+@queue.verb(
+    columns=("change_id", "changed_at", "role", "actor", "action", "queue", "details"),
+    empty="no change is recorded",
+)
+def changes(
+    client: "Client",
+    queue: SomeQueue = None,
+    before: Annotated[int | None, typer.Option(help="Only changes with an id below this one.")] = None,
+    limit: Limit = 100,
+) -> Any:
+    """Show which role, token or command changed what, the newest change first.
+
+    $ spanmq queue changes orders
+    """
+    return client.inspect.changes(queue, before=before, limit=limit)
 
 
 @queue.verb(empty="no groups")

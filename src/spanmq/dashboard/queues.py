@@ -90,6 +90,7 @@ class Standing:
     sampled_at: datetime | None
     is_paused: bool
     breaker_open_until: datetime | None
+    lacks_worker: bool
 
 
 async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
@@ -129,6 +130,7 @@ def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
         sampled_at=latest.sampled_at,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,
+        lacks_worker=latest.lacks_worker(visible, in_flight),
     )
 
 

@@ -36,10 +36,12 @@ def rate(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Write a length of time by its two largest units: 3 h 5 min."""
+    """Write a length of time by its two largest units: 3 h 5 min, or 20 ms."""
     if seconds is None:
         return NOTHING
     seconds = max(seconds, 0.0)
+    if 0 < seconds < 0.0995:
+        return f"{max(round(seconds * 1000), 1)} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
     left, parts = round(seconds), []

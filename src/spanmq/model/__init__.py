@@ -37,6 +37,7 @@ from spanmq.model.message import (
 )
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
+    Change,
     Flavour,
     MaintenanceStep,
     NotifyThrottle,
@@ -61,6 +62,7 @@ __all__ = [
     "Batch",
     "CategoryPolicy",
     "CategoryRule",
+    "Change",
     "DeadLetter",
     "DeadLetterCount",
     "DeadLetterFilters",

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import FailingCause, FailingMessage, Failure, Settled
+from spanmq.model import Change, FailingCause, FailingMessage, Failure, Settled
 from spanmq.service.access import Guarded
 from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
@@ -113,6 +113,18 @@ async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: May
 async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Return the failures of a message, the first one first."""
     return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
+
+
+@routes.get("/queues/{queue}/changes", response_model=answer("Changes", changes=list[Change]))
+async def changes(
+    queue: QueueName,
+    backend: Behind,
+    _: MayLook,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Response:
+    """List the recorded changes of a queue, the newest first; the next page is before the last id."""
+    return reply(changes=await backend.client.inspect.changes(queue, before=before, limit=limit))
 
 
 @routes.get("/failing", response_model=FailingCauses)

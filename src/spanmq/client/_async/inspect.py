@@ -6,9 +6,11 @@ from typing import Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import about, about_any, listed, only, string
+from spanmq.client.call import about, about_any, given, listed, only, string
+from spanmq.client.rows import changes
 from spanmq.codec.body import Codec
 from spanmq.model import (
+    Change,
     FailingCause,
     FailingFilters,
     FailingMessage,
@@ -68,6 +70,16 @@ class AsyncInspect:
         )
         read = listed(FailingMessage, message_id="msg_id")
         return await self._link.run(about(queue, "failing_messages", read, *arguments))
+
+    async def changes(
+        self, queue: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> list[Change]:
+        """List the changes of a queue, or of all, the newest first; `before` is a change's id.
+
+        Clients, commands, the service and the dashboard record what they change; it is kept for 90 days.
+        """
+        arguments = (*given(argument.bigint, "before", before), argument.integer("qty", limit))
+        return await self._link.run(about_any(queue, "list_changes", changes, *arguments))
 
     async def archive(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None

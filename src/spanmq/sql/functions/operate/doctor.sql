@@ -175,6 +175,7 @@ declare
     abandoned text[];
     lagging text[];
     silent text[];
+    idle text[];
     -- Rows that no claim finds: see bound.sql.
     unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
                     from spanmq_core.queue q
@@ -213,6 +214,12 @@ begin
         into stuck, abandoned, lagging
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
+    -- By the last sample, of a moment ago: receivers that do not report are known by what they received.
+    idle := (
+        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible, make_interval(secs => round(l.oldest_ready_seconds::numeric)))
+                         order by l.oldest_ready_seconds desc)
+        from spanmq_call.latest_statistics() l
+        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0 and not l.is_paused);
     silent := (
         select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held, date_trunc('second', at_ - r.seen_at))
                          order by q.queue_id, r.seen_at)
@@ -226,6 +233,9 @@ begin
          case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job'
               when troubles is not null then 'fix what the errors name; maintenance of other queues continues'
               else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call' end),
+        ('workers', case when idle is not null then 'warning' else 'ok' end,
+         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '), 'messages that wait have a worker'),
+         'start a worker of these queues: spanmq worker; spanmq queue health shows them'),
         ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),

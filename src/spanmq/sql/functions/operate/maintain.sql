@@ -197,6 +197,9 @@ begin
             select s.ctid from spanmq_core.task_time s
             where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
         limit 5000));
+    delete from spanmq_core.change c where c.change_id = any (array(
+        select o.change_id from spanmq_core.change o where o.changed_at < clock_timestamp() - interval '90 days' order by o.change_id limit 1000
+        for update skip locked));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
     delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop

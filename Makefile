@@ -32,6 +32,7 @@ help:
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
 	@echo 'make docs         the docs site, in build/site; docs-serve: on http://127.0.0.1:8001'
+	@echo 'make release      a wheel, a source distribution and their contents (SBOM) in dist, each tried without the checkout'
 	@echo 'make clean        remove everything that make made'
 
 setup: $(STAMP)
@@ -63,7 +64,7 @@ test: setup
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, and what other roles may do to a queue.
 OLDEST := /usr/lib/postgresql/15/bin
-RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py)
+RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py)
 
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
@@ -140,6 +141,11 @@ soak-spark: setup
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)
+
+# Of a commit, so that what is released can be had again. ARGS="--quick" leaves out the tests of the source distribution.
+.PHONY: release
+release: setup
+	$(RUN) tools/release.py $(ARGS)
 
 soak: setup
 	$(RUN) -m bench --soak $(ARGS)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median, quantiles
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
@@ -70,10 +71,13 @@ def _somebody_waits(database: Database, wanted: bool) -> Iterator[None]:
 
     def wait() -> None:
         with psycopg.connect(database.dsn, autocommit=True) as connection:
-            channel = connection.execute("select spanmq.await_messages(%s)", [QUEUE]).fetchall()[0][0]
+            register = "select channel from spanmq.await_messages(array[%s], %s)"
+            key = uuid4()
+            channel = connection.execute(register, [QUEUE, key]).fetchall()[0][0]
             connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
             while not stop.is_set():
-                connection.execute("select spanmq.await_messages(%s)", [QUEUE])
+                connection.execute(register, [QUEUE, key])
+                connection.execute("select spanmq.poll(%s)", [key])
                 for _ in connection.notifies(timeout=1):
                     pass
 

@@ -13,7 +13,7 @@ from bench.contestants import CONTESTANTS as ENGINES
 from bench.contestants import PGMQ_DATABASE, UPSTREAM
 from bench.load import Generator, find_pgbench
 from bench.server import add_options, fresh, output_of, serving
-from bench.workers import latency
+from bench.workers import latency, queues
 from bench.workers.targets import PGMQ, Run, Times, verdicts
 from spanmq import Client
 
@@ -27,6 +27,7 @@ COUNTS = {
     "pgqueuer": 20_000,
 }
 LATENCY_COUNT = 300
+QUEUES = 1_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 times[name].append(run(dsn, name, count // share))
                 note(f"round {number + 1}: {name} {1000 / times[name][-1].work_ms:,.0f} messages/s")
         measured = latencies(dsn, LATENCY_COUNT // share)
-    return report(Run(rates, times, *measured))
+        with fresh(dsn) as address:
+            many = queues.measure(address, QUEUES // share, 60 / share)
+    missed = report(Run(rates, times, *measured))
+    queues.report(many)
+    return missed
 
 
 def pgmq_rate(dsn: str) -> float:

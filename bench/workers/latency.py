@@ -45,7 +45,7 @@ def all_ms(dsn: str, count: int) -> tuple[list[float], list[float], list[float]]
 
 def bare_ms(dsn: str, count: int) -> list[float]:
     """Time a NOTIFY until it has come, `count` times: a commit, then what a waiting session hears."""
-    with psycopg.connect(dsn, autocommit=True) as sender, _process(hear, dsn) as arrivals:
+    with psycopg.connect(dsn, autocommit=True) as sender, in_process(hear, dsn) as arrivals:
         return _times(count, arrivals, lambda: sender.execute("notify bench_latency"))
 
 
@@ -53,7 +53,7 @@ def least_ms(dsn: str, count: int) -> list[float]:
     """Time a row on disk with its NOTIFY, until who heard it has asked the server something."""
     with (
         psycopg.connect(dsn, autocommit=True) as sender,
-        _process(partial(hear, asks=True), dsn) as arrivals,
+        in_process(partial(hear, asks=True), dsn) as arrivals,
     ):
         sender.execute(TABLE)
         return _times(count, arrivals, lambda: sender.execute(ROW))
@@ -61,7 +61,7 @@ def least_ms(dsn: str, count: int) -> list[float]:
 
 def worker_ms(dsn: str, count: int) -> list[float]:
     """Time a send until the handler begins, `count` times; the worker is idle each time."""
-    with Client(dsn) as client, _process(work, dsn) as arrivals:
+    with Client(dsn) as client, in_process(work, dsn) as arrivals:
         return _times(count, arrivals, lambda: client.send("latency", {"number": 1}))
 
 
@@ -101,21 +101,22 @@ def _use(client: Client) -> None:
 
 
 @contextmanager
-def _process(target: Callable[[str, Connection], None], dsn: str) -> Iterator[Connection]:
-    """Run it until the block ends; it is ready when it has told something."""
+def in_process(target: Callable[[str, Connection], None], dsn: str) -> Iterator[Connection]:
+    """Run a function in a process until the block ends; the function sends something when it is ready."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(dsn, theirs), daemon=True)
     process.start()
     try:
-        _arrival(ours)
+        arrival(ours)
         yield ours
     finally:
         process.terminate()
         process.join(TIMEOUT_SECONDS)
 
 
-def _arrival(pipe: Connection) -> float:
+def arrival(pipe: Connection) -> float:
+    """Return what the process sends next."""
     if not pipe.poll(TIMEOUT_SECONDS):
         raise RuntimeError("nothing arrived")
     at: float = pipe.recv()
@@ -130,5 +131,5 @@ def _times(count: int, arrivals: Connection, send: Callable[[], object]) -> list
         time.sleep(chosen.uniform(*PAUSES_MS) / 1000)
         sent_at = time.perf_counter()
         send()
-        times.append((_arrival(arrivals) - sent_at) * 1000)
+        times.append((arrival(arrivals) - sent_at) * 1000)
     return times

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient, AsyncShardedQueue, Client, ShardedQueue
     from spanmq.client.dsn import Timeouts
+    from spanmq.client.handled import cancelled
     from spanmq.codec.body import RawJson
     from spanmq.errors import SpanmqError
     from spanmq.model import Leased, Message, Settled
@@ -29,6 +30,7 @@ __all__ = [
     "SpanmqError",
     "Timeouts",
     "Worker",
+    "cancelled",
 ]
 
 _HOMES = {
@@ -45,6 +47,7 @@ _HOMES = {
     "SpanmqError": "errors",
     "Timeouts": "client",
     "Worker": "worker",
+    "cancelled": "client.handled",
 }
 
 

@@ -102,7 +102,7 @@ def test_messages_are_looked_at_hidden_shown_and_taken_for_good(filled: str) -> 
 def test_ids_are_settled_one_way_or_another(filled: str) -> None:
     records("receive", "orders", "--lease", 600, dsn=filled)  # holds message 1
     assert records("message cancel", "orders", 1, 2, 9, dsn=filled) == [
-        {"message_id": 1, "outcome": "processing"},
+        {"message_id": 1, "outcome": "cancelling"},
         {"message_id": 2, "outcome": "cancelled"},
         {"message_id": 9, "outcome": "unknown"},
     ]

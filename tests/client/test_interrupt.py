@@ -179,7 +179,7 @@ async def test_cancelled_call_changes_nothing_and_the_client_goes_on(orders: str
 async def test_cancelled_wait_takes_nothing(client: Client, database: str) -> None:
     listening = (
         "select count(*) from pg_stat_activity where datname = current_database()"
-        " and query like '%spanmq.await_messages%' and pid <> pg_backend_pid()"
+        " and query like '%spanmq.poll%' and pid <> pg_backend_pid()"
     )
     async with AsyncClient(database) as waiter:
         wait = asyncio.create_task(waiter.receive("orders", wait=60))

@@ -50,9 +50,9 @@ def report_worker(
     """Report a worker, as it does itself."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
-            "select spanmq.report_worker(queue => %s, worker => %s, running_for => 60, slots => %s, held => %s,"
-            " times => %s)",
-            [queue, worker, slots, held, Jsonb(list(times))],
+            "select spanmq.report_worker(queues => array[%s], worker => %s, running_for => 60, slots => %s,"
+            " reports => %s)",
+            [queue, worker, slots, Jsonb({queue.lower(): {"held": held, "times": list(times)}})],
         )
 
 

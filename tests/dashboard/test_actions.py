@@ -27,7 +27,7 @@ def test_message_is_delivered_now_or_cancelled_unless_a_receiver_holds_it(
         ("cancel", "orders", delayed, "cancelled"),
         ("deliver", "orders", delayed, "late"),
         ("deliver", "invoices", held, "late"),
-        ("cancel", "invoices", held, "late"),
+        ("cancel", "invoices", held, "cancelling"),
     ):
         place = f"queue={queue}&id={message_id}"
         answer = keeper.post(f"/message/{act}?{place}", "/queue/send?queue=orders")

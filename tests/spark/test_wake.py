@@ -38,13 +38,13 @@ def test_message_wakes_an_idle_stream(
 
 
 def until_listening(observer: psycopg.Connection[Any]) -> None:
-    """Return when a session of Spark is idle after it listened, and waits for the network."""
+    """Return when a process has announced that it waits: what is sent from now on wakes it."""
     query = (
-        "select count(*) from pg_stat_activity where application_name = 'spanmq spark' and state = 'idle'"
-        " and datname = current_database() and query like '%%receiver_claim%%'"
+        "select count(*) from spanmq_core.listener"
+        " where pg_sequence_last_value(('spanmq_core.bell_' || bell)::regclass) > 0"
     )
     for _ in range(10_000):
         row = observer.execute(query).fetchone()
         if row is not None and row[0] == 1:
             return
-    raise AssertionError("the stream does not listen")
+    raise AssertionError("the stream does not wait")

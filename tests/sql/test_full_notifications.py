@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -57,7 +58,10 @@ def test_calls_that_notify_leave_it_out_while_the_queue_is_full(
     session: Connection, listener: Connection
 ) -> None:
     session.execute("select pgmq.create('jobs'), pgmq.enable_notify_insert('jobs', 0)")
-    session.execute("select spanmq.await_messages('jobs', 60)")
+    # Two listeners, so that one of them is rung even while the other was a moment ago.
+    for key in (uuid4(), uuid4()):
+        session.execute("select spanmq.await_messages('{jobs}', %s)", [key])
+        session.execute("select spanmq.poll(%s)", [key])
     session.execute("select spanmq.create_token('t', repeat('0', 64), array['*'], array['send'])")
     assert one(session, "select pgmq.send('jobs', '1')") == 1
     assert rows(session, "select pgmq.send_batch('jobs', array['2', '3']::jsonb[])") == [(2,), (3,)]

@@ -178,10 +178,19 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
     rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 17
+    assert len({row[0] for row in rows}) == len(rows) == 18
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
+
+
+def test_doctor_names_triggers_that_no_send_calls(jobs: Connection) -> None:
+    assert finding(jobs, "triggers")[0] == "ok"
+    jobs.execute(
+        "create trigger mine after insert on pgmq.q_jobs for each statement"
+        " execute function suppress_redundant_updates_trigger()"
+    )
+    assert finding(jobs, "triggers") == ("warning", "no send or receive calls mine on pgmq.q_jobs")
 
 
 def test_clock_and_connections_are_compared(connection: Connection) -> None:

@@ -75,7 +75,7 @@ def test_role_may_execute_what_its_verb_includes(
 def test_role_may_read_what_it_may_look_at_and_write_nothing(
     queues: Connection, numbers: dict[int, str], verb: str, where: str | None
 ) -> None:
-    queues.execute("select spanmq.receiver_open('jobs'), spanmq.await_messages('jobs')")
+    queues.execute("select spanmq.receiver_open('jobs'), spanmq.await_messages('{jobs}', gen_random_uuid())")
     give(queues, verb, where)
     seen = [queue for queue in numbers.values() if where in ("all", queue) and "look" in included(verb)]
     allowed = [(f"pgmq.{kind}_{queue}", "select") for kind in "aq" for queue in sorted(seen)]

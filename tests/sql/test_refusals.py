@@ -74,12 +74,13 @@ REFUSED = {
         store_result('orders', 1, ?) <- to_jsonb(repeat('x', 65535))
         unsettled('orders', ?) <- null
         await_settled('orders', ?) <- 0 | 61
-        await_messages('orders', ?) <- 0 | -1 | 61 | 'NaN' | null
-        report_worker('orders', ?) <- null, 1 | '', 1 | 'a', -1 | 'a', 'nan' | 'a', 1, -1 | 'a', 1, 1, null
-        report_worker('orders', 'a', 1, 1, 1, ?) <- '{}'
-        report_worker('orders', 'a', 1, 1, 1, ?) <- '[{"kind": "a", "failed": false, "bucket": 49, "n": 1}]'
-        report_worker('orders', 'a', 1, 1, 1, ?) <- '[{"kind": "a", "failed": false, "bucket": 1}]'
-        report_worker('orders', 'a', 1, 1, 1, ?) <- '[{"failed": false, "bucket": 1, "n": 1}]'
+        await_messages('{orders}', ?) <- null
+        report_worker('{orders}', ?) <- null, 1 | '', 1 | 'a', -1 | 'a', 'nan' | 'a', 1, -1 | 'a', 1, 1, null
+        report_worker('{orders}', 'a', 1, 1, ?) <- '[]' | '{"orders": {"held": -1}}' | '{"orders": {"held": "a"}}'
+        report_worker('{orders}', 'a', 1, 1, ?) <- '{"orders": {"times": {}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 49, "n": 1}]}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 1}]}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"failed": false, "bucket": 1, "n": 1}]}}'
     """,
     "MQ007": r"""
         pause_schedule(?) <- 'nothing'
@@ -147,7 +148,7 @@ REFUSED = {
     """,
     "42P01": r"""
         ?('nothing') <- peek_archive | dead_letters | count_dead_letters | redrive | get_policy
-        ?('nothing') <- look_ahead | await_messages | pause
+        ?('nothing') <- look_ahead | pause
         ?('nothing', 1) <- state | failures
         extend('nothing', 1, ?) <- 1
         nack('nothing', 1, ?) <- array[1]

@@ -1,16 +1,20 @@
 """Senders notify while somebody waits, and only then."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from tests.sql.conformance.listening import Listener, listening
+from tests.sql.conformance.listening import listening
 from tests.sql.queue import Connection, column, one, rows
 from tests.sql.race.sessions import Race
 
-CHANNEL = "spanmq.q_myorders"
+KEY = uuid4()
+# What a process hears that is woken for the queue.
+CHANNEL = "bell"
+WOKEN = (CHANNEL, "1")
 SENDS = {
     "send": "select pgmq.send('MyOrders', '1')",
     "send with headers": "select pgmq.send('MyOrders', '1', '{}'::jsonb)",
@@ -28,35 +32,60 @@ def session(database: str) -> Iterator[Connection]:
         yield connection
 
 
+class Process:
+    """A process that waits for messages; `heard()` returns what has woken it since the last time."""
+
+    def __init__(self, database: str, session: Connection, stack: ExitStack, key: UUID) -> None:
+        self.key = key
+        self._session = session
+        text = "select channel from spanmq.await_messages('{MYORDERS}', %s)"
+        [(self.channel,)] = session.execute(text.encode(), [key]).fetchall()
+        self._listener = stack.enter_context(listening(database, self.channel, "pgmq.q_myorders.INSERT"))
+
+    def wait(self) -> None:
+        self._session.execute("select spanmq.poll(%s)", [self.key])
+
+    def heard(self, sender: Connection) -> list[tuple[str, str]]:
+        heard = self._listener.heard(sender)
+        return [(CHANNEL if channel == self.channel else channel, payload) for channel, payload in heard]
+
+
 @pytest.fixture
-def listener(database: str, session: Connection) -> Iterator[Listener]:
-    with listening(database, CHANNEL, "pgmq.q_myorders.INSERT") as opened:
-        yield opened
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
-def wait(session: Connection, seconds: float = 60) -> Any:
-    """Say that somebody waits."""
-    row = session.execute("select spanmq.await_messages('MYORDERS', %s)", [seconds]).fetchone()
-    return None if row is None else row[0]
+@pytest.fixture
+def listener(database: str, session: Connection, stack: ExitStack) -> Process:
+    return Process(database, session, stack, KEY)
+
+
+def wait(session: Connection) -> None:
+    """Announce that the process waits, which it does not otherwise."""
+    session.execute("select spanmq.poll(%s)", [KEY])
 
 
 def forget_last(session: Connection) -> None:
-    """Let the throttle's time pass."""
+    """Let the times pass in which nothing is woken again."""
+    session.execute("select setval('spanmq_core.woken_1', 0)")
     session.execute(
-        "select setval('spanmq_core.woken_1', pg_sequence_last_value('spanmq_core.woken_1') - 11)"
+        "select setval(c, (v >> 20 << 20) | ((v - 60) & 1048575)) from spanmq_core.listener,"
+        " to_regclass('spanmq_core.bell_' || bell) c, pg_sequence_last_value(c) v where v > 0"
     )
 
 
-def clock(session: Connection, name: str, seconds: float) -> None:
-    """Set one of the queue's clocks to so many seconds from now."""
+def announced(session: Connection, seconds: float) -> None:
+    """Set when the process announced that it waits, from now."""
     session.execute(
-        f"select setval('spanmq_core.{name}_1', (extract(epoch from now()) * 1000)::bigint + %s)".encode(),
+        "select setval(('spanmq_core.bell_' || bell)::regclass,"
+        " ((extract(epoch from now()) * 1000)::bigint + %s) << 20) from spanmq_core.listener",
         [round(seconds * 1000)],
     )
 
 
 @pytest.mark.parametrize("kind", SENDS)
-def test_every_send_wakes_who_waits(session: Connection, listener: Listener, kind: str) -> None:
+def test_every_send_wakes_who_waits(session: Connection, listener: Process, kind: str) -> None:
     session.execute("select pgmq.bind_topic('a', 'MyOrders')")
     session.execute("create temporary table copied (first_id bigint, last_id bigint)")
 
@@ -74,14 +103,14 @@ def test_every_send_wakes_who_waits(session: Connection, listener: Listener, kin
 
     send()
     assert listener.heard(session) == []
-    assert wait(session) == CHANNEL
-    send()
-    assert listener.heard(session) == [(CHANNEL, "")]
-
-
-def test_nobody_is_woken_after_the_wait(session: Connection, listener: Listener) -> None:
     wait(session)
-    clock(session, "waiting", -0.001)
+    send()
+    assert listener.heard(session) == [WOKEN]
+
+
+def test_nobody_is_woken_after_the_wait(session: Connection, listener: Process) -> None:
+    wait(session)
+    announced(session, -30.1)
     rows(session, SENDS["send"])
     session.execute(SENDS["send_batch"].encode())
     assert listener.heard(session) == []
@@ -193,7 +222,7 @@ SILENT = {
 
 @pytest.mark.parametrize("name", [*WAKING, *SILENT])
 def test_who_waits_is_woken_by_what_it_can_receive_then(
-    session: Connection, listener: Listener, name: str
+    session: Connection, listener: Process, name: str
 ) -> None:
     before, act = WAKING.get(name) or SILENT[name]
     for statement in before:
@@ -202,7 +231,7 @@ def test_who_waits_is_woken_by_what_it_can_receive_then(
         assert rows(session, take()) == [], "it has to wait"
     wait(session)
     rows(session, act)
-    assert listener.heard(session) == ([(CHANNEL, "")] if name in WAKING else [])
+    assert listener.heard(session) == ([WOKEN] if name in WAKING else [])
     if name in WAKING:
         assert len(rows(session, take())) == 1
 
@@ -220,13 +249,13 @@ SOON = {
 
 @pytest.mark.parametrize("kind", SOON)
 def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
-    session: Connection, listener: Listener, kind: str
+    session: Connection, listener: Process, kind: str
 ) -> None:
     for statement in (SEND, take(), *([REJECT] if kind == "redrive" else [])):
         rows(session, statement)
     wait(session)
     rows(session, SOON[kind])
-    assert listener.heard(session) == [(CHANNEL, "")]
+    assert listener.heard(session) == [WOKEN]
     # As if an hour more were to pass: the machine may have stood still since.
     rows(session, "update spanmq_core.held set vt = vt + interval '1 hour'")
     assert 3000 < one(session, "select spanmq.look_ahead('MyOrders')") <= 3602
@@ -234,77 +263,64 @@ def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
 
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_run_that_is_settled_as_it_goes_wakes_nobody_before_its_end(
-    session: Connection, listener: Listener, is_batch: bool
+    session: Connection, listener: Process, is_batch: bool
 ) -> None:
     for statement in (ORDERED, *([batch(*"aaaa")] if is_batch else [batch("a")] * 4)):
         rows(session, statement)
     assert len(rows(session, take(3))) == 3
     wait(session)
-    for message, woken in ((1, []), (2, []), (3, [(CHANNEL, "")])):
+    for message, woken in ((1, []), (2, []), (3, [WOKEN])):
         rows(session, f"select spanmq.ack({LEASE}, %s)", [message])
         assert listener.heard(session) == woken
     assert column(session, "select msg_id from spanmq.receive('MyOrders', 1)") == [4]
 
 
-def test_short_wait_does_not_end_a_longer_one(session: Connection, listener: Listener) -> None:
-    wait(session, 60)
-    wait(session, 0.001)
-    session.execute("select pg_sleep(0.002)")
-    rows(session, SENDS["send"])
-    assert listener.heard(session) == [(CHANNEL, "")]
-    # One that a clock set back has left far ahead is no wait.
-    clock(session, "waiting", 3600)
-    forget_last(session)
-    wait(session, 30)
-    rows(session, SENDS["send"])
-    assert listener.heard(session) == [(CHANNEL, "")]
-
-
 @pytest.mark.parametrize("call", ["pgmq.send('MyOrders', '1')", "pgmq.set_vt('MyOrders', 1, 0)"])
-def test_notifications_are_throttled_and_go_on(session: Connection, listener: Listener, call: str) -> None:
+def test_notifications_are_throttled_and_go_on(session: Connection, listener: Process, call: str) -> None:
     rows(session, SENDS["send"])
     wait(session)
-    sends = f"select {call}, pg_sequence_last_value('spanmq_core.woken_1') from generate_series(1, 200)"
-    woken = sorted({at for _, at in rows(session, sends)})
-    assert all(later - before > 10 for before, later in pairwise(woken)), (
+    bell = one(session, "select bell from spanmq_core.listener")
+    sends = f"select {call}, pg_sequence_last_value('spanmq_core.bell_{bell}') & 1048575 from generate_series(1, 200)"
+    woken = list(dict.fromkeys(at for _, at in rows(session, sends)))
+    assert all((later - before) & 1048575 >= 50 for before, later in pairwise(woken)), (
         "milliseconds, however fast this machine is"
     )
-    assert listener.heard(session) == [(CHANNEL, "")]
+    assert listener.heard(session) == [WOKEN]
     forget_last(session)
     rows(session, SENDS["send"])
-    assert listener.heard(session) == [(CHANNEL, "")]
+    assert listener.heard(session) == [WOKEN]
 
 
-def test_sender_that_rolls_back_wakes_nobody(session: Connection, listener: Listener) -> None:
+def test_sender_that_rolls_back_wakes_nobody(session: Connection, listener: Process) -> None:
     wait(session)
     with session.transaction(force_rollback=True):
         rows(session, SENDS["send"])
     assert listener.heard(session) == []
     forget_last(session)
     rows(session, SENDS["send"])
-    assert listener.heard(session) == [(CHANNEL, "")]
+    assert listener.heard(session) == [WOKEN]
 
 
 def test_clock_that_was_set_back_neither_silences_nor_wakes_for_ever(
-    session: Connection, listener: Listener
+    session: Connection, listener: Process
 ) -> None:
     wait(session)
-    clock(session, "woken", 3600)
+    session.execute("select setval('spanmq_core.woken_1', (1::bigint << 32) | 4294967295)")
     rows(session, SENDS["send"])
-    assert listener.heard(session) == [(CHANNEL, "")]
-    clock(session, "woken", -1)
-    clock(session, "waiting", 3600)
+    assert listener.heard(session) == [WOKEN]
+    announced(session, 3600)
+    forget_last(session)
     rows(session, SENDS["send"])
     assert listener.heard(session) == []
 
 
-def test_both_kinds_of_notification_go_side_by_side(session: Connection, listener: Listener) -> None:
+def test_both_kinds_of_notification_go_side_by_side(session: Connection, listener: Process) -> None:
     session.execute("select pgmq.enable_notify_insert('MyOrders', 0)")
     rows(session, SENDS["send"])
     assert listener.heard(session) == [("pgmq.q_myorders.INSERT", "")]
     wait(session)
     rows(session, SENDS["send"])
-    assert sorted(listener.heard(session)) == [("pgmq.q_myorders.INSERT", ""), (CHANNEL, "")]
+    assert sorted(listener.heard(session)) == [WOKEN, ("pgmq.q_myorders.INSERT", "")]
 
 
 def test_senders_do_not_wait_for_each_other(session: Connection, database: str) -> None:
@@ -315,23 +331,134 @@ def test_senders_do_not_wait_for_each_other(session: Connection, database: str) 
         with session.transaction():
             rows(session, SENDS["send"])
             other.execute(SENDS["send"].encode())
-            other.execute("select spanmq.await_messages('MyOrders')")
+            other.execute("select spanmq.poll(%s)", [KEY])
 
 
 def test_who_says_it_in_a_transaction_is_heard_at_once(
-    session: Connection, listener: Listener, database: str
+    session: Connection, listener: Process, database: str
 ) -> None:
-    wait(session, 0.001)
     with psycopg.connect(database) as other:
-        other.execute("select spanmq.await_messages('MyOrders', 60)")
+        other.execute("select spanmq.poll(%s)", [KEY])
         rows(session, SENDS["send"])
-        assert listener.heard(session) == [(CHANNEL, "")]
+        assert listener.heard(session) == [WOKEN]
         other.rollback()
 
 
-def test_two_who_are_the_first_to_wait_may_come_at_once(race: Race) -> None:
+def test_registration_does_not_wait_for_another_one(race: Race) -> None:
     one, two = race.begun(), race.open()
-    one.value("select spanmq.await_messages(%s)", race.queue)
-    later = two.waiting("select spanmq.await_messages(%s)", race.queue)
+    register = "select queue_id from spanmq.await_messages(array[%s], %s)"
+    one.rows(register, race.queue, uuid4())
+    for _ in range(70):
+        assert len(two.rows(register, race.queue, uuid4())) == 1
     one.commit()
-    assert later.rows() == [("spanmq.q_jobs",)]
+
+
+def test_message_wakes_one_process_and_the_next_message_another(
+    database: str, session: Connection, stack: ExitStack
+) -> None:
+    processes = [Process(database, session, stack, uuid4()) for _ in range(3)]
+    for process in processes:
+        process.wait()
+    woken: set[UUID] = set()
+    for number in range(1, 4):
+        session.execute("select setval('spanmq_core.woken_1', 0)")
+        rows(session, SENDS["send"])
+        woken |= {process.key for process in processes if process.heard(session) == [WOKEN]}
+        # Those that were woken are not woken again for 50 ms, or more on a slow machine.
+        assert len(woken) <= number
+    assert woken
+
+
+def test_process_that_leaves_messages_wakes_the_next_and_itself_no_more(
+    database: str, session: Connection, listener: Process, stack: ExitStack
+) -> None:
+    other = Process(database, session, stack, uuid4())
+    for process in (listener, other):
+        process.wait()
+    passed = "select spanmq.pass_on(%s, '{1,2,77}', true)"
+    assert rows(session, passed.replace("%s", f"'{KEY}'")) == [([],)]
+    assert other.heard(session) == [], "nothing is left"
+    listener.wait()
+    rows(session, SEND)
+    for process in (listener, other):
+        process.heard(session)
+    forget_last(session)
+    assert rows(session, passed.replace("%s", f"'{KEY}'")) == [([1],)]
+    assert (listener.heard(session), other.heard(session)) == ([], [WOKEN])
+    forget_last(session)
+    rows(session, SEND)
+    assert (listener.heard(session), other.heard(session)) == ([], [WOKEN])
+
+
+def test_poll_returns_what_is_ready_and_when_the_next_becomes_so(session: Connection) -> None:
+    session.execute("select pgmq.create('second'), pgmq.create('third'), pgmq.create('fourth')")
+    register = (
+        "select queue, queue_id, is_ordered from spanmq.await_messages('{MyOrders,Second,third,none}', %s)"
+    )
+    rows(session, "select spanmq.set_policy('second', '{\"ordered\": true}')")
+    found = session.execute(register.encode(), [KEY]).fetchall()
+    assert sorted(found) == [("MyOrders", 1, False), ("Second", 2, True), ("third", 3, False)]
+    poll = f"select ready, round(due_in) from spanmq.poll('{KEY}')"
+    assert rows(session, poll.replace("round(due_in)", "due_in")) == [([], None)]
+    rows(session, "select pgmq.send('second', '1'), pgmq.send('third', '1', 50), pgmq.send('fourth', '1')")
+    [(ready, due_in)] = rows(session, poll)
+    assert ready == [2]
+    assert 0 < due_in <= 50
+    rows(session, "select spanmq.receive('second', 1, 20)")
+    [(ready, due_in)] = rows(session, poll)
+    assert ready == []
+    assert 0 < due_in <= 20
+    rows(session, "select pgmq.send_batch('MyOrders', '{1,2}')")
+    rows(session, """select spanmq.set_policy('MyOrders', '{"rate_limit": 0.1, "rate_burst": 1}')""")
+    assert rows(session, poll)[0][0] == [1]
+    rows(session, "select spanmq.receive('MyOrders', 1)")
+    [(ready, due_in)] = rows(session, poll)
+    assert ready == []
+    assert 0 < due_in <= 10
+    # A receive says what is wrong.
+    rows(session, "select pgmq.drop_queue('third')")
+    assert rows(session, poll)[0][0] == [3]
+
+
+def test_only_a_role_with_the_right_can_wait_and_nobody_learns_its_channel(
+    database: str, session: Connection, listener: Process
+) -> None:
+    role = "waker"
+    session.execute("select pgmq.create('second')")
+    session.execute(f"create role {role}".encode())
+    try:
+        session.execute("select spanmq.grant_queue(%s, 'second', 'receive')", [role])
+        session.execute(f"set role {role}".encode())
+        register = "select queue, channel from spanmq.await_messages('{MyOrders,second}', %s)"
+        [(queue, channel)] = session.execute(register.encode(), [uuid4()]).fetchall()
+        assert queue == "second"
+        assert channel != listener.channel
+        assert rows(session, f"select ready from spanmq.poll('{uuid4()}')") == [(None,)]
+        assert rows(session, f"select spanmq.pass_on('{uuid4()}', '{{1}}')") == [([],)]
+        for hidden in ("table spanmq_core.listener", "select setval('spanmq_core.bell_0', 1)"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute(hidden.encode())
+    finally:
+        session.execute("reset role")
+        session.execute(f"drop owned by {role}".encode())
+        session.execute(f"drop role {role}".encode())
+
+
+def test_bell_of_a_process_that_ended_belongs_to_the_next_one(
+    database: str, session: Connection, stack: ExitStack
+) -> None:
+    session.execute("select pgmq.create('second')")
+    # All of them, so that the next process gets the only one that expires.
+    for _ in range(62):
+        rows(session, f"select spanmq.await_messages('{{MyOrders}}', '{uuid4()}')")
+    assert rows(session, f"select channel from spanmq.await_messages('{{second}}', '{uuid4()}')") == [(None,)]
+    rows(session, "update spanmq_core.listener set expires_at = now() where bell = 17")
+    [(channel,)] = rows(session, f"select channel from spanmq.await_messages('{{second}}', '{KEY}')")
+    assert channel is not None
+    assert rows(session, "select bells >> 17 & 1 from spanmq_core.queue order by queue_id") == [(0,), (1,)]
+    rows(session, f"select spanmq.poll('{KEY}')")
+    with listening(database, channel) as next_one:
+        rows(session, SEND)
+        assert next_one.heard(session) == []
+        rows(session, "select pgmq.send('second', '1')")
+        assert next_one.heard(session) == [(channel, "2")]

@@ -4,15 +4,21 @@ import psycopg
 import pytest
 from tests.sql.queue import Queue
 
+REPORT = """
+    select spanmq.report_worker(
+        '{orders}', 'a', 5, 1, jsonb_build_object('orders', jsonb_build_object('times', %s::jsonb)))
+"""
 WORKERS = "select worker, slots, held, breaker_open_until is not null from spanmq.list_workers()"
 
 
 def test_worker_is_listed_until_it_stops_or_is_silent(orders: Queue) -> None:
     orders.rows(
-        "select spanmq.report_worker('orders', 'a', 5, 10, 0), spanmq.report_worker('orders', 'b', 7, 1, 1)"
+        "select spanmq.report_worker('{orders}', 'a', 5, 10),"
+        """ spanmq.report_worker('{Orders,none}', 'b', 7, 1, '{"orders": {"held": 1}}')"""
     )
     orders.rows(
-        "select spanmq.report_worker('orders', 'a', 10, 10, 3), spanmq.report_breaker('orders', 'b', 60)"
+        """select spanmq.report_worker('{orders}', 'a', 10, 10, '{"orders": {"held": 3}}'),"""
+        " spanmq.report_breaker('orders', 'b', 60)"
     )
     assert orders.rows(WORKERS) == [("a", 10, 3, False), ("b", 1, 1, True)]
     assert (
@@ -20,7 +26,7 @@ def test_worker_is_listed_until_it_stops_or_is_silent(orders: Queue) -> None:
     )
     orders.rows("update spanmq_core.worker set seen_at = now() - interval '2 minutes' where worker = 'b'")
     assert len(orders.rows(WORKERS)) == 1
-    orders.rows("select spanmq.report_worker('orders', 'a')")
+    orders.rows("select spanmq.report_worker('{orders}', 'a')")
     assert orders.value("select count(*) from spanmq_core.worker") == 0
 
 
@@ -32,7 +38,7 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
         ' {"kind": "mail", "failed": true, "bucket": 0, "n": 1}]'
     )
     for _ in range(2):
-        orders.rows("select spanmq.report_worker('orders', 'a', 5, 1, 0, %s::jsonb)", times)
+        orders.rows(REPORT, times)
     kinds = "select kind, done, failed, round(p50::numeric, 3), round(p95::numeric, 2) from spanmq.list_task_kinds()"
     found = [tuple(map(str, row)) for row in orders.rows(kinds)]
     # 2^((10 - 0.5) / 2) ms, 2^((24 - 0.5) / 2) ms
@@ -59,9 +65,9 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
 )
 def test_times_of_another_form_are_refused(orders: Queue, times: str) -> None:
     with (
-        pytest.raises(psycopg.Error, match="times must be an array") as raised,
+        pytest.raises(psycopg.Error, match="reports must be an object") as raised,
         orders.connection.transaction(),
     ):
-        orders.rows("select spanmq.report_worker('orders', 'a', 5, 1, 0, %s::jsonb)", times)
+        orders.rows(REPORT, times)
     assert raised.value.sqlstate == "MQ002"
     assert orders.rows(WORKERS) == []

@@ -10,8 +10,10 @@ from tests.patience import WAIT_SECONDS
 from tests.schemas import qualified
 from tests.worker.running import working
 
-from spanmq import Client
-from spanmq.worker import intake
+from spanmq import Client, Message
+from spanmq.worker import poller
+
+IDLE_CALLS = ("poll", "await_messages", "report_worker")
 
 
 class Queries:
@@ -53,9 +55,49 @@ def queries(monkeypatch: pytest.MonkeyPatch, database: str) -> Queries:
 def test_worker_that_no_notification_reaches_looks_more_often(
     client: Client, database: str, queries: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(poller, "LOOK_SECONDS", 3_600.0)
     with working(database, print, pooler=True):
-        queries.wait("receive", 6)
+        queries.wait("poll", 6)
+
+
+def test_queues_of_a_worker_are_polled_in_one_statement_over_few_connections(
+    client: Client, database: str, queries: Queries
+) -> None:
+    names = [f"q{number}" for number in range(40)]
+    for name in names:
+        client.queues.create(name)
+    with working(database, lambda message: None, queues=names, poll_interval=0.02) as record:
+        queries.wait("poll", len(queries.of("poll")) + 5)
+        before = len(queries.all)
+        queries.wait("poll", len(queries.of("poll")) + 5)
+        asked = [
+            text for _, text in queries.all[before:] if "upcoming" not in text and "maintain" not in text
+        ]
+        assert all(any(f"{qualified(name)}(" in text for name in IDLE_CALLS) for text in asked), asked
+        client.send("q17", 1)
+        assert record.outcomes(1) == ["acked"]
+    # Each with what it asked first; a poll, a report and maintenance may come together.
+    assert len({session for session, _ in queries.all}) <= 8
+    # Each session makes one of none when it begins.
+    taken = [text for _, text in queries.of("receive")]
+    assert len(taken) - len({session for session, _ in queries.of("receive")}) <= 3
+
+
+def test_worker_without_a_free_slot_passes_messages_on(client: Client, database: str) -> None:
+    slots = threading.Barrier(2)
+
+    def handle(message: Message) -> None:
+        # Passes when both workers handle one.
+        slots.wait(WAIT_SECONDS)
+
+    rare = {"concurrency": 1, "poll_interval": 3_600.0}
+    with working(database, handle, **rare) as one, working(database, handle, **rare) as two:
+        for _ in range(5):
+            with client.transaction() as transaction:
+                transaction.send("orders", 1)
+                transaction.send("orders", 2)
+        assert one.outcomes(5) == ["acked"] * 5
+        assert two.outcomes(5) == ["acked"] * 5
 
 
 def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(

@@ -1,5 +1,6 @@
 """Leases of a worker: their length, their extensions, and their loss."""
 
+import asyncio
 import threading
 from datetime import datetime
 
@@ -130,3 +131,24 @@ def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: st
         end.set()
         record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
         record.wait(MessageSettled, 2, where=lambda event: event.outcome == "acked")
+
+
+def test_async_handler_whose_lease_is_lost_is_cancelled(client: Client, database: str) -> None:
+    client.send("orders", 1)
+    cancelled = threading.Event()
+
+    async def handle(message: Message) -> None:
+        if message.attempt > 1:
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with working(database, handle, lease=0.6) as record:
+        record.wait(MessagesReceived)
+        client.set_vt("orders", 1, 0)
+        record.wait(LeaseLost)
+        assert cancelled.wait(WAIT_SECONDS)
+        record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
+        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")

@@ -18,6 +18,7 @@ def pool_of(queues: list[str], **settings: object) -> Pool:
     pool = Pool(Settings(**settings))  # type: ignore[arg-type]
     for queue in queues:
         pool.join(queue)
+        pool.ready(queue)
     return pool
 
 
@@ -30,6 +31,9 @@ def take(pool: Pool, queue: str, quantity: int) -> None:
 
 def hold(pool: Pool, **held: int) -> None:
     for queue, messages in held.items():
+        is_ready = pool.join(queue).is_ready
+        pool.ready(queue)
+        pool.join(queue).is_ready = is_ready
         pool.join(queue).held = messages
 
 
@@ -37,7 +41,7 @@ def test_only_queues_that_may_have_a_message_get_slots() -> None:
     pool = pool_of(QUEUES, concurrency=10)
     assert pool.quantities() == dict.fromkeys(QUEUES, 1)
     for queue in QUEUES[1:]:
-        pool.join(queue).is_ready = False
+        pool.exhausted(queue)
     assert pool.quantities() == {"q0": 10}
 
 
@@ -62,11 +66,11 @@ def test_single_slot_goes_round_by_weight() -> None:
 
 def test_queue_that_was_empty_does_not_catch_up() -> None:
     pool = pool_of(["a", "b"], concurrency=1)
-    pool.join("b").is_ready = False
+    pool.exhausted("b")
     for _ in range(100):
         take(pool, "a", 1)
         hold(pool, a=0)
-    pool.join("b").is_ready = True
+    pool.ready("b")
     turns = []
     for _ in range(6):
         [queue] = pool.quantities()
@@ -78,11 +82,11 @@ def test_queue_that_was_empty_does_not_catch_up() -> None:
 
 def test_limit_is_a_ceiling_and_a_guarantee_is_left_to_its_queue() -> None:
     pool = pool_of(["a", "b", "c"], concurrency=10, limits={"b": 2}, guaranteed={"c": 3})
-    pool.join("c").is_ready = False
+    pool.exhausted("c")
     assert pool.quantities() == {"a": 5, "b": 2}
     hold(pool, a=5, b=2)
     assert pool.quantities() == {}
-    pool.join("c").is_ready = True
+    pool.ready("c")
     assert pool.quantities() == {"c": 3}
     hold(pool, c=3)
     assert pool.quantities() == {}
@@ -92,7 +96,7 @@ def test_parked_messages_occupy_no_slots_but_are_bounded() -> None:
     pool = pool_of(["a", "b"], concurrency=10)
     hold(pool, a=10)
     pool.join("a").parked = lambda: 9
-    pool.join("b").is_ready = True
+    pool.ready("b")
     assert pool.quantities() == {"b": 9}
 
 

@@ -50,6 +50,24 @@ NOUNS: Final = {
     "pipeline": ("pipeline", "pipeline", "Jobs over Spark: export, report, backfill, migrate."),
     "schema": ("schema", "schema", "Install, upgrade, verify and remove the schema."),
 }
+# Usual guesses, and the words that they stand for.
+SYNONYMS: Final = {
+    "install": ("schema", "install"),
+    "init": ("schema", "install"),
+    "migrate": ("schema", "upgrade"),
+    "upgrade": ("schema", "upgrade"),
+    "create": ("queue", "create"),
+    "list": ("queue", "list"),
+    "ls": ("queue", "list"),
+    "queues": ("queue", "list"),
+    "status": ("queue", "health"),
+    "failing": ("queue", "failing"),
+    "peek": ("message", "peek"),
+    "dlq": ("dead-letter",),
+    "dead-letters": ("dead-letter",),
+    "retry": ("dead-letter", "redrive"),
+    "redrive": ("dead-letter", "redrive"),
+}
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -96,7 +114,7 @@ class Program(Group):
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
         """Run the program and end it with an exit code."""
-        words = list(sys.argv[1:] if args is None else args)
+        words = in_our_words(list(sys.argv[1:] if args is None else args))
         self._as_json = wants_json(words)
         if not self._as_json:
             return super().main(words, *more, **settings)
@@ -117,6 +135,14 @@ class Program(Group):
             with formatter.section(title):
                 limit = formatter.width - 6 - max(map(len, names))
                 formatter.write_dl([(each, self.commands[each].get_short_help_str(limit)) for each in names])
+
+
+def in_our_words(words: list[str]) -> list[str]:
+    """Return the words of a command line with a synonym replaced, and `help …` as `… --help`."""
+    first, rest = words[0] if words else "", words[1:]
+    if first == "help":
+        return [*in_our_words(rest), "--help"]
+    return [*SYNONYMS.get(first, (first,)), *rest] if words else words
 
 
 def _verb(name: str) -> Any:

@@ -87,7 +87,7 @@ def failures(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
 
 @message.verb(empty="no messages")
 def cancel(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
-    """Remove messages that are not leased; others are "processing" or "unknown".
+    """Cancel messages: remove those that are not leased; the workers of the others end their handlers.
 
     $ spanmq message cancel orders 17 18
     """

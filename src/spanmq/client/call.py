@@ -468,17 +468,28 @@ def listed(kind: type[Result], **columns: str) -> Callable[[Rows], list[Result]]
 
 
 def made(kind: type[Result], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Result]:
-    """Make a dataclass of each record."""
+    """Make a dataclass of each record.
+
+    A column that the schema does not have yet, being one release older, has the field's default. Raises
+    SchemaVersionError where a field has none.
+    """
     names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
-    return [
-        kind(
-            **{
-                each.name: row[column] if each.default is MISSING else row.get(column, each.default)
-                for each, column in names
-            }
-        )
-        for row in records
-    ]
+    try:
+        return [
+            kind(
+                **{
+                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                    for each, column in names
+                }
+            )
+            for row in records
+        ]
+    except KeyError as error:
+        raise SchemaVersionError(
+            f"the schema in the database is too old for this client: it has no {error}",
+            hint="Upgrade it: spanmq schema upgrade",
+            code="schema_older",
+        ) from None
 
 
 def only(kind: type[Result], **columns: str) -> Callable[[Rows], Result]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal
+from uuid import UUID
 
 from spanmq.client import call as argument
 from spanmq.client.call import (
@@ -33,7 +34,16 @@ from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled, ShardMap
+from spanmq.model import (
+    DeadLetterFilters,
+    FailingFilters,
+    Leased,
+    MaintenanceStep,
+    Message,
+    Routed,
+    Settled,
+    ShardMap,
+)
 
 Held = Message | Leased
 # Stands for the body that a dead letter has.
@@ -209,10 +219,62 @@ def begin_alone(codec: Codec, reserved: Message) -> Call[list[Message]]:
     return about(reserved.queue, "begin_alone", read, lease, shape=Shape.MESSAGES)
 
 
-def await_messages(queue: str, seconds: Seconds) -> Call[str]:
-    """Register a waiting receiver and return the channel to listen to; a crash may forget it."""
-    arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
-    return Call("await_messages", arguments, Rows.scalar, queue, native=True, volatile=True)
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A queue that a listener waits for; `channel` is where it is woken, None if only polls find messages."""
+
+    queue: str
+    queue_id: int
+    is_ordered: bool
+    channel: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What a poll found: the ids of the queues with messages, None if the listener is not registered."""
+
+    ready: list[int] | None
+    due_in: float | None
+
+
+def _listener(key: UUID) -> argument.Argument:
+    return argument.Argument("listener", str(key), "cast({} as uuid)")
+
+
+def await_messages(queues: Iterable[str], listener: UUID, *, has_channel: bool = True) -> Call[list[Awaited]]:
+    """Register a process that waits for messages; return those of the queues on which it has the right."""
+    arguments = (
+        argument.texts("queues", queues),
+        _listener(listener),
+        argument.boolean("has_channel", has_channel),
+    )
+    return Call("await_messages", arguments, listed(Awaited), native=True, volatile=True, idle=True)
+
+
+def poll(listener: UUID, *, waits: bool = True) -> Call[Polled]:
+    """Return which queues of a listener have messages, and announce that it waits."""
+    arguments = (_listener(listener), argument.boolean("waits", waits))
+    return Call(
+        "poll", arguments, lambda rows: Polled(*rows.values[0]), native=True, volatile=True, idle=True
+    )
+
+
+def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) -> Call[list[int]]:
+    """Wake another listener of each of these queues that has a message; return the ids of these queues."""
+    arguments = (
+        _listener(listener),
+        argument.Argument(
+            "queue_ids", argument.bigints("queue_ids", queue_ids).value, "cast({} as integer[])"
+        ),
+        argument.boolean("is_busy", is_busy),
+    )
+    return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)
+
+
+def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[list[int]]:
+    """Ask which of these messages the holder of a lease is not to go on with."""
+    arguments = (argument.bigint("lease_id", lease_id), argument.bigints("msg_ids", message_ids))
+    return about(queue, "cancelled", numbers, *arguments)
 
 
 def await_settled(queue: str, seconds: Seconds) -> Call[str]:
@@ -314,6 +376,13 @@ def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argum
         *given(argument.text, "match", filters.get("where")),
         *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
     )
+
+
+def failing_filters(filters: FailingFilters) -> tuple[Argument, ...]:
+    """Pass which failing messages are meant; raises TypeError for an unknown filter."""
+    if unknown := filters.keys() - FailingFilters.__annotations__.keys():
+        raise TypeError(f"failing messages have no filter {', '.join(sorted(unknown))}")
+    return tuple(each for name, value in filters.items() for each in given(argument.text, name, value))
 
 
 def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:

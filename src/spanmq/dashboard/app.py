@@ -14,6 +14,7 @@ from starlette.types import Scope
 
 from spanmq.dashboard import (
     dead_letters,
+    failing,
     figures,
     message,
     policies,
@@ -41,6 +42,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *figures.PAGES,
     *message.PAGES,
     *dead_letters.PAGES,
+    *failing.PAGES,
     *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,

@@ -20,6 +20,7 @@ MEANINGS: Final = {
 }
 NOTICES: Final = {
     "cancelled": "Cancelled: it was removed from the queue.",
+    "cancelling": "A receiver holds the message: its handler is told to end. Then the message ends, too.",
     "shown": "The message is visible now.",
     "late": "Nothing was changed: the message is leased, or it has left the queue.",
 }
@@ -54,7 +55,7 @@ async def cancel(visit: Visit) -> Response:
     await visit.form()
     message_id = visit.number("id", -1)
     [cancelled] = await visit.behind.client.cancel(visit.queue, message_id)
-    done = "cancelled" if cancelled.outcome == "cancelled" else "late"
+    done = "late" if cancelled.outcome == "unknown" else cancelled.outcome
     return go(address("/message", queue=visit.queue, id=message_id, done=done))
 
 

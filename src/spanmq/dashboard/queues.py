@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.dashboard.failing import SECTION, causes
 from spanmq.dashboard.figures import span_of, spans_for
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import RefusedError, Visit
@@ -54,6 +55,8 @@ async def answer(visit: Visit) -> Response:
         span=span if span in spans else spans[-1],
         spans=spans,
         total=_total(found),
+        failing=await causes(visit),
+        failing_shown=SECTION,
     )
 
 

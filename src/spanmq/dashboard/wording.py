@@ -125,11 +125,17 @@ def pretty(value: object) -> str:
 
 def address(path: str, **query: object) -> str:
     """Return a URL with its query; None and empty values are left out."""
-    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return full_address(path, **{name: value for name, value in query.items() if value != ""})
+
+
+def full_address(path: str, **query: object) -> str:
+    """Return a URL with its query; None is left out, and an empty value is not."""
+    given = {name: str(value) for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "full_address": full_address,
     "count": count,
     "rate": rate,
     "duration": duration,

@@ -5,7 +5,15 @@ Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's col
 """
 
 from spanmq.model.access import AccessKey, QueueGrant, Token
-from spanmq.model.dead_letter import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+from spanmq.model.dead_letter import (
+    DeadLetter,
+    DeadLetterCount,
+    DeadLetterFilters,
+    FailingCause,
+    FailingFilters,
+    FailingMessage,
+    Redriven,
+)
 from spanmq.model.health import (
     Finding,
     LatestStatistics,
@@ -56,6 +64,9 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCount",
     "DeadLetterFilters",
+    "FailingCause",
+    "FailingFilters",
+    "FailingMessage",
     "Failure",
     "Finding",
     "Flavour",

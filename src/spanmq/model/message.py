@@ -75,7 +75,7 @@ class Settled:
 
     `ack` returns "acked" or "stale" (this lease no longer holds the message, which is unchanged), `nack`
     "retrying", "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel`
-    returns "cancelled", "processing" (a receiver holds it) or "unknown".
+    returns "cancelled", "cancelling" (a receiver holds it) or "unknown".
     """
 
     message_id: int

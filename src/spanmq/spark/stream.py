@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
-from spanmq.client._sync.listener import Channels
+from spanmq.client._sync.listener import Bell
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -40,8 +40,6 @@ from spanmq.spark.reader import RangePartition, queue_named
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
-# A stream over more queues polls: to listen costs a call for each of them.
-LISTENS_MAX: Final = 100
 # Between two polls of what sends no notification: twice as long each time that nothing came.
 PAUSE_SECONDS: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 0.5
@@ -64,8 +62,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
         self._report_at = 0.0
-        self._channels: Channels | None = None
+        self._bell: Bell | None = None
         self._listens_on: psycopg.Connection[Any] | None = None
+        self._due_at = time.monotonic() + options.max_delay
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts."""
@@ -73,6 +72,14 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Return the end of the next batch, or `start` without new messages, at once."""
+        raise NotImplementedError
+
+    def settle(self, start: Offset) -> Offset:
+        """Settle what is up to `start`, and return it; or the end of a batch that is claimed already."""
+        raise NotImplementedError
+
+    def available(self, start: Offset) -> int:
+        """Return how many messages a batch after `start` could have."""
         raise NotImplementedError
 
     def report(self) -> Offset | None:
@@ -106,13 +113,22 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            found = self.next(start, quantity)
+            found = self.next(start, quantity) if self._is_due(start) else self.settle(start)
             if found != start:
                 self._pause = PAUSE_SECONDS
+                self._due_at = time.monotonic() + self._options.max_delay
+                self._wait_no_more()
             if found != start or self._is_bounded:
                 return found
             if self._wait(deadline) and time.monotonic() >= deadline:
                 return start
+
+    def _is_due(self, start: Offset) -> bool:
+        """Return whether the next batch may begin: with minOffsetsPerTrigger not before that many, or the delay."""
+        least = self._options.min_messages
+        if least == 1 or self._is_bounded or time.monotonic() >= self._due_at:
+            return True
+        return self.available(start) >= least
 
     def waits_for(self) -> list[str]:
         """Return the queues whose senders notify the stream."""
@@ -121,19 +137,26 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait(self, deadline: float) -> bool:
         """Wait for messages, until a deadline at most. Return False if some may have come before it listened."""
         names = self.waits_for()
-        if not 0 < len(names) <= LISTENS_MAX:
+        if not names:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
             return True
         with self._server() as server:
-            if self._channels is None or self._listens_on is not server:
-                self._channels, self._listens_on = Channels(server), server
+            if self._bell is None or self._listens_on is not server:
+                self._bell, self._listens_on = Bell(server), server
             # Messages between the last poll and the first announcement were not notified: poll again.
-            if [name for name in names if self._channels.attend(name)]:
+            if self._bell.attend(names):
                 return False
-            for _ in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
-                pass
+            for notification in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
+                self._bell.queue_of(notification)
         return True
+
+    def _wait_no_more(self) -> None:
+        """Announce that the stream does not wait while a batch is read."""
+        if self._bell is not None:
+            with self._server() as server:
+                if self._listens_on is server:
+                    self._bell.attend([])
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""
@@ -175,6 +198,19 @@ class StreamReader(Stream):
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
+        return self._claim(start, quantity, self._last_id)
+
+    def settle(self, start: Offset) -> Offset:
+        """Settle what is up to `start`, and claim nothing new."""
+        # No message has this id.
+        return self._claim(start, 1, 0)
+
+    def available(self, start: Offset) -> int:  # noqa: ARG002 - what waits is the same from each
+        """Return how many messages are visible."""
+        with self._server() as server:
+            return rows.waiting(server, self._options.queue)[1]
+
+    def _claim(self, start: Offset, quantity: int, last_id: int | None) -> Offset:
         self._open(start)
         batch, token = self._call(
             "receiver_claim",
@@ -183,7 +219,7 @@ class StreamReader(Stream):
             incarnation=self._incarnation,
             settled=start["lease"],
             qty=quantity,
-            last_id=self._last_id,
+            last_id=last_id,
             max_bytes=self._options.max_bytes,
             settled_token=start["token"],
         )

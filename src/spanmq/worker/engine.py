@@ -10,7 +10,8 @@ from typing import Any, Final
 from spanmq.client.calls import begin_alone
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import HandlerStuckError, SpanmqError
-from spanmq.worker.breaker import BreakerState
+from spanmq.worker.breaker import BreakerState, Change
+from spanmq.worker.cancelling import Canceller
 from spanmq.worker.event import (
     CallFailed,
     HandlerOverran,
@@ -38,8 +39,6 @@ from spanmq.worker.watch import watch
 
 # The time limit of the last settlements, after the grace period.
 SETTLE_SECONDS: Final = 5.0
-# The number of batches of verdicts that may wait for the database: beyond it, nothing is received.
-BACKLOG_BATCHES: Final = 20
 # The number of shards of a server that may be received from concurrently; connections are made only as they
 # are needed.
 SHARDS_MAX: Final = 100
@@ -73,22 +72,11 @@ class Engine:
         # Includes former queues, whose last messages may still be in flight.
         self._intakes: dict[str, Intake] = {}
         self._pool = Pool(settings)
-        self._hungry: set[Intake] = set()
-        self._servers = {
-            server: Server(
-                server,
-                dsn,
-                settings,
-                handler,
-                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
-                intakes=self._intakes,
-                worker=name,
-                seam=seam,
-                on_settled=self._settled,
-                on_lost=self._lost,
-            )
-            for server, dsn in dsns.items()
-        }
+        # Queues for which a send has woken this process.
+        self._woken: set[str] = set()
+        # Those whose breaker is not closed.
+        self._gated: set[Intake] = set()
+        self._is_sharing = False
         self._places: dict[str, Server] = {}
         self._roster: Roster | None = None
         self._pieces: dict[str, asyncio.Task[None]] = {}
@@ -101,6 +89,32 @@ class Engine:
         self._limited: Line | None = None
         if (limit_of := handler.limit_of) is not None:
             self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
+        self._canceller = Canceller(
+            self._slots,
+            lambda: [each.line for each in self._intakes.values()] + [*filter(None, [self._limited])],
+            lambda queue: self._places[queue].session,
+            seam,
+            self._piece_ended,
+        )
+        self._servers = {
+            server: Server(
+                server,
+                dsn,
+                settings,
+                handler,
+                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
+                intakes=self._intakes,
+                worker=name,
+                seam=seam,
+                on_settled=self._settled,
+                on_lost=self._lost,
+                on_extended=self._canceller.find,
+                on_cancel=self._canceller.search,
+                on_ready=self._ready,
+                on_policy=self._learn_policy,
+            )
+            for server, dsn in dsns.items()
+        }
         self._isolation = Isolation(
             drain=self._give_back_waiting,
             is_empty=self._holds_no_more_than,
@@ -108,7 +122,7 @@ class Engine:
             begin=self._begin_alone,
             run=self._slots.add if self._limited is None else self._limited.add,
             decide=self._ended,
-            resume=self._make_room,
+            resume=self._share_soon,
         )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
@@ -119,7 +133,7 @@ class Engine:
         """Connect, check the queues, and start; `crash` is called with unexpected errors."""
         self._crash = crash
         for server in self._servers.values():
-            server.session.crash = server.settler.crash = crash
+            server.session.crash = server.settler.crash = server.poller.crash = crash
             if not isinstance(self._queues, Sharding):
                 server.session.queue = self._queues[0]
             await server.session.start()
@@ -139,14 +153,11 @@ class Engine:
         )
         self._begin("watch", overruns)
         self._begin("isolation", self._isolation.run())
-        # All take part before the first one receives.
-        for queue, server_name in places.items():
-            self._place(queue, server_name)
-        for queue in places:
-            await self._receive_from(queue)
+        await self._receive_from(places)
         if self._roster is not None:
             self._begin("roster", self._roster.run())
         for name, server in self._servers.items():
+            self._begin(f"poller {name}", server.poller.run())
             self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
@@ -162,7 +173,8 @@ class Engine:
         if self._is_started:
             self._seam.emit(WorkerStopping(self._name, reason))
         if self._began:
-            await self._end("roster")
+            await self._end("roster", *[f"poller {name}" for name in self._servers])
+            await asyncio.gather(*[server.poller.stop() for server in self._servers.values()])
             await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
             self._give_back_waiting()
             self._give_back_reserved(lambda _: True)
@@ -199,28 +211,30 @@ class Engine:
         """Receive from these shards from now on."""
         for queue, intake in self._intakes.items():
             if not intake.is_stopped and queue not in wanted:
+                self._places[queue].poller.remove(queue)
+                self._pool.leave(queue)
                 await intake.stop()
                 self._seam.emit(ShardLeft(queue))
         for queue, server_name in wanted.items():
             if queue not in self._intakes or self._intakes[queue].is_stopped:
-                self._place(queue, server_name)
-                await self._receive_from(queue)
+                await self._receive_from({queue: server_name})
                 self._seam.emit(ShardJoined(queue))
 
-    def _place(self, queue: str, server_name: str) -> None:
-        server = self._servers[server_name]
-        if self._places.get(queue) is not server:
-            self._places[queue] = server
-            server.session.queue = queue
-            self._intakes[queue] = self._intake(queue, server)
-
-    async def _receive_from(self, queue: str) -> None:
-        intake = self._intakes[queue]
-        try:
-            (await intake.start()).add_done_callback(self._piece_ended)
-        except BaseException:
-            await intake.stop()
-            raise
+    async def _receive_from(self, places: Mapping[str, str]) -> None:
+        """Receive from these queues of these servers from now on."""
+        by_server: dict[str, list[str]] = {}
+        for queue, server_name in places.items():
+            server = self._servers[server_name]
+            if self._places.get(queue) is not server:
+                self._places[queue] = server
+                server.session.queue = queue
+                self._intakes[queue] = self._intake(queue, server)
+            by_server.setdefault(server_name, []).append(queue)
+        for server_name, queues in by_server.items():
+            await self._servers[server_name].poller.add(queues)
+            for queue in queues:
+                self._intakes[queue].is_stopped = False
+                self._pool.join(queue)
 
     def _begin(self, name: str, run: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(run, name=f"spanmq {name}")
@@ -235,28 +249,91 @@ class Engine:
             await asyncio.wait(tasks)
 
     def _intake(self, queue: str, server: Server) -> Intake:
-        settings = self._settings
+        settings, handler = self._settings, self._handler
         intake = Intake(
             queue=queue,
             session=server.session,
             settings=settings,
             # Each transaction settles its own message.
-            one_each=self._handler.takes_connection and not settings.in_batches,
+            one_each=(handler.takes_connection or handler.acks_each) and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),
-            pool=self._pool,
-            hungry=self._hungry,
+            share=self._pool.join(queue),
             isolation=self._isolation,
             seam=self._seam,
             on_lease=server.heartbeat.add,
             on_decided=self._decide,
+            on_received=self._received,
             worker=self._name,
         )
-        backlog_max = settings.batch * BACKLOG_BATCHES
-        intake.is_held_up = lambda: self._isolation.is_active or server.settler.backlog > backlog_max
-        intake.on_room = self._make_room
         lines = [intake.line] if self._limited is None else [intake.line, self._limited]
         intake.share.parked = lambda: sum(line.parked[queue] for line in lines)
         return intake
+
+    # Dividing the slots.
+
+    def _ready(self, queue: str, is_woken: bool) -> None:
+        """Receive from a queue as soon as a slot is free."""
+        intake = self._intakes[queue]
+        if intake.is_stopped or (not is_woken and monotonic() < intake.ignored_until):
+            return
+        if is_woken:
+            self._woken.add(queue)
+        self._pool.ready(queue)
+        self._share_soon()
+
+    def _share_soon(self) -> None:
+        if not self._is_sharing:
+            self._is_sharing = True
+            asyncio.get_running_loop().call_soon(self._share)
+
+    def _share(self) -> None:
+        """Begin receives for the free slots."""
+        self._is_sharing = False
+        if self._is_stopping:
+            return
+        for intake in [*self._gated]:
+            intake.gate()
+            if intake.breaker.state == "closed":
+                self._gated.discard(intake)
+        quantities = {} if self._isolation.is_active else self._pool.quantities()
+        for queue, quantity in quantities.items():
+            server = self._places[queue]
+            if server.may_receive():
+                server.receiving += 1
+                self._pool.asked(queue, quantity)
+                self._intakes[queue].receive(quantity).add_done_callback(self._piece_ended)
+        is_full = self._pool.is_full or self._isolation.is_active
+        if stuck := [each for each in self._woken - quantities.keys() if not self._intakes[each].share.asked]:
+            self._woken.difference_update(stuck)
+            for server in self._servers.values():
+                if queues := [each for each in stuck if self._places[each] is server]:
+                    server.poller.pass_on(queues, self._pool.exhausted, is_busy=is_full)
+        for server in self._servers.values():
+            server.poller.room(not is_full)
+
+    def _received(self, intake: Intake, quantity: int, count: int | None) -> None:
+        """Record the end of a receive of `quantity` messages that returned `count`, None after an error."""
+        server = self._places[intake.queue]
+        server.receiving -= 1
+        intake.share.asked = 0
+        if count == quantity:
+            self._pool.ready(intake.queue)
+        else:
+            self._pool.exhausted(intake.queue)
+            is_woken = intake.queue in self._woken
+            self._woken.discard(intake.queue)
+            if count is None:
+                pause = max(intake.ignored_until - monotonic(), 0.0)
+                asyncio.get_running_loop().call_later(pause, self._ready, intake.queue, False)
+            else:
+                intake.found(count, is_woken=is_woken)
+                if count or is_woken:
+                    server.poller.poll_soon()
+        self._share_soon()
+
+    def _learn_policy(self, queue: str, is_ordered: bool) -> None:
+        if queue in self._intakes:
+            self._intakes[queue].is_ordered = is_ordered
 
     # Reports of the parts. All of these run in the event loop.
 
@@ -264,18 +341,27 @@ class Engine:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
         change = None
+        if job.is_cancelled and isinstance(verdict, Failure):
+            verdict = Release()  # which ends a cancelled message
         if not isinstance(verdict, Release):
             failure = verdict if isinstance(verdict, Failure) else None
             self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(
-                        MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
+                        MessageHandled(
+                            message.queue,
+                            message.message_id,
+                            message.attempt,
+                            job.seconds,
+                            self._handler.task_of(message),
+                        )
                     )
             intake.share.record(job.seconds / len(job.messages))
             is_dependency = failure is not None and failure.category == "DEPENDENCY"
             change = intake.breaker.record(is_dependency, monotonic())
-            intake.tell(change, failure.error if failure else None)
+            if change is not None:
+                self._breaker_changed(intake, change, failure.error if failure else None)
         self._decide(job, verdict)
         if change == "opened":
             self._give_back_waiting(intake.queue)
@@ -288,37 +374,57 @@ class Engine:
         intake.share.held -= len(job.messages)
         if self._limited is not None:
             self._limited.done(job)
-        succeeded = not isinstance(verdict, Failure | Release) and not self._is_stopping
+        # The messages behind a single one that ends as cancelled stay leased.
+        is_end = not isinstance(verdict, Failure | Release) or (job.is_cancelled and len(job.messages) == 1)
+        succeeded = is_end and not self._is_stopping
         for other in intake.line.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
             intake.share.held -= len(other.messages)
-        self._make_room()
+        self._share_soon()
         self._isolation.changed()
         if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
             self._idle.set()
 
-    def _make_room(self) -> None:
-        for intake in self._hungry:
-            intake.wake()
+    def _breaker_changed(self, intake: Intake, change: Change, error: str | None) -> None:
+        intake.tell(change, error)
+        self._gated.add(intake)
+        intake.gate()
+        # The trial, or what comes after it, gets a message that is already there.
+        pause = intake.breaker.remaining(monotonic()) if change == "opened" else 0.0
+        asyncio.get_running_loop().call_later(pause, self._ready, intake.queue, True)
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         self._places[job.holding.queue].settler.settle(job, verdict)
 
-    def _settled(self, holding: Holding) -> None:
-        self._places[holding.queue].heartbeat.settled(holding)
-        self._make_room()
+    def _settled(self, holding: Holding, verdict: Verdict) -> None:
+        server = self._places[holding.queue]
+        server.heartbeat.settled(holding)
+        if isinstance(verdict, Failure | Release):
+            server.poller.poll_soon()  # which tells when the returned messages become visible
+        self._share_soon()
         self._isolation.changed()
 
     def _lost(self, holding: Holding) -> None:
-        """Drop the waiting messages of a lost lease; running handlers continue, but their acks are stale."""
+        """Drop the messages of a lost lease, and cancel their handlers: other workers may have them by now."""
         self._drop(lambda job: job.holding is holding)
         self._give_back_reserved(lambda job: job.holding is holding)
+        for slot, job, started_at in running(self._slots.slots):
+            if job.holding is holding:
+                job.is_cancelled = True  # plain functions ask
+                if self._handler.is_async:
+                    self._cancel(slot, job, started_at, replace=True)
+
+    def _cancel(self, slot: Slot, job: Job, started_at: float, *, replace: bool) -> None:
+        job.seconds = monotonic() - started_at
+        self._ended(job, Release())
+        self._slots.abandon(slot, replace=replace)
 
     def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
         job.seconds = seconds
         for message in job.messages:
-            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds))
+            task = self._handler.task_of(message)
+            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
         error = f"the handler took longer than {seconds:.3g} s"
         failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
         if self._handler.judge is not None:
@@ -398,6 +504,4 @@ class Engine:
                 async with asyncio.timeout(self._settings.grace):
                     await self._idle.wait()
         for slot, job, started_at in running(self._slots.slots):
-            job.seconds = monotonic() - started_at
-            self._ended(job, Release())
-            self._slots.abandon(slot, replace=False)
+            self._cancel(slot, job, started_at, replace=False)

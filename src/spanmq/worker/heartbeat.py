@@ -1,7 +1,7 @@
 """Extends leases before they expire."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final
 
@@ -18,15 +18,25 @@ SHARE: Final = 1 / 3
 
 
 class Heartbeat:
-    """Extends every lease that still holds messages, for at most `lease_max` seconds after its receive."""
+    """Extends every lease that still holds messages, for at most `lease_max` seconds after its receive.
+
+    `on_extended` is called after each extension: it finds out what was cancelled, if no notification comes.
+    """
 
     def __init__(
-        self, session: Session, *, lease_max: float, seam: Seam, on_lost: Callable[[Holding], None]
+        self,
+        session: Session,
+        *,
+        lease_max: float,
+        seam: Seam,
+        on_lost: Callable[[Holding], None],
+        on_extended: Callable[[Holding], Awaitable[None]],
     ) -> None:
         self._session = session
         self._lease_max = lease_max
         self._seam = seam
         self._on_lost = on_lost
+        self._on_extended = on_extended
         self._holdings: set[Holding] = set()
         # Those whose extension is under way.
         self._extending: set[Holding] = set()
@@ -79,6 +89,7 @@ class Heartbeat:
             # Measured before the call, because the database's time began later.
             holding.ends_at = now + seconds
             self._seam.emit(LeaseExtended(holding.queue, holding.lease_id, count, seconds))
+            await self._on_extended(holding)
         elif holding.undecided:
             self._lose(holding)
         elif holding.unsettled:

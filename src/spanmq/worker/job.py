@@ -38,16 +38,27 @@ class Job:
     """One call of the handler. It is decided once: by its end, by its overrun, or by being dropped.
 
     `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed;
-    `is_behind` that one before it in its group failed, with which the database releases it.
+    `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled`
+    says that the handler is to end, and `is_over` that it has.
     """
 
-    __slots__ = ("group", "holding", "is_behind", "is_decided", "is_doubtful", "messages", "seconds")
+    __slots__ = (
+        "group",
+        "holding",
+        "is_behind",
+        "is_cancelled",
+        "is_decided",
+        "is_doubtful",
+        "is_over",
+        "messages",
+        "seconds",
+    )
 
     def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
         self.messages = messages
         self.holding = holding
         self.group = group
-        self.is_decided = self.is_doubtful = self.is_behind = False
+        self.is_decided = self.is_doubtful = self.is_behind = self.is_cancelled = self.is_over = False
         self.seconds = 0.0
 
 

@@ -60,6 +60,10 @@ class Line:
             del self._running[kind]
         return dropped
 
+    def waiting(self) -> list[Job]:
+        """Return the parked jobs."""
+        return [job for parked in self._parked.values() for job in parked]
+
     def drain(self, chosen: Callable[[Job], bool] = lambda _: True) -> list[Job]:
         """Remove the parked jobs that `chosen` selects, and return them."""
         return [job for kind in [*self._parked] for job in self._take(kind, chosen)]

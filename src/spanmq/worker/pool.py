@@ -42,7 +42,7 @@ class Share:
         self.held = self.asked = 0
         # Returns how many of `held` wait for another message of their group or kind: they occupy no slot.
         self.parked: Callable[[], int] = lambda: 0
-        self.is_ready = True
+        self.is_ready = False
         self.at_most: int | None = None
         # The slots that this queue has been given so far, divided by its weight: the least comes first.
         self.passed = 0.0
@@ -98,13 +98,19 @@ class Pool:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._shares: dict[str, Share] = {}
+        # Those that are ready, or occupy something: few of many queues.
+        self._active: dict[str, Share] = {}
+        self._guaranteed = 0
         self._passed = 0.0
+        # Whether all handlers were busy, or no slot was left, at the last division.
+        self.is_full = False
 
     def join(self, queue: str) -> Share:
         """Return the share of a queue, which takes part from now on."""
-        if queue not in self._shares:
-            self._shares[queue] = Share(queue, self._settings)
-        share = self._shares[queue]
+        share = self._shares.get(queue)
+        if share is None:
+            share = self._shares[queue] = Share(queue, self._settings)
+            self._guaranteed += share.guaranteed
         share.at_most = None
         return share
 
@@ -112,22 +118,39 @@ class Pool:
         """Receive no more from a queue; it takes part as long as it holds messages."""
         self._shares[queue].at_most = 0
 
+    def ready(self, queue: str) -> None:
+        """Record that a queue may have a message."""
+        share = self._active[queue] = self._shares[queue]
+        share.is_ready = True
+
+    def exhausted(self, queue: str) -> None:
+        """Record that a queue has no message now."""
+        self._shares[queue].is_ready = False
+
     def quantities(self) -> dict[str, int]:
         """Return how many messages to receive now, of each queue from which any are to be received."""
-        shares = self._shares
         concurrency = self._settings.concurrency
-        slots = {queue: share.slots for queue, share in shares.items()}
-        free = concurrency - sum(max(slots[queue], share.guaranteed) for queue, share in shares.items())
+        slots: dict[str, int] = {}
+        line: list[tuple[float, float, str]] = []
+        free = concurrency - self._guaranteed
+        working = 0
+        for queue, share in [*self._active.items()]:
+            if share.held or share.asked:
+                slots[queue] = occupied = share.slots
+                free -= max(0, occupied - share.guaranteed)
+                working += share.working
+            elif share.is_ready:
+                slots[queue] = occupied = 0
+            else:
+                del self._active[queue]
+                continue
+            if share.is_ready and not share.asked and share.room:
+                line.append((occupied / share.weight, share.passed, queue))
         given: dict[str, int] = {}
-        line = [
-            (slots[queue] / share.weight, share.passed, queue)
-            for queue, share in shares.items()
-            if share.is_ready and not share.asked and share.room
-        ]
         heapify(line)
         while line:
             _, passed, queue = heappop(line)
-            share = shares[queue]
+            share = self._active[queue]
             more = given.get(queue, 0)
             occupied = slots[queue] + more
             if occupied >= share.ceiling or more * share.per_slot >= share.room:
@@ -139,16 +162,18 @@ class Pool:
             given[queue] = more + 1
             heappush(line, ((occupied + 1) / share.weight, passed, queue))
         # While all handlers are busy, a receive waits until half of the messages are used up.
-        is_busy = sum(share.working for share in shares.values()) >= concurrency
+        is_busy = working >= concurrency
+        self.is_full = is_busy or free <= 0
         return {
-            queue: min(count * shares[queue].per_slot, shares[queue].room, self._settings.batch)
+            queue: min(count * share.per_slot, share.room, self._settings.batch)
             for queue, count in given.items()
             if not is_busy or count >= slots[queue]
+            for share in [self._active[queue]]
         }
 
     def asked(self, queue: str, quantity: int) -> None:
         """Record that `quantity` messages are being received."""
-        share = self._shares[queue]
+        share = self._active[queue] = self._shares[queue]
         share.asked = quantity
         # A queue that had no messages for a time does not catch up on it.
         share.passed = max(share.passed, self._passed)

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, log2
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import about, given, nothing
+from spanmq.client.call import Call, Shape, given, nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -29,7 +29,7 @@ Times = Counter[tuple[str, bool, int]]
 
 @dataclass(eq=False)
 class Reporter:
-    """Sends a report for each queue of a server periodically, and a last one; its errors do not affect the worker."""
+    """Sends a report on all queues of a server periodically, and a last one; its errors do not affect the worker."""
 
     session: Session
     worker: str
@@ -66,31 +66,40 @@ class Reporter:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _report(self, *, is_last: bool = False) -> None:
-        for queue, intake in [*self.intakes.items()]:
-            # A shard that the worker has left has had its last report.
-            if intake.session is not self.session or (intake.is_stopped and not is_last):
-                continue
-            times = self._times.pop(queue, Counter())
-            try:
-                await self.session.run(self._call(intake, times, is_last=is_last))
-            except SpanmqError:
-                self._times[queue].update(times)
+        # A shard that the worker has left has had its last report.
+        queues = [
+            queue
+            for queue, intake in self.intakes.items()
+            if intake.session is self.session and (is_last or not intake.is_stopped)
+        ]
+        times = {queue: self._times.pop(queue) for queue in queues if queue in self._times}
+        try:
+            await self.session.run(self._call(queues, times, is_last=is_last))
+        except SpanmqError:
+            for queue, counts in times.items():
+                self._times[queue].update(counts)
 
     def _call(
-        self, intake: Intake, times: Times, *, is_last: bool
+        self, queues: list[str], times: Mapping[str, Times], *, is_last: bool
     ) -> Callable[[AsyncClient], Awaitable[None]]:
-        rows = [
-            {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
-            for (kind, failed, bucket), n in times.items()
-        ]
+        reports: dict[str, dict[str, Any]] = {}
+        for queue in queues:
+            if held := self.intakes[queue].share.held:
+                reports.setdefault(queue.lower(), {})["held"] = held
+            if counts := times.get(queue):
+                reports.setdefault(queue.lower(), {})["times"] = [
+                    {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
+                    for (kind, failed, bucket), n in counts.items()
+                ]
         arguments = (
+            argument.texts("queues", queues),
             argument.text("worker", self.worker),
             argument.integer("slots", self.slots),
-            argument.integer("held", intake.share.held),
-            argument.json("times", json.dumps(rows)),
+            argument.json("reports", json.dumps(reports)),
             *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
-        return lambda client: client.admin.run(about(intake.queue, "report_worker", nothing, *arguments))
+        call = Call("report_worker", arguments, nothing, None, Shape.NOTHING, native=True, idle=True)
+        return lambda client: client.admin.run(call)
 
 
 def bucket_of(seconds: float) -> int:

@@ -27,7 +27,9 @@ class Settler:
     worker: str
     gather: float
     seam: Seam
-    on_settled: Callable[[Holding], None]
+    on_settled: Callable[[Holding, Verdict], None]
+    # The name of a message's task, for logs.
+    task_of: Callable[[Message], str | None]
 
     def __post_init__(self) -> None:
         """Begin with nothing to settle."""
@@ -70,7 +72,7 @@ class Settler:
             self.settled += count
             for message in job.messages:
                 self._tell(message, verdict.outcome, job.seconds, None)
-            self.on_settled(holding)
+            self.on_settled(holding, verdict)
             return
         self._pending.setdefault((holding, verdict), []).append(job)
         self.backlog += count
@@ -145,8 +147,10 @@ class Settler:
                 outcome = each.outcome
                 if outcome == "stale" and (job.is_behind or is_doubtful or job.is_doubtful):
                     outcome = "released" if job.is_behind else "unknown"
+                elif outcome == "stale" and job.is_cancelled and not holding.is_lost:
+                    outcome = "cancelled"
                 self._tell(message, outcome, job.seconds, failure)
-        self.on_settled(holding)
+        self.on_settled(holding, verdict)
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
         self.seam.emit(
@@ -156,6 +160,7 @@ class Settler:
                 outcome,
                 message.attempt,
                 seconds,
+                self.task_of(message),
                 *(
                     (failure.category, failure.error_class, failure.error, failure.traceback)
                     if failure

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
+from spanmq.client.handled import HANDLED
 from spanmq.worker.job import Job, Release, Verdict
 from spanmq.worker.performing import Performer
 from spanmq.worker.threads import Returned
@@ -38,7 +39,8 @@ class Slot:
         """Take a job; return whether it is still undecided and its lease still valid."""
         self.started_at = monotonic()
         self.job = job
-        return not (job.is_decided or job.holding.is_lost or self.started_at >= job.holding.ends_at)
+        is_ended = job.is_decided or job.is_cancelled
+        return not (is_ended or job.holding.is_lost or self.started_at >= job.holding.ends_at)
 
 
 def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:
@@ -101,14 +103,18 @@ class TaskSlots:
                 job = await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
                 verdict: Verdict = Release()
                 if slot.begin(job) and not self.is_ending:
+                    HANDLED.set(job)
                     try:
                         verdict = await perform(job)
                     except asyncio.CancelledError as error:
                         if slot.is_abandoned:
                             raise
-                        verdict = judge(error, job)  # raised by the handler
+                        verdict = judge(error, job)  # raised by the handler, or it was cancelled
                     except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
                         verdict = judge(error, job)
+                    finally:
+                        job.is_over = True
+                        HANDLED.set(None)
                 slot.job = None
                 now = monotonic()
                 if not job.is_decided:
@@ -122,7 +128,7 @@ class TaskSlots:
         finally:
             self.slots.discard(slot)
             if not slot.is_abandoned:
-                self.open()  # the handler cancelled its own task, which ends
+                self.open()  # the handler's message was cancelled, or it cancelled its own task, which ends
 
 
 class ThreadSlots:
@@ -173,10 +179,12 @@ class ThreadSlots:
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
             verdict: Verdict = Release()
             if slot.begin(job) and not self.is_ending:
+                HANDLED.set(job)
                 try:
                     verdict = call(job)
                 except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's
                     verdict = judge(error, job)
+                job.is_over = True
             if not job.is_decided:
                 job.seconds = monotonic() - slot.started_at
             slot.job = None

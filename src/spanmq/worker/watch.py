@@ -9,6 +9,8 @@ from spanmq.worker.job import Job
 from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
 
 TICK_SECONDS_MAX = 1.0
+# Time limits of handlers are exact to twice this.
+LIMIT_TICK_SECONDS = 0.05
 
 
 async def watch(
@@ -21,7 +23,8 @@ async def watch(
 ) -> None:
     """Call `on_overrun` for a handler beyond its own limit, or beyond that of its message's lease, until cancelled."""
     shortest = min(lease_max, handler_timeout or lease_max)
-    tick = max(min(shortest / 20, TICK_SECONDS_MAX), 0.005)
+    tick_max = TICK_SECONDS_MAX if handler_timeout is None and timeout_of is None else LIMIT_TICK_SECONDS
+    tick = max(min(shortest / 20, tick_max), 0.005)
     # While the lease is still valid, so that the nack has an effect.
     lease_limit = lease_max - min(2 * tick, lease_max / 4)
     while True:

@@ -260,7 +260,7 @@ async def test_cancel_takes_back_what_nobody_holds(client: AsyncClient) -> None:
     await client.send_batch("orders", range(3))
     await client.receive("orders")
     outcomes = {settled.message_id: settled.outcome for settled in await client.cancel("orders", [1, 2, 99])}
-    assert outcomes == {1: "processing", 2: "cancelled", 99: "unknown"}
+    assert outcomes == {1: "cancelling", 2: "cancelled", 99: "unknown"}
     assert ids(await client.receive("orders", 9)) == [3]
 
 

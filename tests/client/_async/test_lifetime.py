@@ -90,10 +90,11 @@ async def test_listening_session_has_the_limits_of_the_others(
     observer.execute("create table listened (lock_timeout text)")
     observer.execute("alter function spanmq.await_messages rename to await_messages_before")
     observer.execute(
-        "create function spanmq.await_messages(queue text, seconds double precision) returns text"
+        "create function spanmq.await_messages(queues text[], listener uuid, has_channel boolean)"
+        " returns table (queue text, queue_id int, is_ordered boolean, channel text)"
         " language plpgsql as $$ begin"
         " insert into public.listened values (current_setting('lock_timeout'));"
-        " return spanmq.await_messages_before(queue, seconds); end $$"
+        " return query select * from spanmq.await_messages_before(queues, listener, has_channel); end $$"
     )
     async with AsyncClient(database, timeouts=Timeouts(lock=7)) as waiting, AsyncTasks() as tasks:
         received = tasks.start(waiting.receive, "orders", wait=WAIT_SECONDS)

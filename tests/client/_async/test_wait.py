@@ -24,7 +24,7 @@ Connection = psycopg.Connection[Any]
 # A connection that begins to listen says so, listens, and says so again.
 LISTENERS = (
     "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    " and (query like '%spanmq.await_messages%' or query like 'listen %')"
+    " and (query like '%spanmq.await_messages%' or query like '%spanmq.poll%' or query like 'listen %')"
 )
 SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 
@@ -160,12 +160,12 @@ async def test_message_ends_a_wait_without_anything_switched_on(
         async with AsyncClient(database, poll_interval=1000) as waiter, AsyncTasks() as tasks:
             waiting = tasks.start(waiter.receive, queue, wait=WAIT_SECONDS)
             await until_async(
-                observer, f"select waiting is not null from spanmq_core.queue where name = '{queue}'"
+                observer, f"select spanmq_core.is_awaited(q) from spanmq_core.queue q where name = '{queue}'"
             )
             await until_async(
                 observer,
                 "select count(*) > 0 from pg_stat_activity where state = 'idle'"
-                " and query like '%await_messages%' and datname = current_database()",
+                " and query like '%spanmq.poll%' and datname = current_database()",
             )
             await client.send(queue, 1)
             assert len(await waiting()) == 1

@@ -3,7 +3,7 @@
 `mortal.py DSN LOG SETTINGS`: the settings are JSON, those of a Worker and of this program. A body is the name of what
 the handler does: `kill` kills its process, `wait` waits for the file LOG.go, anything else takes `seconds`. Each
 handling is a line of the log. SIGTERM ends the children in good order, SIGUSR1 kills them. The parent of a single
-process ends the leases of one that has died.
+process ends the sessions of one that has died, which might receive once more, and then its leases.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any
 
 def main() -> None:
     import psycopg
+    from psycopg.conninfo import make_conninfo
 
     from spanmq import Client, Message, Worker
 
@@ -74,6 +75,8 @@ def main() -> None:
     def run_child() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        nonlocal dsn
+        dsn = make_conninfo(dsn, application_name=f"mortal {os.getpid()}")
         if threads:
             receive_in_threads()
         else:
@@ -107,6 +110,10 @@ def main() -> None:
             sys.exit(f"a worker ended with {status}")
         if status and processes == 1:
             with psycopg.connect(dsn, autocommit=True) as connection:
+                connection.execute(
+                    "select pg_terminate_backend(pid, 60000) from pg_stat_activity where application_name = %s",
+                    [f"mortal {child}"],
+                )
                 connection.execute("update spanmq_core.held set vt = clock_timestamp() where lease_id <> 0")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 import psycopg
 from tests.patience import WAIT_SECONDS
@@ -23,12 +24,15 @@ class Listener:
 
         The sender's sentinel comes after all of it: notifications arrive in the order of commits.
         """
-        sender.execute(b"notify " + SENTINEL.encode())
+        # Other listeners hear it, too.
+        own = uuid4().hex
+        sender.execute("select pg_notify(%s, %s)", [SENTINEL, own])
         heard: list[tuple[str, str]] = []
         for notification in self._connection.notifies(timeout=WAIT_SECONDS):
-            if notification.channel == SENTINEL:
+            if notification.payload == own:
                 return heard
-            heard.append((notification.channel, notification.payload))
+            if notification.channel != SENTINEL:
+                heard.append((notification.channel, notification.payload))
         raise AssertionError(f"the sentinel did not come within {WAIT_SECONDS:g} s")
 
 

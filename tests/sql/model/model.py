@@ -206,14 +206,16 @@ class Model:
             )
         return ids
 
+    def is_leased(self, message_id: int) -> bool:
+        message = self.messages.get(message_id)
+        return message is not None and message.lease is not None
+
     def cancel(self, ids: Sequence[int]) -> list[tuple[int, str]]:
         outcomes = []
         for message_id in sorted(set(ids)):
             message = self.messages.get(message_id)
             if message is None:
                 outcomes.append((message_id, "unknown"))
-            elif message.lease is not None:
-                outcomes.append((message_id, "processing"))
             else:
                 outcomes.append((message_id, "cancelled"))
                 del self.messages[message_id]

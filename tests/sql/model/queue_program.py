@@ -303,7 +303,8 @@ class QueueProgram(Program):
 
     @step(data=st.data())
     def cancels(self, data: st.DataObject) -> None:
-        ids = self.some_ids(data)
+        # Those that a receiver holds end later: tests/sql/test_cancel.py.
+        ids = [each for each in self.some_ids(data) if not self.model.is_leased(each)]
         assert self.call("cancel(%s, %s::bigint[])", ids) == self.model.cancel(ids)
 
     @step()

@@ -15,7 +15,6 @@ CALLS = (
     "select spanmq.set_policy('jobs', '{\"ordered\": true}')",
     "select pgmq.bind_topic('a.b', 'jobs')",
     "select pgmq.enable_notify_insert('jobs')",
-    "select spanmq.await_messages('jobs')",
     "select spanmq.bulk_reserve('jobs', 'writer', 0, 5)",
     "select spanmq.list_segments('jobs')",
     "select pgmq.metrics('jobs')",
@@ -29,7 +28,6 @@ CALLS = (
     "select spanmq.set_sqs_queue('jobs')",
     "select spanmq.begin_pipeline_run('export', 'jobs')",
     "select spanmq.report_breaker('jobs', 'worker', 5)",
-    "select spanmq.report_worker('jobs', 'worker', 5)",
     "select spanmq.note_export('jobs', 'lake', '{}')",
     "select spanmq.grant_queue('public', 'jobs', 'send')",
     "select spanmq.revoke_queue('public', 'jobs', 'send')",
@@ -68,6 +66,19 @@ def test_drop_hides_no_other_queue(race: Race, call: str) -> None:
     later = two.waiting(call)
     one.commit()
     assert later.rows() == [("other",)]
+
+
+def test_report_that_waited_for_the_drop_is_about_the_other_queues(race: Race) -> None:
+    race.main.rows("select pgmq.create('other')")
+    one, two = race.begun(), race.open()
+    one.rows(DROP)
+    later = two.waiting("select spanmq.report_worker('{jobs,other}', 'worker', 5)")
+    one.commit()
+    later.rows()
+    reports = (
+        "select q.name from spanmq_core.worker w left join spanmq_core.queue q on q.queue_id = w.queue_id"
+    )
+    assert race.main.column(reports) == ["other"]
 
 
 def test_drop_of_an_empty_queue_stops_no_doctor(race: Race) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
-from spanmq.client._async.connection import AsyncLink
+from spanmq.client._async.connection import AsyncLink, AsyncPoolLink
 from spanmq.client._async.grants import AsyncGrants
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of
+from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of, hear
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
@@ -30,7 +30,7 @@ from spanmq.client.calls import Held
 from spanmq.client.rows import pipeline_runs, receivers
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
-from spanmq.errors import NotFoundError
+from spanmq.errors import NotFoundError, NotPossibleError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -293,6 +293,17 @@ class AsyncNotifications:
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
+
+    async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
+        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
+
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
+        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
+        over one connection.
+        """
+        if not isinstance(self._link, AsyncPoolLink):
+            raise NotPossibleError("a client over one connection can't listen beside its calls")
+        await hear(self._link.dedicated, channel, on_ring)
 
     async def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a queue."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
 from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
+from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
@@ -31,6 +32,7 @@ class AsyncSessionLink:
 
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
+        refuse_if_cancelled()
         if call.native and not self._is_spanmq and (found := await self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:

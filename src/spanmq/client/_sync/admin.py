@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from spanmq.client import call as argument
 from spanmq.client import calls
-from spanmq.client._sync.connection import Link
+from spanmq.client._sync.connection import Link, PoolLink
 from spanmq.client._sync.grants import Grants
-from spanmq.client._sync.listener import Announcement, Listener, announcements_of
+from spanmq.client._sync.listener import Announcement, Listener, announcements_of, hear
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.call import (
     Call,
@@ -32,7 +32,7 @@ from spanmq.client.calls import Held
 from spanmq.client.rows import pipeline_runs, receivers
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
-from spanmq.errors import NotFoundError
+from spanmq.errors import NotFoundError, NotPossibleError
 from spanmq.model import (
     AccessKey,
     Flavour,
@@ -293,6 +293,17 @@ class Notifications:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+
+    def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
+        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
+
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
+        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
+        over one connection.
+        """
+        if not isinstance(self._link, PoolLink):
+            raise NotPossibleError("a client over one connection can't listen beside its calls")
+        hear(self._link.dedicated, channel, on_ring)
 
     def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a queue."""

@@ -204,13 +204,14 @@ class Client:
                 poll_interval=self._poll_interval,
             )
 
-    def install(self) -> Installed:
+    def install(self, *, follow_table_grants: bool = False) -> Installed:
         """Install the schema, or upgrade it to this release, over a connection of its own, and commit.
 
-        Does nothing if it is up to date; several processes may call it at once.
+        Does nothing if it is up to date; several processes may call it at once. With `follow_table_grants`,
+        privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
         """
         address = self._link.address()
-        return in_place(partial(install_at, address))
+        return in_place(partial(install_at, address, follow_table_grants=follow_table_grants))
 
     # Sending.
 
@@ -425,7 +426,12 @@ class Client:
         return self._link.run(about(queue, "extend", number, *arguments))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
-        """Delete messages that no receiver holds."""
+        """Cancel messages: one that no receiver holds is deleted.
+
+        The outcome of another is "cancelling": its worker cancels the async handler; a plain function asks
+        (`spanmq.cancelled`). When the handler has ended, or the lease, the message ends without a retry. An ack that
+        comes before counts.
+        """
         arguments = (argument.bigints("msg_ids", message_ids),)
         return self._link.run(about(queue, "cancel", settlements, *arguments))
 

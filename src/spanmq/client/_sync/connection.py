@@ -43,6 +43,7 @@ from spanmq.client.connection import (
     typed,
 )
 from spanmq.client.dsn import unreadable
+from spanmq.client.handled import refuse_if_cancelled
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
@@ -337,6 +338,7 @@ def execute(
     bytes_max: int | None = None,
 ) -> Result:
     """Run a call on a connection; `bytes_max` limits the bodies of its answer."""
+    refuse_if_cancelled()
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
     # A plain one: the caller's connection may have another cursor class or row factory.

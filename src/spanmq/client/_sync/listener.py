@@ -2,9 +2,9 @@
 
 """Waiting for messages: in the client, not in a statement, which would hold a snapshot and a connection.
 
-A waiting receiver announces itself in the database, and a sender that sees this notifies it. A wait ends with
-a notification or with the next poll. Polls continue in any case, because a sender that checked too early does
-not notify; and one is made when the next delayed message, retry or lease becomes due. See
+A process with waiting receivers announces itself in the database, and a sender that sees this wakes one such
+process. A wait ends with a notification or with the next poll. Polls continue in any case, because a sender that
+checked too early does not notify; and one is made when the next delayed message, retry or lease becomes due. See
 docs/internals/wake-up.md.
 """
 
@@ -17,15 +17,21 @@ from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import psycopg
 from psycopg import Connection, sql
 
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link, execute
-from spanmq.client.call import Call, Seconds, duration, is_missing_function
+from spanmq.client.call import Call, Seconds, duration, is_missing_function, missing
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due, Event, Job
-from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
+from spanmq.errors import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    NotSupportedByUpstreamError,
+    SpanmqError,
+)
 from spanmq.model import Message
 
 logger = logging.getLogger("spanmq")
@@ -37,6 +43,8 @@ AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
+# How often a listener registers its queues again; the server forgets it after 90 seconds.
+REGISTER_SECONDS: Final = 30.0
 
 Found = TypeVar("Found")
 
@@ -141,14 +149,14 @@ def channel_of(queue: str) -> str:
 class Listener:
     """One connection that listens for all waiting tasks, from the first wait until a while after the last.
 
-    While no connection is available, waits only poll; that is logged once. `announce` is the call that
-    announces a waiting receiver and returns the channel: for messages, or for settlements.
+    While no connection is available, waits only poll; that is logged once. It waits for messages, or for what
+    `announce` announces, a call that returns the channel of a queue: for settlements.
     """
 
     def __init__(
         self,
         connect: Callable[[], AbstractContextManager[Connection[Any]]],
-        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+        announce: Callable[[str, Seconds], Call[str]] | None = None,
     ) -> None:
         self._connect = connect
         self._announce_call = announce
@@ -210,7 +218,9 @@ class Listener:
                     return
 
     def _listen(self, connection: Connection[Any]) -> None:
-        channels = Channels(connection, self._announce_call)
+        channels: Bell | Channels = Bell(connection)
+        if self._announce_call is not None:
+            channels = Channels(connection, self._announce_call)
         try:
             while not self._stopped.is_set():
                 self._wanted.clear()
@@ -222,17 +232,21 @@ class Listener:
                         if channels.is_new(name) or any(event.is_awaited() for event in events)
                     ]
                     idle = not self._events
-                for name in wanted:
-                    if channels.attend(name):
-                        # Messages between the last poll and this point were not announced: poll again.
-                        self._announce(name)
-                self._tell(channels.is_native)
+                try:
+                    news = channels.attend(wanted)
+                except NotSupportedByUpstreamError:
+                    channels = Channels(connection, None)
+                    continue
+                # Messages between the last poll and this point were not announced: poll again.
+                for name in news:
+                    self._announce(name)
+                self._tell(channels.is_heard)
                 if idle:
                     if not self._wanted.wait(LINGER_SECONDS):
                         return
                     continue
                 for notification in connection.notifies(timeout=SLICE_SECONDS):
-                    self._announce(channels.queue_of(notification.channel))
+                    self._announce(channels.queue_of(notification))
         finally:
             self._tell(False)
             if not connection.closed:  # it may go back to a pool
@@ -250,37 +264,145 @@ class Listener:
                     event.is_heard = is_heard
 
 
+class Bell:
+    """The registration of one connection as a listener for messages: sends wake it, or another listener."""
+
+    is_heard = False
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._key = uuid4()
+        self._names: dict[int, str] = {}
+        self._queues: set[str] = set()
+        self._channel: str | None = None
+        self._register_at = self._poll_at = float("-inf")
+        self._is_rung = False
+
+    def is_new(self, queue: str) -> bool:
+        """Return whether a queue is not registered yet."""
+        return queue not in self._queues
+
+    def queue_of(self, notification: psycopg.Notify) -> str:
+        """Return the queue with a message."""
+        self._is_rung = True
+        return self._names.get(int(notification.payload), "")
+
+    def attend(self, wanted: list[str]) -> list[str]:
+        """Announce that tasks wait for these queues; return those to poll now.
+
+        Raises NotSupportedByUpstreamError for upstream PGMQ.
+        """
+        now = monotonic()
+        is_new = any(map(self.is_new, wanted))
+        if is_new or (wanted and now >= self._register_at):
+            self._register([*self._queues.union(wanted)], now)
+        if self._channel is None:
+            return []
+        unwanted = [number for number, name in self._names.items() if name not in wanted]
+        if not wanted:
+            if self._is_rung or self._poll_at > float("-inf"):
+                # The task that was woken has left, or nothing waits any more: other processes may.
+                self._is_rung, self._poll_at = False, float("-inf")
+                self._run(calls.pass_on(self._key, unwanted, is_busy=True))
+            return []
+        if not (self._is_rung or is_new or now >= self._poll_at):
+            return []
+        # After a ring, too: another sender that saw this process being woken did not wake it again.
+        self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
+        found = self._run(calls.poll(self._key))
+        if found is None or found.ready is None:
+            self._register_at = float("-inf")
+            return wanted
+        if passed := [number for number in found.ready if number in unwanted]:
+            self._run(calls.pass_on(self._key, passed))
+        return (
+            [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
+        )
+
+    def _register(self, queues: list[str], now: float) -> None:
+        self._queues.update(queues)
+        self._register_at = now + RETRY_SECONDS
+        awaited = self._run(calls.await_messages(queues, self._key))
+        if awaited is None:
+            return
+        self._register_at = now + REGISTER_SECONDS
+        self._names = {each.queue_id: each.queue for each in awaited}
+        channel = next((each.channel for each in awaited), None)
+        if channel != self._channel:
+            self._connection.execute("unlisten *")
+            if channel is not None:
+                self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        self._channel = channel
+        self.is_heard = channel is not None
+
+    def _run(self, call: Call[Found]) -> Found | None:
+        """Run a call; return None if the server refuses it, which a receive will say in other words."""
+        try:
+            return execute(self._connection, call, relaxed=True)
+        except ConnectionLostError:
+            raise
+        except SpanmqError as error:
+            if is_missing_function(error, call):
+                raise missing("upstream", call) from error
+            return None
+
+
+def hear(
+    connect: Callable[[], AbstractContextManager[Connection[Any]]],
+    channel: str,
+    on_ring: Callable[[int | None], None],
+) -> None:
+    """Listen to the channel of a listener until cancelled.
+
+    `on_ring` is called with None as soon as the connection listens, then with the id of each queue of which a
+    send wakes this listener.
+    """
+    with connect() as connection:
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        on_ring(None)
+        for notification in connection.notifies():
+            on_ring(int(notification.payload))
+
+
 class Channels:
-    """What one connection listens to, and until when it has said so."""
+    """The channels that one connection listens to, one for each queue, and until when it has announced that.
+
+    Without `announce` these are PGMQ's.
+    """
 
     def __init__(
-        self,
-        connection: Connection[Any],
-        announce: Callable[[str, Seconds], Call[str]] = calls.await_messages,
+        self, connection: Connection[Any], announce: Callable[[str, Seconds], Call[str]] | None
     ) -> None:
         self._connection = connection
         self._announce_call = announce
         self._queues: dict[str, str] = {}  # by channel
         self._awaited_until: dict[str, float] = {}
-        self.is_native = True
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether every message, or settlement, is announced."""
+        return self._announce_call is not None
 
     def is_new(self, queue: str) -> bool:
         """Return whether no announcement has been made for a queue yet."""
         return queue not in self._awaited_until
 
-    def queue_of(self, channel: str) -> str:
+    def queue_of(self, notification: psycopg.Notify) -> str:
         """Return the queue of a channel."""
-        return self._queues.get(channel, "")
+        return self._queues.get(notification.channel, "")
 
-    def attend(self, queue: str) -> bool:
-        """Listen and announce it, unless that was done a moment ago; return whether senders did not know yet."""
+    def attend(self, wanted: list[str]) -> list[str]:
+        """Listen and announce it, unless that was done a moment ago; return the queues that are new to senders."""
+        return [queue for queue in wanted if self._attend(queue)]
+
+    def _attend(self, queue: str) -> bool:
         until = self._awaited_until.get(queue, 0.0)
         now = monotonic()
         if until - now > AWAIT_SECONDS * 2 / 3:
             return False
         self._awaited_until[queue] = now + AWAIT_SECONDS
         channel = channel_of(queue)
-        if self.is_native:
+        if self._announce_call is not None:
             call = self._announce_call(queue, AWAIT_SECONDS)
             try:
                 # The first call only returns the channel: nothing listens yet.
@@ -291,11 +413,12 @@ class Channels:
             except ConnectionLostError:
                 raise
             except SpanmqError as error:
-                # Upstream PGMQ, or a schema of an older release; else `receive` says what is wrong.
-                self.is_native = not is_missing_function(error, call)
+                # Upstream PGMQ, or a schema of an older release; else the poll says what is wrong.
+                if is_missing_function(error, call):
+                    self._announce_call = None
                 self._awaited_until[queue] = now + RETRY_SECONDS
                 channel = channel_of(queue)
-        if self.is_native:
+        if self._announce_call is not None:
             return until < now
         if channel in self._queues:
             return False

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
 from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
+from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
@@ -33,6 +34,7 @@ class SessionLink:
 
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
+        refuse_if_cancelled()
         if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
             raise missing(found, call)
         try:

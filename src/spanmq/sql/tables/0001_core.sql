@@ -31,10 +31,7 @@ create table spanmq_core.queue (
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
     log_name text,
-    -- The sequences with the time until which a receiver waits for messages, and the time when the queue was last woken;
-    -- null: no receiver has waited yet. See functions/receive/wake.sql.
-    waiting regclass,
-    woken regclass,
+    bells bigint not null default 0,       -- bit n: bell n wakes a receiver of this queue. See functions/receive/wake.sql
     is_subscription boolean not null default false,         -- copies of what spanmq_core.subscription has
     has_subscriptions boolean not null default false,
     room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
@@ -42,7 +39,7 @@ create table spanmq_core.queue (
     is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
     -- Whether no session is to hear of a settlement: neither one that waits for it, nor a receiver that it lets go on.
     settles_quietly boolean not null
-        generated always as ((has_plain_policy or waiting is null) and not is_watched) stored,
+        generated always as ((has_plain_policy or bells = 0) and not is_watched) stored,
     checks_bodies boolean not null default false            -- what is sent must fit the queue's JSON Schema
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
@@ -149,6 +146,8 @@ create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
 -- The rows of few messages. Its first expression is no other index's, either.
 create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
+-- Messages that failed and wait for another attempt: a failure costs an entry more, and nothing else does.
+create index held_failing on spanmq_core.held ((queue_id * 1), lo) where lease_id = 0 and attempts > 0;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
 -- of a queue by id was planned to begin with its one row, and met 20,000.
@@ -245,6 +244,19 @@ alter table spanmq_core.horizon replica identity full;
 create table spanmq_call.caller (
     proof uuid primary key,
     role name not null default current_user
+);
+
+-- A row while privileges on pgmq.q_<name> count as verbs: see functions/rights/follow.sql.
+create table spanmq_core.following (
+    is_on boolean primary key default true check (is_on)
+);
+-- The verbs that roles had by such privileges when they were last compared. A role by its name, which a dump keeps.
+create table spanmq_core.followed_grant (
+    queue_id int not null,
+    role text not null,
+    verb text not null,
+    was_granted boolean not null,          -- grant_queue() granted the verb, too
+    primary key (queue_id, role, verb)
 );
 
 -- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or
@@ -348,3 +360,24 @@ create table pgmq.topic_bindings (
 create index topic_bindings_first_word on pgmq.topic_bindings
     ((case when split_part(pattern, '.', 1) ~ '[*#]' then '*' else split_part(pattern, '.', 1) end));
 alter table pgmq.topic_bindings replica identity using index topic_bindings_unique_pattern_queue;
+
+-- Processes that wait for messages, each of several queues; see functions/receive/wake.sql. Its key proves that a process may receive from these queues.
+create unlogged table spanmq_core.listener (
+    listener uuid primary key,
+    bell int unique check (bell between 0 and 61),  -- null: it polls only
+    channel text,                          -- a random name, which only the process learns
+    queue_ids int[] not null,
+    registered_in xid8 not null,           -- the transaction that wrote queue_ids
+    expires_at timestamptz not null
+);
+-- bell_<n>: when the process that has this bell last announced that it waits, and when it was last woken. woken_<n>: the queue that was last woken,
+-- of those whose id ends with these four bits, and when.
+do $$
+begin
+    for n in 0 .. 61 loop
+        execute format('create unlogged sequence spanmq_core.bell_%s minvalue 0 start 0', n);
+    end loop;
+    for n in 0 .. 15 loop
+        execute format('create unlogged sequence spanmq_core.woken_%s minvalue 0 start 0', n);
+    end loop;
+end $$;

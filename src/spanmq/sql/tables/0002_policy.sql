@@ -24,7 +24,8 @@ create table spanmq_core.policy (
     -- Seconds of waiting that weigh a level of priority.
     priority_aging double precision not null default 60 check (priority_aging > 0 and priority_aging < 'infinity'),
     max_backlog bigint check (max_backlog > 0),                             -- how much may wait in the queue; null: any number of messages
-    keep interval check (keep > interval '0')                               -- how long settled messages stay in the log
+    keep interval check (keep > interval '0'),                              -- how long settled messages stay in the log
+    fill_groups boolean not null default false                              -- if ordered: as much as there is of a group, then of the next
 );
 
 -- How a category of failures is handled: whether such a message is retried, how often, and at what intervals. Null: as
@@ -72,11 +73,12 @@ insert into spanmq_core.category_rule (place, name, error_class, error, category
     (41, 'business text', null, 'business rule', 'BUSINESS');
 
 -- When messages expire that say so in their headers (x-spanmq-expires-at). A claim never delivers one after it; the row goes when
--- the message has expired, or when it is found to have gone before.
+-- the message has expired, or when it is found to have gone before. A message that was cancelled while a receiver held it has a row, too: it ends when it returns.
 create table spanmq_core.expiry (
     queue_id int not null,
     msg_id bigint not null,
     expires_at timestamptz not null,
+    is_cancelled boolean not null default false,
     primary key (queue_id, msg_id)
 );
 create index expiry_due on spanmq_core.expiry (queue_id, expires_at, msg_id);

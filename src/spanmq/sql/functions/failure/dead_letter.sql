@@ -164,6 +164,9 @@ begin
     return spanmq_core.discard(this, array(
         select d.dead_letter_id from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
             and not exists (select from spanmq_core.archive_export e
-                            where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not e.ids @> d.dead_letter_id)
+                            where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not exists (
+                                select from spanmq_core.archive_export_ids i
+                                where i.queue_id = e.queue_id and i.of_table = e.of_table and i.lake = e.lake
+                                    and i.block = d.dead_letter_id >> 15 and i.ids @> d.dead_letter_id))
         order by d.queue_id, d.dead_at limit 1000 for update skip locked));
 end $$;

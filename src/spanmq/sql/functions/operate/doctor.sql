@@ -189,6 +189,10 @@ declare
             where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+    -- Calls of functions change no row of a view, so that its triggers are not called.
+    triggers text := (select string_agg(format('%s on %s', t.tgname, q.queue_view), ', ' order by q.name, t.tgname)
+                      from spanmq_core.queue q join pg_trigger t on t.tgrelid = q.queue_view and not t.tgisinternal
+                      where t.tgname not in ('spanmq_before', 'spanmq_change', 'spanmq_end'));
     -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
@@ -228,6 +232,9 @@ begin
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+        ('triggers', case when triggers is not null then 'warning' else 'ok' end,
+         coalesce('no send or receive calls ' || left(triggers, 500), 'no queue has a trigger of yours'),
+         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a notification'),
         ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
          case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
               else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '), 'settled segments are truncated') end,

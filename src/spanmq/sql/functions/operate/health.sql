@@ -11,7 +11,7 @@ begin
         select s.backlog, s.visible, s.in_flight, s.delayed, s.failed, s.expired, s.leases, s.oldest_lease_at,
                case when s.visible > 0 then
                    least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end,
-               s.leases + (this.waiting is not null and coalesce(pg_sequence_last_value(this.waiting), 0) > extract(epoch from at_) * 1000)::int
+               s.leases + spanmq_core.is_awaited(this)::int
         from spanmq_core.survey(this.queue_id, at_) s;
 exception when undefined_table or internal_error then
     if not spanmq_core.is_gone(this) then

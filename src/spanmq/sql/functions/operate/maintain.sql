@@ -118,6 +118,12 @@ begin
         return;
     end if;
     perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
+    if spanmq_core.is_following() then
+        return query select f.action, f.queue, f.detail from spanmq_core.follow_changes(budget) f;
+        if found then
+            return;
+        end if;
+    end if;
     if may_retire then
         return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
         if found then

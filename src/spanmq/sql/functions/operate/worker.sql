@@ -1,43 +1,58 @@
 -- Reports of workers: which run, what they hold, and how long each kind of task took. For people and programs that monitor queues; it decides nothing.
 
--- Reports that a worker runs for this queue since `running_for` seconds (null: it has stopped), with this number of slots and of messages that it
--- holds. It is listed for 60 seconds after its last report. `times` says what its handlers did since then: an array of objects with kind, failed
--- (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. Raises MQ002 for arguments out of range.
+-- Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
+-- its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, and `times`: what its
+-- handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. A queue
+-- that does not exist is left out. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
-    queue text, worker text, running_for double precision default null, slots integer default 0, held integer default 0, times jsonb default null
+    queues text[], worker text, running_for double precision default null, slots integer default 0, reports jsonb default '{}'
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
+    known_ids int[] := array(select q.queue_id from unnest(report_worker.queues) n join spanmq_core.queue q on q.folded_name = lower(n));
 begin
-    perform spanmq_core.raise_if(worker is null or octet_length(worker) not between 1 and 1000,
-        format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(worker, 100), 'NULL')),
+    perform spanmq_core.raise_if(report_worker.worker is null or octet_length(report_worker.worker) not between 1 and 1000,
+        format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(report_worker.worker, 100), 'NULL')),
         'Pass the name that the worker has in its failures.');
-    perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or slots is null or slots < 0 or held is null or held < 0,
-        format('running_for, slots and held cannot be negative, got: %L, %s and %s', running_for, slots, held),
+    perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or report_worker.slots is null or report_worker.slots < 0,
+        format('running_for and slots cannot be negative, got: %L and %s', running_for, report_worker.slots),
         'running_for is null for a worker that has stopped.');
-    perform spanmq_core.raise_if(not spanmq_core.are_times(times),
-        'times must be an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
-        'Such as [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}].');
+    perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
+        'reports must be an object of objects with held and times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
+        'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
-        where w.ctid = any (array(select o.ctid from spanmq_core.worker o
-                                  where o.queue_id = this.queue_id and (o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null)
-                                  for update skip locked));
+        where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
+                                  where o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null
+                                  for update of o skip locked));
     if running_for is not null then
-        perform spanmq_core.hold_queue(this);
         insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held)
-            values (this.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots, report_worker.held)
+            select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
+                   coalesce((reports -> q.folded_name ->> 'held')::int, 0)
+            -- Held, so that none is dropped meanwhile.
+            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held;
     end if;
-    if times is not null then
+    if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
         insert into spanmq_core.task_time as s (queue_id, kind, minute, has_failed, bucket, n)
-            select this.queue_id, t.kind, date_trunc('minute', at_), t.failed, t.bucket, sum(t.n)
-            from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
-            group by t.kind, t.failed, t.bucket order by t.kind, t.failed, t.bucket
+            select q.queue_id, t.kind, date_trunc('minute', at_), t.failed, t.bucket, sum(t.n)
+            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
+            cross join jsonb_to_recordset(reports -> q.folded_name -> 'times') t (kind text, failed boolean, bucket int, n bigint)
+            group by q.queue_id, t.kind, t.failed, t.bucket order by q.queue_id, t.kind, t.failed, t.bucket
             on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
     end if;
+end $$;
+
+create or replace function spanmq_core.are_reports(reports jsonb) returns boolean
+language plpgsql immutable as $$
+begin
+    return jsonb_typeof(reports) = 'object' and not exists (
+        select from jsonb_each(reports) r
+        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')) is not true);
+exception when data_exception then
+    return false;
 end $$;
 
 -- Whether these are times for report_worker(); null is.

@@ -310,5 +310,5 @@ begin
     end loop;
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e
-        where e.queue_id = parent.queue_id and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
+        where e.queue_id = parent.queue_id and not e.is_cancelled and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
 end $$;

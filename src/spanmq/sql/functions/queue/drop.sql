@@ -238,7 +238,7 @@ begin
             continue when not rest.is_clean and not rest.has_removed;
             action := 'emptied dropped queue';
             if rest.is_clean then
-                perform spanmq_core.drop_sequences(this.queue_id, '{ids,room,rate,notified,waiting,woken}');
+                perform spanmq_core.drop_sequences(this.queue_id, '{ids,room,rate,notified}');
                 delete from spanmq_core.dropped_queue d where d.queue_id = this.queue_id;
                 action := 'removed dropped queue';
             end if;

@@ -46,7 +46,9 @@ begin
                    ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
     execute format('create trigger spanmq_end after update or delete on pgmq.%I'
                    ' for each statement execute function spanmq_core.end_change_of_view(%s)', view_name, queue_id);
-    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
+    if not spanmq_core.is_following() then
+        perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
+    end if;
     return format('pgmq.%I', view_name)::regclass;
 end $$;
 

@@ -70,7 +70,7 @@ begin
         if policy.paused then
             return runs;
         end if;
-        mode := coalesce(mode, case when policy.ordered then 'fair' when policy.max_in_flight_per_group is not null then 'free' end);
+        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end when policy.max_in_flight_per_group is not null then 'free' end);
     end if;
     if mode is not null and conditional <> '{}' then
         raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name

@@ -37,10 +37,7 @@ begin
     policy := spanmq_core.policy_of(this.queue_id);
     if not isempty(expired) then
         late := spanmq_core.runs_among(runs, expired);
-        perform spanmq_core.drop_or_bury(this, late, at_);
-        if not policy.drop_expired then
-            buried := late;
-        end if;
+        buried := spanmq_core.drop_or_bury(this, late, at_);
         runs := spanmq_core.runs_not_among(runs, expired);
     end if;
     if has_late then
@@ -126,22 +123,48 @@ begin
         where r.lo + r.n > first.lo + 1);
 end $$;
 
--- Messages that expired, taken out of the queue: dead letters, unless the policy drops them.
-create or replace function spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz) returns void
+-- Messages that expired, taken out of the queue: dead letters, which are returned, unless the policy drops them. Those that were cancelled just end.
+create or replace function spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq_core.reason;
+    expired spanmq_core.run[] := spanmq_core.end_cancelled(this, runs);
 begin
-    if runs = '{}' then
-        return;
+    if expired = '{}' then
+        return expired;
     end if;
     if (spanmq_core.policy_of(this.queue_id)).drop_expired then
         -- For state(): these are not completed.
-        perform spanmq_core.note_failure(this.queue_id, runs, at_, 'cancelled', reason);
+        perform spanmq_core.note_failure(this.queue_id, expired, at_, 'cancelled', reason);
     else
-        perform spanmq_core.bury(this, runs, at_, reason);
+        perform spanmq_core.bury(this, expired, at_, reason);
     end if;
-    delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(runs)));
+    delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(expired)));
+    return case when (spanmq_core.policy_of(this.queue_id)).drop_expired then '{}' else expired end;
+end $$;
+
+-- Ends those of these messages, taken out of the queue, that were cancelled while a receiver held them. Returns the others.
+create or replace function spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[]) returns spanmq_core.run[]
+language plpgsql as $$
+declare
+    cancelled int8multirange;
+    ended spanmq_core.run[];
+begin
+    if not this.uses_limits or runs = '{}' then
+        return runs;
+    end if;
+    with gone as (
+        delete from spanmq_core.expiry e using unnest(runs) r
+            where e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n and e.is_cancelled returning e.msg_id)
+    select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into cancelled from gone g;
+    if cancelled is null then
+        return runs;
+    end if;
+    ended := spanmq_core.runs_among(runs, cancelled);
+    -- For state(): these are not completed.
+    perform spanmq_core.note_failure(this.queue_id, ended, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    perform spanmq_core.tell_settled(this, ended);
+    return spanmq_core.runs_not_among(runs, cancelled);
 end $$;
 
 -- Dead-letters (or drops) up to at_most messages that have expired and that no live lease holds, also without
@@ -179,7 +202,7 @@ begin
             runs := runs || spanmq_core.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq_core.drop_or_bury(this, runs, at_);
-        if not this.has_plain_policy and this.waiting is not null then
+        if not this.has_plain_policy and this.bells <> 0 then
             perform spanmq_core.wake_behind(this, runs);
         end if;
         -- Messages that had left the queue before have only this row left.

@@ -1,30 +1,149 @@
--- Waking receivers: docs/internals/wake-up.md says when, why, and what is left to polls. A receiver that found nothing announces that it waits
--- (await_messages) and listens; a send notifies its channel only while a receiver waits, and at most once in 10 ms.
+-- Waking receivers: docs/internals/wake-up.md says when, why, and what is left to polls.
 --
--- The time until which a receiver waits, and the time when the queue was last woken, are in two sequences, spanmq_core.waiting_<queue_id> and
--- spanmq_core.woken_<queue_id>, in milliseconds since 1970: read and set without a lasting lock, with effect at once and whether or not the
--- transaction commits. queue.waiting and queue.woken name them; they are null until a receiver has waited, and then a send has no cost.
+-- A process that waits for messages, of any number of queues, registers as a listener (await_messages). It gets a bell, one of 62 of the database, listens
+-- to the bell's channel, and polls for all its queues at once (poll), which announces that it waits. A send rings one bell of the queue at which a process
+-- waits: it notifies the bell's channel with the id of the queue. A process that was woken and leaves messages to others wakes the next one (pass_on).
+--
+-- The state of a bell is a sequence, spanmq_core.bell_<n>: the ms since 1970 when its process last announced that it waits, shifted by 20 bits, and in
+-- these bits the ms when it was last rung; 0: its process is busy. It is read and set without a lasting lock, with effect at once and whether or not the
+-- transaction commits; unlogged, for after a crash no process waits.
 
--- Announces that a receiver waits for messages of this queue for that many seconds (at most 60), and returns the channel to listen to. Call it again
--- before they have passed; listen before the call, and poll for messages after it. Takes effect at once, not at the commit. Raises MQ002 for seconds
--- that are null or out of range.
-create or replace function spanmq_call.await_messages(queue text, seconds double precision default 3) returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own, which proves that
+-- a caller may poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
+-- if the process listens to none (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues. Raises
+-- MQ002 for a listener that is null.
+create or replace function spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean default true)
+returns table (queue text, queue_id int, is_ordered boolean, channel text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
+#variable_conflict use_column
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
-    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    at_ timestamptz := clock_timestamp();
+    known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n));
+    this spanmq_core.listener;
+    bit bigint;
 begin
-    perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
-        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Call it again before they have passed.');
-    if this.waiting is null then
-        this.waiting := spanmq_core.make_wake_clocks(this);
+    perform spanmq_core.raise_if(listener is null, 'listener cannot be NULL', 'Pass gen_random_uuid(), the same one at each call.');
+    update spanmq_core.listener l
+        set queue_ids = case when l.registered_in = pg_current_xact_id() then l.queue_ids || known_ids else known_ids end,
+            registered_in = pg_current_xact_id(), expires_at = at_ + interval '90 seconds'
+        where l.listener = await_messages.listener and l.expires_at > at_ returning * into this;
+    if not found then
+        this := spanmq_core.new_listener(listener, known_ids, coalesce(has_channel, true));
+    elsif this.bell is null and has_channel then
+        this := spanmq_core.take_bell(this);
     end if;
-    -- A longer wait has been announced already: a short one must not end it. A time further ahead than the limit was
-    -- set before the clock was set back.
-    if (pg_sequence_last_value(this.waiting) between now_ms + seconds * 1000 and now_ms + 60000) is not true then
-        perform setval(this.waiting, now_ms + ceil(seconds * 1000)::bigint);
+    if this.bell is not null then
+        bit := 1::bigint << this.bell;
+        -- A queue whose row another transaction has locked gets the bell at the next call.
+        update spanmq_core.queue q set bells = q.bells | bit
+            where q.bells & bit = 0 and q.queue_id = any (array(
+                select c.queue_id from unnest(known_ids) i join spanmq_core.queue c on c.queue_id = i where c.bells & bit = 0 for no key update of c skip locked));
     end if;
-    return spanmq_core.channel_of(this.folded_name);
+    return query
+        select n, q.queue_id, coalesce(p.ordered, false), this.channel
+        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p on p.queue_id = q.queue_id;
+end $$;
+
+create or replace function spanmq_core.new_listener(key uuid, ids int[], has_channel boolean) returns spanmq_core.listener
+language plpgsql as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    this spanmq_core.listener;
+begin
+    delete from spanmq_core.listener l
+        where l.ctid = any (array(select o.ctid from spanmq_core.listener o where o.expires_at <= at_ for update skip locked));
+    insert into spanmq_core.listener (listener, queue_ids, registered_in, expires_at)
+        values (key, ids, pg_current_xact_id(), at_ + interval '90 seconds')
+        on conflict on constraint listener_pkey do update
+            set queue_ids = excluded.queue_ids, registered_in = excluded.registered_in, expires_at = excluded.expires_at
+        returning * into this;
+    return case when has_channel then spanmq_core.take_bell(this) else this end;
+end $$;
+
+-- Gives a listener a bell and a new channel, if one is free, which others then no longer have.
+create or replace function spanmq_core.take_bell(this spanmq_core.listener) returns spanmq_core.listener
+language plpgsql as $$
+declare
+    -- Any: two processes that start at the same time take the same one rarely.
+    free int := (select n from generate_series(0, 61) n where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
+    bit bigint := 1::bigint << free;
+begin
+    if free is null then
+        return this;
+    end if;
+    begin
+        update spanmq_core.listener l set bell = free, channel = 'spanmq_' || replace(gen_random_uuid()::text, '-', '')
+            where l.listener = this.listener returning * into this;
+    exception when unique_violation or lock_not_available then
+        return this;  -- another process has just taken it: the next call tries again
+    end;
+    perform spanmq_core.silence(free);
+    -- Its last owner may have waited for other queues.
+    update spanmq_core.queue q set bells = q.bells & ~bit
+        where q.bells & bit <> 0 and q.queue_id = any (array(
+            select c.queue_id from spanmq_core.queue c where c.bells & bit <> 0 for no key update skip locked));
+    return this;
+end $$;
+
+-- Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself when it
+-- listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one becomes visible, or a rate
+-- limit permits it; null: nothing of that kind is known. Messages that become due within four seconds, and are not known yet, wake it
+-- (is_foreseen). A queue that was dropped counts as one with messages: a receive says what is wrong. `ready` is null for a listener
+-- that is not registered, or no longer.
+create or replace function spanmq.poll(listener uuid, waits boolean default true) returns table (ready int[], due_in double precision)
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
+declare
+    this spanmq_core.listener := spanmq_core.find_listener(listener);
+begin
+    if this.listener is null then
+        return query select null::int[], null::double precision;
+        return;
+    end if;
+    -- First: what is sent after the poll rings.
+    if waits and this.bell is not null then
+        perform spanmq_core.announce_wait(this.bell);
+    end if;
+    return query
+        select coalesce(array_agg(s.queue_id) filter (where s.is_ready), '{}'), min(s.due_in) from spanmq_core.states_of(this.queue_ids) s;
+end $$;
+
+-- Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call it where a process was woken and
+-- leaves messages to others. With is_busy the process is woken no more until it polls again.
+create or replace function spanmq.pass_on(listener uuid, queue_ids int[], is_busy boolean default false) returns int[]
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
+declare
+    this spanmq_core.listener := spanmq_core.find_listener(listener);
+    ready int[];
+begin
+    if this.bell is not null and is_busy then
+        perform spanmq_core.silence(this.bell);
+    end if;
+    ready := array(select s.queue_id from spanmq_core.states_of(array(select i from unnest(pass_on.queue_ids) i where i = any (this.queue_ids))) s
+                   where s.is_ready);
+    perform spanmq_core.ring(q.queue_id, q.bells, this.bell) from spanmq_core.queue q where q.queue_id = any (ready) and q.bells <> 0;
+    return ready;
+end $$;
+
+create or replace function spanmq_core.find_listener(key uuid) returns spanmq_core.listener
+language sql stable as $$ select l from spanmq_core.listener l where l.listener = key and l.expires_at > clock_timestamp() $$;
+
+-- Whether these queues have a visible message, and in how many seconds the next one becomes visible; three index probes for each queue.
+create or replace function spanmq_core.states_of(ids int[]) returns table (queue_id int, is_ready boolean, due_in double precision)
+language plpgsql :pinned set enable_sort = off as $$
+#variable_conflict use_column
+declare
+    at_ timestamptz := clock_timestamp();
+begin
+    return query
+        select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null, least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
+        from (
+            select u.queue_id, q.queue_id is null or b.queue_id is null
+                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id and f.lo >= b.fresh_from) as is_fresh,
+                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from order by h.queue_id + 0, h.vt limit 1) as vt,
+                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p where p.queue_id = u.queue_id) as token_in
+            from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
+                select b.queue_id, b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
+                order by b.queue_id desc, b.number desc limit 1) b on true) s;
 end $$;
 
 -- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
@@ -70,49 +189,84 @@ end $$;
 create or replace function spanmq_core.is_foreseen(visible_at timestamptz) returns boolean
 language sql volatile as $$ select coalesce(visible_at > clock_timestamp() + interval '4 seconds', false) $$;
 
-create or replace function spanmq_core.channel_of(queue_name text) returns text
-language sql immutable as $$ select 'spanmq.q_' || lower(queue_name) $$;
-
--- The sequences of a queue without earlier waits.
-create or replace function spanmq_core.make_wake_clocks(this spanmq_core.queue) returns regclass
-language plpgsql as $$
-declare
-    made regclass;
-    last regclass;
-begin
-    perform spanmq_core.lock(0, 'queue ' || lower(this.name::text));
-    -- A new statement: the last holder of the lock may have created them, or dropped the queue.
-    select q.waiting into made from spanmq_core.queue q where q.queue_id = this.queue_id;
-    if not found then
-        perform spanmq_core.raise_not_found(this.name);
-    elsif made is null then
-        execute format('create sequence spanmq_core.waiting_%s minvalue 0', this.queue_id);
-        execute format('create sequence spanmq_core.woken_%s minvalue 0', this.queue_id);
-        made := format('spanmq_core.waiting_%s', this.queue_id)::regclass;
-        last := format('spanmq_core.woken_%s', this.queue_id)::regclass;
-        perform setval(last, 0);
-        update spanmq_core.queue q set waiting = made, woken = last where q.queue_id = this.queue_id;
-    end if;
-    return made;
-end $$;
-
--- Notifies at the commit, if a receiver waits and no session has notified a moment ago. Times in the future (the clock
--- was set back) neither silence a queue nor make it notify indefinitely.
-create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
+create or replace function spanmq_core.announce_wait(bell int) returns void
 language plpgsql as $$
 declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    if spanmq_core.is_awaited(this, now_ms) and pg_sequence_last_value(this.woken) not between now_ms - 10 and now_ms then
-        perform setval(this.woken, now_ms);
-        perform spanmq_core.notify_channel(spanmq_core.channel_of(this.folded_name));
+    perform setval(('spanmq_core.bell_' || bell)::regclass, now_ms << 20 | ((now_ms - 1000) & 1048575));
+end $$;
+
+create or replace function spanmq_core.silence(bell int) returns void
+language plpgsql as $$
+begin
+    perform setval(('spanmq_core.bell_' || bell)::regclass, 0);
+end $$;
+
+-- Wakes one process that waits for messages of this queue, at the commit, beginning the search at random: not one that
+-- was rung less than 50 ms before. Returns whether one was found. A ring does not prolong an announcement: a dead
+-- process is not rung for longer than 30 seconds. Times in the future (the clock was set back) count as past.
+create or replace function spanmq_core.ring(this_queue int, bells bigint, but int default null) returns boolean
+language plpgsql as $$
+declare
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    first int := floor(random() * 62);
+    -- Bit 0 is bell `first`.
+    left_over bigint := ((bells >> first) | (bells << (62 - first))) & 4611686018427387903;
+    lowest bigint;
+    number int;
+    state bigint;
+    channel text;
+begin
+    while left_over <> 0 loop
+        lowest := left_over & -left_over;
+        left_over := left_over # lowest;
+        number := (first + bit_count((lowest - 1)::bit(64))::int) % 62;
+        continue when number = but;
+        state := pg_sequence_last_value(('spanmq_core.bell_' || number)::regclass);
+        if state >> 20 between now_ms - 30000 and now_ms and (now_ms - state) & 1048575 >= 50 then
+            channel := (select l.channel from spanmq_core.listener l where l.bell = number);
+            if channel is not null then
+                perform setval(('spanmq_core.bell_' || number)::regclass, (state >> 20 << 20) | (now_ms & 1048575));
+                perform spanmq_core.notify_channel(channel, this_queue::text);
+                return true;
+            end if;
+        end if;
+    end loop;
+    return false;
+end $$;
+
+-- For senders: at most once in 4 ms for a queue, over all of them, else one that sends without a pause wakes all processes.
+create or replace function spanmq_core.wake_one(this_queue int, bells bigint) returns void
+language plpgsql as $$
+declare
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+    clock regclass := ('spanmq_core.woken_' || (this_queue & 15))::regclass;
+    last bigint := pg_sequence_last_value(clock);
+begin
+    -- The queue's id, and the lowest 32 bits of the time.
+    if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true and spanmq_core.ring(this_queue, bells) then
+        perform setval(clock, (this_queue::bigint << 32) | (now_ms & 4294967295));
     end if;
 end $$;
 
-create or replace function spanmq_core.is_awaited(this spanmq_core.queue, now_ms bigint) returns boolean
+create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
-    return this.waiting is not null and (pg_sequence_last_value(this.waiting) between now_ms and now_ms + 60000) is true;
+    if this.bells <> 0 then
+        perform spanmq_core.wake_one(this.queue_id, this.bells);
+    end if;
+end $$;
+
+-- Whether a process waits for messages of this queue.
+create or replace function spanmq_core.is_awaited(this spanmq_core.queue) returns boolean
+language plpgsql as $$
+declare
+    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
+begin
+    return this.bells <> 0 and exists (
+        select from generate_series(0, 61) n
+        where this.bells >> n & 1 = 1 and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
 end $$;
 
 -- For transactions that take messages out of a queue that orders or limits: other messages may have waited for them.
@@ -125,7 +279,7 @@ declare
     bound spanmq_core.bound;
     candidate record;
 begin
-    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this, (extract(epoch from at_) * 1000)::bigint) then
+    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this) then
         return;
     end if;
     policy := spanmq_core.policy_of(this.queue_id);
@@ -166,7 +320,7 @@ begin
     if this.notify_ms is not null then
         perform spanmq_core.notify(this);
     end if;
-    if this.waiting is not null and not spanmq_core.is_foreseen(visible_at) then
+    if this.bells <> 0 and not spanmq_core.is_foreseen(visible_at) then
         perform spanmq_core.wake(this);
     end if;
     if this.has_subscriptions then

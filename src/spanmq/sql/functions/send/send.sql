@@ -7,8 +7,7 @@ language plpgsql as $$
 declare
     this_queue int;
     notify_ms int;
-    waiting regclass;
-    woken regclass;
+    bells bigint;
     has_subscriptions boolean;
     log_name text;
     log_lo bigint;
@@ -20,10 +19,9 @@ declare
     sent_at timestamptz := clock_timestamp();
     id bigint;
     key text := case when headers is not null then spanmq_core.group_of(headers) end;
-    now_ms bigint;
 begin
-    select q.queue_id, q.notify_ms, q.waiting, q.woken, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
-        into this_queue, notify_ms, waiting, woken, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
+    select q.queue_id, q.notify_ms, q.bells, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
+        into this_queue, notify_ms, bells, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name)
           and has_table_privilege(q.queue_view, 'select')
@@ -69,16 +67,11 @@ begin
                 (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
-    if notify_ms is not null or waiting is not null or has_subscriptions then
-        now_ms := extract(epoch from clock_timestamp()) * 1000;
+    if notify_ms is not null or bells <> 0 or has_subscriptions then
         if notify_ms is not null or has_subscriptions then
             perform spanmq_core.announce(spanmq_core.find_target(queue_name), visible_at);
-        -- Does the same as spanmq_core.announce() and wake(), at a third of the cost: a receiver waits for this
-        -- message. First checks whether a receiver was woken a moment ago, which is usual at high rates.
-        elsif pg_sequence_last_value(woken) not between now_ms - 10 and now_ms
-              and pg_sequence_last_value(waiting) between now_ms and now_ms + 60000
-              and not spanmq_core.is_foreseen(visible_at) then
-            perform setval(woken, now_ms), spanmq_core.notify_channel(spanmq_core.channel_of(queue_name));
+        elsif visible_at is null or not spanmq_core.is_foreseen(visible_at) then
+            perform spanmq_core.wake_one(this_queue, bells);
         end if;
     end if;
     return id;
@@ -103,7 +96,7 @@ begin
     ids := coalesce(ids, spanmq_core.draw_ids(this.queue_id, this.ids, n));
     sent_at := clock_timestamp();
     perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
-    if this.notify_ms is not null or this.waiting is not null or this.has_subscriptions then
+    if this.notify_ms is not null or this.bells <> 0 or this.has_subscriptions then
         perform spanmq_core.announce(this, visible_at);
     end if;
     return ids;
@@ -212,7 +205,7 @@ declare
     last_id bigint;
     sent_at timestamptz;
 begin
-    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.waiting into this
+    select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.bells into this
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and not q.is_subscription and q.room is null and not q.checks_bodies
           and n > 0 and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
@@ -234,7 +227,7 @@ begin
             end if;
             insert into spanmq_core.fresh (queue_id, lo, n)
                 select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
-            if this.notify_ms is not null or this.waiting is not null then
+            if this.notify_ms is not null or this.bells <> 0 then
                 perform spanmq_core.announce(spanmq_core.find_target(queue_name), null);
             end if;
             return query select generate_series(first_id, last_id);

@@ -31,7 +31,7 @@ end $$;
 create or replace function spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin
-    if not this.has_plain_policy and this.waiting is not null then
+    if not this.has_plain_policy and this.bells <> 0 then
         perform spanmq_core.wake_behind(this, runs);
     end if;
     if this.is_watched then
@@ -173,7 +173,7 @@ begin
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
         select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
-    if this.waiting is not null and not spanmq_core.is_foreseen(until) then
+    if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
@@ -269,7 +269,8 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
 end $$;
 
--- Cancels messages that no receiver holds. One row for each distinct id: cancelled, processing (leased, left alone) or unknown.
+-- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the handler, and the message ends when the handler
+-- has, or when its lease ends; an ack that comes before counts); or unknown.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -290,10 +291,39 @@ begin
         known := coalesce((
             select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
             where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
+        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known order by id));
     end if;
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'processing' else 'unknown' end
+        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
+end $$;
+
+-- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with its id, negative.
+create or replace function spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[]) returns void
+language plpgsql as $$
+begin
+    if msg_ids = '{}' then
+        return;
+    end if;
+    perform spanmq_core.note_use(this, false, true);
+    insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
+        select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
+        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at), is_cancelled = true;
+    perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
+        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp() and this.queue_id = any (l.queue_ids);
+end $$;
+
+-- Those of these messages that the holder of the lease is not to go on with: they were cancelled, or the lease no longer holds them.
+create or replace function spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) returns setof bigint
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    perform spanmq_core.check_lease(lease_id, msg_ids);
+    return query
+        select distinct id from unnest(msg_ids) id
+        where exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled)
+           or not exists (select from spanmq_core.find_run(this.queue_id, id) r where r.lease_id = cancelled.lease_id) order by id;
 end $$;
 
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are

@@ -1,6 +1,6 @@
 -- Settling other than by ack: nack (retried later, or dead), reject (dead), release (returned unhandled), extend (held
 -- longer), hold (single messages held for another time). All are fenced by lease_id: a message that this lease no
--- longer holds is reported stale and left alone.
+-- longer holds is reported stale and left alone. One that was cancelled meanwhile ends, and is reported stale, too.
 
 -- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
 -- Raises MQ002 for a category that is none.
@@ -73,7 +73,7 @@ create or replace function spanmq_core.return_to(this spanmq_core.queue, runs sp
 language plpgsql as $$
 begin
     perform spanmq_core.give_back(this.queue_id, runs);
-    if this.waiting is not null and not (select bool_and(spanmq_core.is_foreseen(r.vt)) from unnest(runs) r) then
+    if this.bells <> 0 and not (select bool_and(spanmq_core.is_foreseen(r.vt)) from unnest(runs) r) then
         perform spanmq_core.wake(this);
     end if;
 end $$;
@@ -141,7 +141,7 @@ begin
                 using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
         end if;
     end if;
-    runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
+    runs := spanmq_core.end_cancelled(this, spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
         if coalesce(rule.retries, true) or retry_in is not null and category is null then
             dead := spanmq_core.exhausted(this, array(select spanmq_core.counted(r) from unnest(runs) r),
@@ -197,7 +197,7 @@ begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
+    runs := spanmq_core.end_cancelled(this, spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
     if runs <> '{}' then
         perform spanmq_core.bury(this, runs, clock_timestamp(), reason);
         if not this.has_plain_policy then
@@ -217,7 +217,7 @@ declare
     runs spanmq_core.run[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
-    runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, lease_id));
+    runs := spanmq_core.join_runs(spanmq_core.end_cancelled(this, spanmq_core.take_out(this.queue_id, msg_ids, lease_id)));
     if runs <> '{}' then
         perform spanmq_core.return_to(this, array(select spanmq_core.undelivered(r) from unnest(runs) r));
         if not this.has_plain_policy then

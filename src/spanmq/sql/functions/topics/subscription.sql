@@ -129,7 +129,7 @@ begin
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece
         where h.queue_id = parent.queue_id));
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
-        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id;
+        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id and not e.is_cancelled;
 end $$;
 
 -- The subscriptions of a queue, or of all (null).

@@ -1,0 +1,241 @@
+"""Which queues of a server have messages: one registration, one poll and one channel for all of them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+from spanmq.client import AsyncClient, calls
+from spanmq.client.call import Call, Result
+from spanmq.client.concurrency import AsyncEvent, Due
+from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
+from spanmq.worker.event import CallFailed, Seam
+from spanmq.worker.session import Session, backoff
+from spanmq.worker.setting import Settings
+
+# The pause before the first poll that follows another one: a transaction that began long ago may commit at any
+# time. Each further pause is GROWTH times as long.
+FIRST_LOOK_SECONDS: Final = 0.012
+GROWTH: Final = 10.0
+# The longest pause. Messages that become visible within 4 s are announced at once, so no earlier poll is needed.
+LOOK_SECONDS: Final = 3.0
+# The longest pause without notifications.
+DEAF_LOOK_SECONDS: Final = 0.5
+# The pause of a worker without a free slot, which has several queues: one of them may have become ready.
+FULL_LOOK_SECONDS: Final = 0.1
+# At least this long a pause for each queue, so that polls take at most a tenth of a processor.
+GAP_SECONDS: Final = 30e-6
+# How long a worker that stops waits for its last call.
+LAST_SECONDS: Final = 1.0
+# How often the queues are registered again, which also returns their policies; the server forgets a listener
+# after 90 seconds.
+REGISTER_SECONDS: Final = 30.0
+
+
+@dataclass(eq=False, kw_only=True)
+class Poller:
+    """Calls `on_ready` with each queue that may have a message, and whether a send has woken this process for it.
+
+    `on_policy` is called with each queue and whether it is ordered, `on_cancel` with queues of which a
+    message may have been cancelled that a receiver holds.
+    """
+
+    session: Session
+    settings: Settings
+    seam: Seam
+    on_ready: Callable[[str, bool], None]
+    on_policy: Callable[[str, bool], None]
+    on_cancel: Callable[[Collection[str]], None]
+
+    def __post_init__(self) -> None:
+        """Begin without queues."""
+        self._key = uuid4()
+        self._queues: set[str] = set()
+        # By id, as the server knows them; the others were dropped, or the worker lacks the right to them.
+        self._names: dict[int, str] = {}
+        self._unknown: set[str] = set()
+        self._register_at = float("-inf")
+        self._channel: str | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._is_heard = False
+        # Whether senders know that this process waits.
+        self._is_announced = False
+        self._interval = FIRST_LOOK_SECONDS
+        self._is_wanted = AsyncEvent()
+        self._has_room = AsyncEvent()
+        self._has_room.set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self.crash: Callable[[BaseException], None] = lambda _: None
+
+    async def add(self, queues: Iterable[str]) -> None:
+        """Poll for these queues, too; raises QueueNotFoundError for one that does not exist."""
+        added = set(queues)
+        self._queues |= added
+        try:
+            await self._register()
+            for queue in added & self._unknown:
+                try:
+                    self.on_policy(queue, await self.session.run(partial(_is_ordered, queue)))
+                except MissingPrivilegeError:
+                    self.on_policy(queue, True)  # unknown without the right to look: assume that it is
+        except BaseException:
+            self._queues -= added
+            raise
+        self.poll_soon()
+
+    def remove(self, queue: str) -> None:
+        """Poll for a queue no more."""
+        self._queues.discard(queue)
+        self._register_at = float("-inf")
+
+    def poll_soon(self) -> None:
+        """Poll now, or as soon as polls for this number of queues may follow each other."""
+        self._is_wanted.set()
+
+    def room(self, has_room: bool) -> None:
+        """Record whether the worker has a free slot."""
+        if not has_room:
+            self._has_room.clear()
+        elif not self._has_room.is_set():
+            self._has_room.set()
+            if not self._is_announced:
+                self.poll_soon()
+
+    def pass_on(self, queues: Iterable[str], done: Callable[[str], None], *, is_busy: bool) -> None:
+        """Wake other processes for queues with messages left; `done` is called with each queue without any."""
+        numbers = {number: name for number, name in self._names.items() if name in set(queues)}
+        if is_busy:
+            self._is_announced = False
+        if self._channel is not None:
+            task = asyncio.create_task(self._pass_on(numbers, done, is_busy), name="spanmq passing on")
+            self._passing.add(task)
+            task.add_done_callback(self._passed)
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        failures = 0
+        try:
+            while True:
+                if not self._has_room.is_set():
+                    is_one = len(self._queues) == 1
+                    pause = max(FULL_LOOK_SECONDS, 10 * self._gap)
+                    await self._has_room.wait(REGISTER_SECONDS if is_one else pause)
+                self._is_wanted.clear()
+                waits = self._is_heard and self._has_room.is_set()
+                call = calls.poll(self._key, waits=waits)
+                try:
+                    if monotonic() >= self._register_at:
+                        await self._register()
+                    polled = await self.session.run(partial(_run, call))
+                except (ConnectionFailedError, ConnectionLostError):
+                    continue  # the session connects again
+                except SpanmqError as error:
+                    failures += 1
+                    pause = backoff(failures)
+                    names = ", ".join(sorted(self._queues)[:3])
+                    self.seam.emit(CallFailed(names, " ".join(str(error).split()), pause))
+                    await asyncio.sleep(pause)
+                    continue
+                if polled.ready is None:  # the server has crashed, or this process stood still
+                    failures += 1
+                    self._register_at = float("-inf")
+                    await asyncio.sleep(0 if failures == 1 else backoff(failures))
+                    continue
+                failures = 0
+                self._is_announced = waits
+                for name in [
+                    *(self._names[each] for each in polled.ready if each in self._names),
+                    *self._unknown,
+                ]:
+                    self.on_ready(name, False)
+                await self._pause(Due(polled.due_in))
+        finally:
+            if self._hearing is not None:
+                self._hearing.cancel()
+
+    async def stop(self) -> None:
+        """Announce that this process does not wait any more."""
+        if self._channel is not None:
+            with suppress(TimeoutError, SpanmqError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self.session.run(partial(_run, calls.pass_on(self._key, [], is_busy=True)))
+
+    @property
+    def _gap(self) -> float:
+        return len(self._queues) * GAP_SECONDS
+
+    async def _pause(self, due: Due) -> None:
+        longest = LOOK_SECONDS if self._is_heard else DEAF_LOOK_SECONDS
+        if self.settings.poll_interval is not None:
+            longest = self.settings.poll_interval
+        until = monotonic() + self._gap
+        is_wanted = await self._is_wanted.wait(due.within(self._interval))
+        self._interval = FIRST_LOOK_SECONDS if is_wanted else min(self._interval * GROWTH, longest)
+        if (left := until - monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    async def _register(self) -> None:
+        queues = sorted(self._queues)
+        call = calls.await_messages(queues, self._key, has_channel=not self.settings.pooler)
+        awaited = await self.session.run(partial(_run, call))
+        self._register_at = monotonic() + REGISTER_SECONDS
+        self._names = {each.queue_id: each.queue for each in awaited}
+        self._unknown = self._queues.difference(each.queue for each in awaited)
+        for each in awaited:
+            self.on_policy(each.queue, each.is_ordered)
+        channel = next((each.channel for each in awaited), None)
+        if channel != self._channel:
+            self._channel = channel
+            self._is_heard = False
+            if self._hearing is not None:
+                self._hearing.cancel()
+            if channel is not None:
+                self._hearing = asyncio.create_task(self._hear(channel), name="spanmq listener")
+
+    async def _hear(self, channel: str) -> None:
+        failures = 0
+        while True:
+            client = await self.session.client()
+            with suppress(SpanmqError):
+                await client.admin.notifications.hear(channel, self._rung)
+            self._is_heard = False
+            self.poll_soon()
+            failures += 1
+            await asyncio.sleep(backoff(failures))
+
+    def _rung(self, number: int | None) -> None:
+        if number is None:
+            self._is_heard = True
+            self.poll_soon()  # which announces this process
+            self.on_cancel(self._queues)  # what was cancelled before
+        elif number < 0:
+            self.on_cancel({self._names.get(-number, "")})
+        elif (name := self._names.get(number)) is not None:
+            self.on_ready(name, True)
+        else:
+            self._register_at = float("-inf")
+
+    async def _pass_on(self, queues: dict[int, str], done: Callable[[str], None], is_busy: bool) -> None:
+        with suppress(SpanmqError):  # others poll, too
+            left = await self.session.run(partial(_run, calls.pass_on(self._key, queues, is_busy=is_busy)))
+            for number, name in queues.items():
+                if number not in left:
+                    done(name)
+
+    def _passed(self, task: asyncio.Task[None]) -> None:
+        self._passing.discard(task)
+        # Errors other than the database's are bugs: the worker must stop.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
+
+
+async def _run(call: Call[Result], client: AsyncClient) -> Result:
+    return await client.admin.run(call)
+
+
+async def _is_ordered(queue: str, client: AsyncClient) -> bool:
+    return (await client.queues.policy(queue)).ordered

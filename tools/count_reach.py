@@ -13,7 +13,8 @@ FUNCTIONS = Path(__file__).parent.parent / "src/spanmq/sql/functions"
 LIFE = ("send", "receive", "extend", "nack", "redrive", "ack")
 VERBS = ("send", "send_batch", "read", "receive", "delete", "archive", "ack")
 _FUNCTION = re.compile(
-    r"create or replace function ((?:spanmq|pgmq)\w*\.\w+)\((.*?)(?=^create or replace |\Z)", re.DOTALL | re.MULTILINE
+    r"create or replace function ((?:spanmq|pgmq)\w*\.\w+)\((.*?)(?=^create or replace |\Z)",
+    re.DOTALL | re.MULTILINE,
 )
 _NOISE = re.compile(r"--[^\n]*|'(?:[^']|'')*'")
 _CALL = re.compile(r"\b((?:spanmq|pgmq)\w*\.\w+)\s*\(")

@@ -180,7 +180,8 @@ create table spanmq_core.bound (
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
--- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark: every snapshot sees them.
+-- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark. Every
+-- snapshot sees both.
 create sequence spanmq_core.latest_mark;
 create sequence spanmq_core.set_backs;
 -- A step of a bound begins with these.

@@ -11,8 +11,11 @@
 create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
 language plpgsql as $$
 declare
-    is_left text := format('(s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %s and d.msg_id = l.msg_id))', queue_id);
-    is_shown text := format('s.queue_id = %s and l.msg_id >= s.lo and l.msg_id < s.lo + s.n and %s', queue_id, is_left);
+    is_left text := format(
+        '(s.n = 1 or s.lease_id = 0'
+        ' or not exists (select from spanmq_core.done d where d.queue_id = %s and d.msg_id = l.msg_id))', queue_id);
+    is_shown text := format(
+        's.queue_id = %s and l.msg_id >= s.lo and l.msg_id < s.lo + s.n and %s', queue_id, is_left);
 begin
     execute format($view$
         create view pgmq.%1$I as
@@ -23,7 +26,8 @@ begin
                case when %4$s then coalesce(s.vt, l.enqueued_at) end as vt,
                case when %4$s then l.message end as message,
                case when %4$s then l.headers end as headers
-        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
+        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts,
+                     null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
               union all
               select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq_core.held) s
         join spanmq_core.log_%2$s l

@@ -11,12 +11,11 @@
 -- - a transaction that writes a row of held reads the clock after it has locked held, and writes no earlier time as its
 -- vt.
 -- The clock may be set back meanwhile, to before the bound or a mark. A writer of held that finds it so counts up
--- spanmq_core.set_backs, and moves the bound back if need be: see heed_clock(). A step that finds another count than was noted
--- with its mark begins anew: rows below the mark may be written by transactions that were not noted. A step replaces the row
--- of the step before, so the second of two side by side does nothing.
--- A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
--- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (8,192 in batches): so there
--- are never many dead rows behind the bound.
+-- spanmq_core.set_backs, and moves the bound back if need be: see heed_clock(). A step that finds another count than
+-- was noted with its mark begins anew: rows below the mark may be written by transactions that were not noted. A step
+-- replaces the row of the step before, so the second of two side by side does nothing. A bound is a row like any other,
+-- so it is rolled back, dumped and restored together with what it is about. maintain() makes a step, and so does every
+-- claim that comes past a multiple of 128 ids (8,192 in batches): so there are never many dead rows behind the bound.
 
 -- The bound of a queue.
 create or replace function spanmq_core.bound_of(this_queue int) returns spanmq_core.bound
@@ -29,8 +28,8 @@ begin
 end $$;
 
 -- The mark of a step: the time, and the transactions of this database that may still send or write into held, prepared
--- ones too. In this order: a writer that is not among them finds the time when it reads the clock, and counts after set_backs
--- was read.
+-- ones too. In this order: a writer that is not among them finds the time when it reads the clock, and counts after
+-- set_backs was read.
 create or replace function spanmq_core.note_mark() returns spanmq_core.bound_mark
 language plpgsql as $$
 declare
@@ -53,12 +52,13 @@ end $$;
 create or replace function spanmq_core.set_backs() returns bigint
 language sql volatile as $$ select coalesce(pg_sequence_last_value('spanmq_core.set_backs'), 0) $$;
 
--- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none that is prepared may be there.
+-- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none
+-- that is prepared may be there.
 create or replace function spanmq_core.have_ended(noted text[], now_ text[]) returns boolean
 language sql immutable as $$ select not noted && now_ and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
--- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes a new one. In transactions
--- with an old snapshot it does nothing.
+-- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes
+-- a new one. In transactions with an old snapshot it does nothing.
 create or replace function spanmq_core.move_bound(this_queue int, ids regclass) returns void
 language plpgsql as $$
 declare
@@ -69,7 +69,8 @@ begin
 end $$;
 
 -- The same, where the last id that was drawn, and then the mark, were noted before, for many queues at once.
-create or replace function spanmq_core.step_bound(this_queue int, drawn bigint, mark spanmq_core.bound_mark) returns void
+create or replace function spanmq_core.step_bound(this_queue int, drawn bigint, mark spanmq_core.bound_mark)
+returns void
 language plpgsql as $$
 declare
     before spanmq_core.bound;
@@ -96,8 +97,8 @@ begin
         -- Somebody has set the sequence back: ids come again.
         next.fresh_from := 0;
     elsif senders_ended then
-        -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a statement each: what is
-        -- published is a block first, and then a row.
+        -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a
+        -- statement each: what is published is a block first, and then a row.
         first_block := (
             select min(b.lo) from spanmq_core.bulk_block b
             where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue), this_queue));
@@ -125,7 +126,8 @@ begin
     end if;
     -- Nothing is written for an idle queue.
     if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
-       or (next.set_backs, next.holders) is distinct from (before.set_backs, before.holders) or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
+       or (next.set_backs, next.holders) is distinct from (before.set_backs, before.holders)
+       or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
         delete from spanmq_core.bound b
             where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
@@ -138,15 +140,17 @@ end $$;
 create or replace function spanmq_core.microseconds(at_ timestamptz) returns bigint
 language sql stable as $$ select (extract(epoch from at_) * 1000000)::bigint $$;
 
--- Whether a step, committed or not, has a later mark. In SQL, so that it is a part of the statement; without numeric, which costs more.
+-- Whether a step, committed or not, has a later mark. In SQL, so that it is a part of the statement; without numeric,
+-- which costs more.
 create or replace function spanmq_core.is_marked_after(at_ timestamptz) returns boolean
 language sql volatile as $$
     select coalesce(pg_sequence_last_value('spanmq_core.latest_mark') / 1e6::float8 > date_part('epoch', at_), false)
 $$;
 
--- For transactions that are about to write rows of held: if the clock was set back to before the bound or its mark, the bound is moved back
--- first. The next step might come when the clock has passed the mark again, and not notice. Senders, whose plans are not pinned, call it
--- too. Raises a serialization failure if the clock was set back and the snapshot does not have the newest bound.
+-- For transactions that are about to write rows of held: if the clock was set back to before the bound or its mark, the
+-- bound is moved back first. The next step might come when the clock has passed the mark again, and not notice.
+-- Senders, whose plans are not pinned, call it too. Raises a serialization failure if the clock was set back and the
+-- snapshot does not have the newest bound.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
 language plpgsql :pinned as $$
 declare

@@ -91,12 +91,17 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     with run_on(database, lake, "orders", "archive") as first:
         manifest = begun(first, "delta")
         files = written(lake, manifest)
+        # Also killed within the writing of a file.
+        half = tmp_path / "_spanmq" / "archive" / "manifest" / "orders" / "00000001.json.0f0f0f0f.draft"
+        half.parent.mkdir(parents=True)
+        half.touch()
         # All but the commit.
         write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
     with monkeypatch.context() as patch:
         patch.setattr("spanmq.spark.jobs.run.write_manifest", killed)
         with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
             pass
+    assert not half.exists()
     # Delta has a commit of that number, without the files.
     with run_on(database, lake, "orders", "archive") as third:
         assert third.exported.ids == []

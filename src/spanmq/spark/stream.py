@@ -65,6 +65,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bell: Bell | None = None
         self._listens_on: psycopg.Connection[Any] | None = None
         self._due_at = time.monotonic() + options.max_delay
+        self._settled_to: Offset | None = None
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts."""
@@ -113,7 +114,12 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            found = self.next(start, quantity) if self._is_due(start) else self.settle(start)
+            if self._is_due(start):
+                found = self.next(start, quantity)
+            else:
+                # Once: it claims a message and returns it, of which the stream would hear.
+                found = start if self._settled_to == start else self.settle(start)
+                self._settled_to = start
             if found != start:
                 self._pause = PAUSE_SECONDS
                 self._due_at = time.monotonic() + self._options.max_delay

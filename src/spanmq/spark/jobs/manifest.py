@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from spanmq.errors import PipelineError
-from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake import DRAFT, Lake
 from spanmq.spark.jobs.lake_table import escaped
 
 FOLDER: Final = "_spanmq"
@@ -265,6 +265,14 @@ def read_drafts(lake: Lake, queue: str, table: str) -> Iterator[Manifest]:
     for name in lake.sizes(f"{FOLDER}/{table}/draft/{escaped(queue)}"):
         if (draft := _manifest(lake, name)) is not None:
             yield draft
+
+
+def sweep_halves(lake: Lake, queue: str, table: str) -> None:
+    """Delete files of a queue that a killed run had begun to write."""
+    folders = [f"{FOLDER}/{table}/{kind}/{escaped(queue)}" for kind in ("draft", "manifest", "ids")]
+    for name in (name for folder in folders for name in lake.sizes(folder)):
+        if name.endswith(DRAFT):
+            lake.delete(name)
 
 
 def drop_draft(lake: Lake, manifest: Manifest) -> None:

@@ -26,6 +26,7 @@ from spanmq.spark.jobs.manifest import (
     read_drafts,
     read_exported,
     read_manifest,
+    sweep_halves,
     write_draft,
     write_exported,
     write_manifest,
@@ -106,6 +107,8 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
     exported = read_exported(lake, queue, table)
     drafts = list(read_drafts(lake, queue, table))
+    if drafts:
+        sweep_halves(lake, queue, table)
 
     def committed_by(draft: Manifest) -> int:
         return table_of(draft.format, dsn, lake, table).committed(draft)

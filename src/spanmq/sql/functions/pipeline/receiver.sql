@@ -368,7 +368,7 @@ end $$;
 -- Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
-create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
+create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null, settled_token uuid default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -377,6 +377,9 @@ declare
     released bigint := 0;
 begin
     if settled is not null then
+        if settled_token is not null then
+            perform spanmq_core.check_batch(this, reader, release_receiver.settled, settled_token);
+        end if;
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in

@@ -22,7 +22,7 @@ help:
 	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
 	@echo 'make test-deep    kills, all races, fresh seeds, simulator runs, PostgreSQL 16: thirteen minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
-	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short and plain, their site builds'
+	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
@@ -32,6 +32,7 @@ help:
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
 	@echo 'make bench-pipeline  Spark beside ADBC alone and JDBC; soak-spark: two million messages, drivers killed'
 	@echo 'make docs         the docs site, in build/site; docs-serve: on http://127.0.0.1:8001'
+	@echo 'make release      a wheel, a source distribution and their contents (SBOM) in dist, each tried without the checkout'
 	@echo 'make clean        remove everything that make made'
 
 setup: $(STAMP)
@@ -63,7 +64,7 @@ test: setup
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, and what other roles may do to a queue.
 OLDEST := /usr/lib/postgresql/15/bin
-RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py)
+RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py)
 
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
@@ -86,7 +87,6 @@ lint: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true
 	$(RUN) -m mypy $(CHECKED)
 	$(RUN) tools/check_docs.py --quiet
-	$(RUN) tools/check_english.py --count
 	$(VENV)/bin/zensical build --strict --clean >/dev/null || { $(VENV)/bin/zensical build --strict --clean; exit 1; }
 
 fix: setup
@@ -140,6 +140,11 @@ soak-spark: setup
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)
+
+# Of a commit, so that what is released can be had again. ARGS="--quick" leaves out the tests of the source distribution.
+.PHONY: release
+release: setup
+	$(RUN) tools/release.py $(ARGS)
 
 soak: setup
 	$(RUN) -m bench --soak $(ARGS)

@@ -13,6 +13,7 @@ RATE = "messages/s"
 LATENCY = "ms"
 STATE = "MB of state"
 MEMORY = "MB of memory"
+DEADLOCKS = "deadlocks in 100,000 transactions"
 
 # The words for what stands beside a value (`details`).
 PROCESSOR_US = "processor_us_per_message"  # of the server

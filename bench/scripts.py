@@ -71,6 +71,16 @@ def work(contestant: Contestant, seconds: float) -> str:
     return f"begin;\n{_take_one(contestant, contestant.receive(1))}select pg_sleep({seconds});\ncommit;\n"
 
 
+def settle_some(messages: int) -> str:
+    """Settle or hide one to four random messages of so many, by a random verb each, in one transaction."""
+    calls = ("delete('{}', :id::bigint)", "archive('{}', :id::bigint)", "set_vt('{}', :id::bigint, 600)")
+    one = f"\\set id random(1, {messages})\n\\set verb random(1, {len(calls)})\n"
+    for number, call in enumerate(calls, start=1):
+        one += f"\\if :verb = {number}\nselect pgmq.{call.format(QUEUE)};\n\\endif\n"
+    more = "".join(f"\\if :calls > {number}\n{one}\\endif\n" for number in range(1, 4))
+    return f"\\set calls random(1, 4)\nbegin;\n{one}{more}commit;\n"
+
+
 def grouped_cycle(contestant: Contestant, groups: int) -> str:
     """Send one message of a random group, take one in order, settle it."""
     return (

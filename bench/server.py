@@ -23,6 +23,7 @@ SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
+    "max_connections": "250",
 }
 
 

@@ -71,6 +71,7 @@ def _deep(prefix: str, contestants: tuple[str, ...], floor: float) -> tuple[Targ
 TARGETS: tuple[Target, ...] = (
     _cycle(CALLS, 1, 1, 1.1, 1.4),
     _cycle(CALLS, 1, 16, 1.1, 1.5),
+    *(_cycle(each, 1, clients, 1.1, 1.5) for clients in (64, 200) for each in (CALLS, NATIVE)),
     _cycle(CALLS, 10, 16, 1.3, 2),
     _cycle(CALLS, 100, 1, 2.3, 4),
     _cycle(CALLS, 100, 16, 2.7, 4),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(console|python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?")
-# Each command writes this line; pages leave it out.
+# The first command writes this line; pages leave it out.
 SERVER_LINE = re.compile(r"spanmq: using the embedded server in .*\n")
 
 

@@ -32,7 +32,7 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
         *(beside_each_other(plan) if plan.beside else ()),
         *invisible.experiments(plan),
         *backlog.experiments(plan),
-        *many.experiments(),
+        *many.experiments(plan),
         *snapshot.experiments(plan),
     )
 

@@ -1,15 +1,21 @@
-"""What many queues and many segments cost that nobody uses: processor time of maintenance, memory of a session."""
+"""What many queues and many segments cost: processor time of maintenance, memory of a session, calls about all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from bench import processor
 from bench.contestants import CALLS, NATIVE, UPSTREAM
 from bench.database import Database
+from bench.plan import Plan
 from bench.results import LATENCY, MEMORY, Measurement
 from bench.stage import Experiment, Stage
 
@@ -17,13 +23,18 @@ QUEUES = 2_000
 USED_QUEUES = 200
 SEGMENTS = 400
 TIMES = 20
+ALL_QUEUES = 10_000
+CREATE_CASE, MAINTAIN_CASE = "many/10000-queues/create", "many/10000-queues/maintain"
+METRICS_CASE, DUMP_CASE = "many/10000-queues/metrics-all", "many/10000-queues/dump"
+ALL = (CREATE_CASE, MAINTAIN_CASE, METRICS_CASE, DUMP_CASE)
 IDLE, LATE, TOUCHED = "many/idle-queues", "many/segments-with-late-leases", "many/queues-of-a-session"
 MAINTAIN = "select * from spanmq.maintain()"
 CREATE, DROP = "select pgmq.create(%s)", "select pgmq.drop_queue(%s)"
 
 
-def experiments() -> tuple[Experiment, ...]:
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
+        *((Experiment(ALL, _all_queues),) if plan.beside else ()),
         Experiment((TOUCHED,), _memory),
         Experiment((IDLE,), lambda stage, _: _maintenance(stage, IDLE, QUEUES)),
         Experiment((LATE,), lambda stage, _: _maintenance(stage, LATE, 1, _leases_in_segments())),
@@ -88,3 +99,51 @@ def _anonymous_megabytes(connection: psycopg.Connection) -> float:
     """Return what the session's process has to itself: without shared buffers and the program. Linux only."""
     lines = Path(f"/proc/{connection.info.backend_pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) / 1024
+
+
+def _all_queues(stage: Stage, _: Sequence[str]) -> None:
+    """Measure calls about ten thousand queues in processor time, and a dump, in a copy of the database."""
+    for number, contestant, original in stage.rounds(1):
+        if contestant.name not in {UPSTREAM, CALLS}:
+            continue
+        with _copy(original) as database:
+            with database.connect() as connection:
+                creates = [f"select pgmq.create('many_{queue}')" for queue in range(ALL_QUEUES)]
+                times = {CREATE_CASE: _used_ms(connection, *creates) / ALL_QUEUES}
+            database.calm()
+            statements = {METRICS_CASE: "select count(*) from pgmq.metrics_all()"}
+            if contestant.ours:
+                database.maintain()
+                statements[MAINTAIN_CASE] = MAINTAIN
+            for case, statement in statements.items():
+                with database.connect() as connection:
+                    connection.execute(statement)  # the first one makes its plans
+                    times[case] = _used_ms(connection, statement)
+            program = str(stage.generator.binary.with_name("pg_dump"))
+            command = [program, "--schema-only", "--file=/dev/null", f"--dbname={database.dsn}"]
+            started_at = time.perf_counter()
+            subprocess.run(command, check=True)
+            times[DUMP_CASE] = (time.perf_counter() - started_at) * 1000
+        for case, ms in times.items():
+            stage.record(Measurement(case, contestant.name, number, ms, LATENCY))
+
+
+def _used_ms(connection: psycopg.Connection, *statements: str) -> float:
+    """Run statements, each in a transaction of its own, and return the processor time of the session."""
+    before = processor.nanoseconds_of(connection.info.backend_pid)
+    for statement in statements:
+        connection.execute(statement)
+    return (processor.nanoseconds_of(connection.info.backend_pid) - before) / 1e6
+
+
+@contextmanager
+def _copy(original: Database) -> Iterator[Database]:
+    """Yield a copy of a database; drop it after the block."""
+    name = f"{original.name}_many"
+    dsn = make_conninfo(original.dsn, dbname="postgres")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {original.name}".encode())
+        try:
+            yield replace(original, dsn=make_conninfo(original.dsn, dbname=name))
+        finally:
+            connection.execute(f"drop database {name} with (force)".encode())

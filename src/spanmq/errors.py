@@ -173,10 +173,13 @@ class NotSupportedByUpstreamError(SpanmqError):
 
 
 class SchemaVersionError(SpanmqError):
-    """The schema in the database, or the server, is of another version than this needs; nothing was changed."""
+    """The schema in the database, or the server, is of another version than this needs, or your own objects need a
+    function that an upgrade would drop; nothing was changed.
+    """
 
     codes: ClassVar[dict[str, str]] = {
         "schema_newer": "the database was installed by a newer version of spanmq",
+        "schema_older": "a call of a newer version found the schema of an older one",
         "schema_changed": "a migration was edited after it was applied",
         "server_too_old": "the server is older than the oldest version that spanmq runs on",
     }
@@ -377,6 +380,10 @@ _POOLER_HINT: Final = (
 # A statement was prepared in another session than the one that a pooler lends now.
 _OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
 _HINTS: Final[dict[str, str]] = {
+    "queue_not_found": (
+        "client.queues.create(name) creates it; for tasks: tasks.create_queues(), Tasks(…, create=True) or"
+        " spanmq worker --create-queues."
+    ),
     "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
     "transaction_conflict": "Nothing was changed. Roll the transaction back and run it again.",
     "transaction_aborted": "Roll back, then repeat what you need.",
@@ -410,8 +417,8 @@ def from_server(
             elif kind is QueueNotFoundError and queue is not None:
                 message = f"queue {queue!r} does not exist"
             break
-    if sqlstate == "40P01":
-        hint = None  # the server's refers to its log
+    if sqlstate == "40P01" or kind is QueueNotFoundError:
+        hint = None  # the server's refers to its log, or is SQL
     return kind(
         message,
         hint=hint or (_POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))),

@@ -25,14 +25,18 @@ def line_of(name: str, text: str, *, is_error: bool = False) -> str:
     [
         ("spanmq.service", "service_started address=x", False, "spanmq.service service_started address=x"),
         ("spanmq", "maintenance_failed error=a\nb", False, r"maintenance_failed error=a\nb"),
+        (
+            *("spanmq.worker", "message_settled error=a\nTraceback (most recent call last):\n  b\n", False),
+            r"message_settled error=a traceback='Traceback (most recent call last):\n  b'",
+        ),
         ("psycopg.pool", "error connecting:\n\ta", False, r"message='error connecting:\n\ta'"),
         ("uvicorn.error", "Exception in ASGI application\n", True, r"ValueError: first\nsecond'"),
         ("spanmq.service", "request_broke method=GET", True, r"ValueError: first\nsecond'"),
     ],
-    ids=["event", "event of two lines", "pool", "uvicorn", "fault"],
+    ids=["event", "event of two lines", "failure", "pool", "uvicorn", "fault"],
 )
 def test_record_is_one_line(name: str, text: str, is_error: bool, ends: str) -> None:
     line = line_of(name, text, is_error=is_error)
     assert LINE.fullmatch(line), line
     assert line.endswith(ends)
-    assert (" traceback='Traceback (most" in line) == is_error
+    assert (" traceback='Traceback (most" in line) == (is_error or "Traceback" in text)

@@ -6,10 +6,14 @@ from pathlib import Path
 
 from tests.cli.program import ask, do, records, spanmq
 
+from spanmq.cli.app import SYNONYMS
+
 
 def test_queues_are_created_listed_measured_and_dropped(database: str) -> None:
     assert records("queue list", dsn=database) == []
-    assert records("queue create", "Orders", dsn=database) == [{"queue": "Orders"}]
+    assert records("queue create", "Orders", dsn=database) == [{"queue": "Orders", "created": True}]
+    assert records("queue create", "orders", dsn=database) == [{"queue": "orders", "created": False}]
+    assert spanmq("queue create", "orders", dsn=database).out == "queue orders exists already\n"
     records("queue create", "events", "--unlogged", dsn=database)
     intervals = ("--partition-interval", 1000, "--retention-interval", "7 days")
     records("queue create", "parts", *intervals, dsn=database)
@@ -48,7 +52,7 @@ def test_schema_of_bodies_is_set_from_a_file_and_printed(orders: str, tmp_path: 
 
 
 def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
-    body = '"' + "x" * 500 + ' [red]"'
+    body = '"' + "x" * 100 + ' [red]"'
     do(orders, f"select pgmq.send('orders', '{body}'::jsonb)", "select pgmq.send('orders', 'null'::jsonb)")
     header, first, second = spanmq(
         "message peek", "orders", dsn=orders, more={"COLUMNS": "40"}
@@ -57,6 +61,58 @@ def test_columns_in_a_pipe_are_whole_and_aligned(orders: str) -> None:
     assert first.endswith(f"  {body}")
     assert second.endswith("  null")
     assert header.index("BODY") == first.index(body) == second.index("null")
+
+
+def test_rows_too_wide_for_a_pipe_are_blocks(orders: str) -> None:
+    body = '"' + "x" * 500 + '"'
+    do(orders, f"select pgmq.send('orders', '{body}'::jsonb)", "select pgmq.send('orders', '1'::jsonb)")
+    first, second = spanmq("message peek", "orders", dsn=orders).out.split("\n\n")
+    assert first.splitlines()[0].split() == ["MESSAGE", "ID", "1"]
+    assert first.splitlines()[-1].endswith(f"  {body}")
+    assert second.splitlines()[-1].split() == ["BODY", "1"]
+
+
+def test_list_of_queues_has_counts_and_says_where_no_worker_is(orders: str) -> None:
+    [empty] = records("queue list", dsn=orders)
+    assert (empty["backlog"], empty["dead_letters"], empty["lacks_worker"]) == (0, 0, False)
+    do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[])")
+    [waiting] = records("queue list", dsn=orders)
+    assert (waiting["backlog"], waiting["visible"], waiting["lacks_worker"]) == (2, 2, True)
+    assert "messages wait, no worker" in spanmq("queue list", dsn=orders).out
+    do(orders, "select spanmq.report_worker(array['orders'], 'a', 1, 1)")
+    assert [each["lacks_worker"] for each in records("queue list", dsn=orders)] == [False]
+    assert "no worker" not in spanmq("list", dsn=orders).out
+
+
+def test_failing_messages_are_shown_retried_and_rejected(orders: str) -> None:
+    do(
+        orders,
+        "select pgmq.send_batch('orders', array['1', '2', '3']::jsonb[])",
+        "select spanmq.nack('orders', max(lease_id), array_agg(msg_id), 'no customer 17', retry_in => 600)"
+        " from spanmq.receive('orders', 10)",
+    )
+    [cause] = records("queue failing", "orders", dsn=orders)
+    assert (cause["error"], cause["count"], cause["is_exact"]) == ("no customer <number>", 3, True)
+    assert records("failing", dsn=orders) == [cause]
+    chosen = ("orders", "--error", cause["error"])
+    listed = records("queue failing-messages", *chosen, dsn=orders)
+    assert [each["message_id"] for each in listed] == [1, 2, 3]
+    retried = records("queue retry-failing", *chosen, "--id", 1, dsn=orders)
+    assert retried == [{"queue": "orders", "retried": 1}]
+    assert "--yes must be given" in spanmq("queue reject-failing", *chosen, dsn=orders).err
+    rejected = records("queue reject-failing", *chosen, "--id", 2, "--id", 3, "--yes", dsn=orders)
+    assert rejected == [{"queue": "orders", "rejected": 2}]
+    assert [each["message_id"] for each in records("dlq list", dsn=orders)] == [2, 3]
+
+
+def test_what_people_guess_is_understood(orders: str) -> None:
+    assert spanmq("create", "more", dsn=orders).out == "created queue more\n"
+    assert [each["name"] for each in records("ls", dsn=orders)] == ["orders", "more"]
+    assert [each["queue"] for each in records("status", dsn=orders)] == ["orders", "more"]
+    assert spanmq("help queue", dsn=orders).out == spanmq("queue --help", dsn=orders).out
+    assert spanmq("retry", "orders", dsn=orders).out == "no dead letters\n"
+    for synonym, words in SYNONYMS.items():
+        assert spanmq("help", synonym, dsn=orders).out == spanmq(*words, "--help", dsn=orders).out
 
 
 def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None:

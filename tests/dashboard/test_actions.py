@@ -131,3 +131,22 @@ def test_who_may_send_but_not_look_sees_the_number_only(
     done = visitor.post("/queue/send?queue=empty", body="1", delay="3000000")
     assert done.status_code == 200
     assert "The message has the id" in done.text
+
+
+def test_dead_message_is_redriven_or_discarded_on_its_page(keeper: Person, filled: str) -> None:
+    rows(filled, "select pgmq.send_batch('empty', array['1', '2']::jsonb[])")
+    rows(
+        filled,
+        "select spanmq.reject('empty', max(lease_id), array_agg(msg_id), 'no') from spanmq.receive('empty', 9)",
+    )
+    [(letter,)] = rows(filled, "select dead_letter_id from spanmq.dead_letters('empty') where msg_id = 2")
+    for act, message_id, more in (("redrive", 1, ""), ("discard", 2, f"&letter={letter}")):
+        page = f"/message?queue=empty&id={message_id}"
+        path = f"/message/{act}?queue=empty&id={message_id}{more}"
+        assert path.replace("&", "&amp;") in keeper.get(page).text
+        done = {"redrive": "redriven", "discard": "discarded"}[act]
+        assert keeper.post(path, page).headers["location"] == f"{page}&done={done}"
+        again = keeper.post(path, "/queue/send?queue=empty")
+        assert again.headers["location"] == f"{page}&done=late"
+    assert rows(filled, "select msg_id from pgmq.q_empty") == [(1,)]
+    assert rows(filled, "select count(*) from spanmq.dead_letters('empty')") == [(0,)]

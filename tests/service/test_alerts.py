@@ -22,7 +22,11 @@ QUIET: Final = {
     "spanmq_queue_dead_per_second": "0x600",
     "spanmq_queue_paused": "0x600",
     "spanmq_queue_oldest_ready_seconds": "1x600",
+    "spanmq_queue_blocked_groups": "0x600",
+    "spanmq_oldest_snapshot_seconds": "1x600",
 }
+STUCK_GROUP: Final = {"spanmq_queue_blocked_groups": "0x59 3x540"}
+OLD_SNAPSHOT: Final = {"spanmq_oldest_snapshot_seconds": "1x59 1+60x540"}
 # Ten thousand deaths within one minute, then nothing.
 BURST: Final = {
     "spanmq_queue_dead_per_second": "0x59 166 0x540",
@@ -58,6 +62,10 @@ LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_v
         (210, LEAK, set()),
         (72, NO_WORKER, {"SpanmqMessagesWait"}),
         (80, NO_WORKER, {"SpanmqMessagesWait", "SpanmqNoWorker"}),
+        (70, STUCK_GROUP, set()),
+        (80, STUCK_GROUP, {"SpanmqGroupsBlocked"}),
+        (118, OLD_SNAPSHOT, set()),
+        (130, OLD_SNAPSHOT, {"SpanmqOldSnapshot"}),
         (20, GROWING, set()),
         (100, GROWING, {"SpanmqBacklogGrows"}),
     ],

@@ -135,6 +135,12 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("GET", "~/archive")
         ask("GET", f"~/messages/{held[1]['message_id']}/state")
         ask("GET", f"~/messages/{held[1]['message_id']}/failures")
+        ask("GET", "/v1/failing")
+        ask("GET", "~/failing")
+        ask("GET", "~/changes")
+        ask("POST", "~/failing/search", {"after": 0})
+        ask("POST", "~/failing/retry", {"task": "none"})
+        ask("POST", "~/failing/reject", {"message_ids": [10**9]})
         dead = held[2]["message_id"], held[6]["message_id"], held[7]["message_id"]
         ask("GET", "/v1/dead-letters")
         ask("GET", "~/dead-letters")

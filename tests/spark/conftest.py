@@ -22,8 +22,8 @@ def load(database: str) -> Load:
     """The source over a queue, with options."""
     from tests.spark.protocol import Source
 
-    def named(queue: str = "orders", body: Any = None, **options: Any) -> Source:
-        return Source({"dsn": database, "queue": queue, **options}, body)
+    def named(queue: str = "orders", **options: Any) -> Source:
+        return Source({"dsn": database, "queue": queue, **options})
 
     return named
 

@@ -53,19 +53,18 @@ def shipped(value: Any) -> Any:
 
 
 class Source:
-    """The data source with options; `body` is the struct of the option `bodySchema`."""
+    """The data source with options."""
 
-    def __init__(self, options: Mapping[str, Any], body: StructType | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         texts = {key: str(value) for key, value in options.items()}
         self.source: DefaultSource = shipped(DefaultSource(cast(Any, CaseInsensitiveDict(texts))))
-        self._body = body
 
     @property
     def schema(self) -> StructType:
         """The columns, from the text that Spark parses."""
         schema = StructType()
-        for name, kind in re.findall(r"`(\w+)` (struct<.*>|\w+)(?:, |$)", self.source.schema()):
-            schema.add(name, (self._body or StructType()) if kind.startswith("struct") else KINDS[kind])
+        for name, kind in re.findall(r"`(\w+)` (\w+)(?:, |$)", self.source.schema()):
+            schema.add(name, KINDS[kind])
         return schema
 
     def rows(self, reader: DataSourceReader | None = None) -> Rows:
@@ -173,9 +172,9 @@ class Stream:
         """What the lake has."""
         return Counter(json.loads(row["body"]) for rows in self.lake.values() for row in rows)
 
-    def start(self, *, is_bounded: bool = False, body: StructType | None = None, **changed: Any) -> Driver:
+    def start(self, *, is_bounded: bool = False, **changed: Any) -> Driver:
         """Start a driver, perhaps with changed options."""
-        driver = Driver(self, Source({**self.options, **changed}, body))
+        driver = Driver(self, Source({**self.options, **changed}))
         self.drivers.append(driver)
         if is_bounded:
             driver.reader.prepareForTriggerAvailableNow()

@@ -13,13 +13,13 @@ import pytest
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.jobs import delta, parquet
 from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_format import table_of
 from spanmq.spark.jobs.lake_table import TABLES
 from spanmq.spark.jobs.manifest import Manifest, files_of, read_exported, write_draft, write_manifest
 from spanmq.spark.jobs.parquet import Written
-from spanmq.spark.jobs.run import Run, application, run_on
+from spanmq.spark.jobs.run import Run, run_on
 
 ARCHIVE = TABLES["archive"]
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
@@ -30,7 +30,7 @@ def written(lake: Lake, manifest: Manifest) -> list[Written]:
     row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
     rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
     batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
-    found = parquet.write(lake, ARCHIVE, "orders", manifest.token, iter([batch]), has_partitions=False)
+    found = table_of(manifest.format, None, lake, "archive").append("orders", manifest.token, iter([batch]))
     return [Written(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
 
 
@@ -45,9 +45,7 @@ def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[Written]) ->
         position = rows.note_position(server, "orders", manifest.position)
     names = [each.name for each in files]
     manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
-    if manifest.format == "delta":
-        write_draft(lake, manifest)
-        delta.commit("", lake, "archive", application(manifest), manifest.commit, files)
+    table_of(manifest.format, None, lake, "archive").commit(manifest, files)
     write_manifest(lake, manifest)
     return manifest
 
@@ -80,8 +78,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             second.end(newer)
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    if format == "delta":
-        assert sorted(delta.files(None, lake, "archive", None)) == sorted(newer.files)
+    assert sorted(table_of(format, None, lake, "archive").read(None)) == sorted(newer.files)
 
 
 def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
@@ -94,18 +91,23 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     with run_on(database, lake, "orders", "archive") as first:
         manifest = begun(first, "delta")
         files = written(lake, manifest)
+        # Also killed within the writing of a file.
+        half = tmp_path / "_spanmq" / "archive" / "manifest" / "orders" / "00000001.json.0f0f0f0f.draft"
+        half.parent.mkdir(parents=True)
+        half.touch()
         # All but the commit.
         write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
     with monkeypatch.context() as patch:
         patch.setattr("spanmq.spark.jobs.run.write_manifest", killed)
         with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
             pass
+    assert not half.exists()
     # Delta has a commit of that number, without the files.
     with run_on(database, lake, "orders", "archive") as third:
         assert third.exported.ids == []
         third.end(committed(database, lake, newer := begun(third, "delta"), written(lake, newer)))
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(delta.files(None, lake, "archive", None)) == sorted(files_of(lake, "orders"))
+    assert sorted(table_of("delta", None, lake, "archive").read(None)) == sorted(files_of(lake, "orders"))
     assert len(files_of(lake, "orders")) == 2
 
 
@@ -127,7 +129,7 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
 
 def test_export_that_is_to_compact_an_iceberg_table_does_not_start(tmp_path: Path) -> None:
     nothing = cast(Any, None)
-    with pytest.raises(PipelineError, match="PyIceberg compacts no tables"):
+    with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
         follow(nothing, "host=none", "orders", tmp_path, format="iceberg", compact_every=3600, wait=nothing)
 
 

@@ -45,6 +45,36 @@ def test_every_message_arrives_once_and_is_settled(client: Client, stream: Strea
     assert [each.held for each in client.admin.receivers.list("orders")] == [0]
 
 
+@pytest.mark.parametrize("table", ["queue", "archive"])
+def test_batch_waits_for_its_least_number_or_the_delay(client: Client, stream: Streams, table: str) -> None:
+    def send(n: int) -> None:
+        ids = client.send_batch("orders", range(n))
+        if table == "archive":
+            client.archive("orders", ids)
+
+    lake = stream(table=table, minOffsetsPerTrigger=5, maxTriggerDelay="1h")
+    driver = lake.start()
+    send(5)
+    while not driver.step():
+        pass
+    send(3)
+    # What the checkpoint has is settled meanwhile.
+    assert driver.step() is None
+    assert client.queues.metrics("orders").length == (3 if table == "queue" else 0)
+    send(2)
+    assert driver.step() == 5
+    send(1)
+    driver.stop()
+    # Neither a run that is bounded waits, nor one whose time has come.
+    hasty = stream("other", table=table, minOffsetsPerTrigger=50, maxTriggerDelay="0ms")
+    driver = hasty.start()
+    sizes = [driver.step() for _ in range(3)]
+    assert sum(size or 0 for size in sizes) == (1 if table == "queue" else 11)
+    driver.stop()
+    send(1)
+    assert sum(lake.run()) == (1 if table == "queue" else 2)
+
+
 @pytest.mark.parametrize("kill", SEAMS)
 def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
     client: Client, stream: Streams, kill: str

@@ -15,6 +15,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
         list_category_policies classify list_category_rules dead_letters count_dead_letters
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
+        failing failing_messages list_changes
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
@@ -26,7 +27,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
-        ack_with_result
+        ack_with_result retry_failing reject_failing
         report_worker
     """,
     "manage": """
@@ -53,14 +54,14 @@ ON_ALL = {
         create_token list_tokens revoke_token rotate_token create_access_key list_access_keys
         revoke_access_key
     """,
-    "no verb": "grant_all revoke_all grant_create",
+    "no verb": "grant_all revoke_all grant_create follow_table_grants",
 }
 # Everybody may call these: they look at their arguments only, or return the queues on which the caller has a right.
 FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
-    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules"
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules note_change"
     " poll pass_on".split()
 )
 INCLUDED = {

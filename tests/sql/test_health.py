@@ -9,6 +9,8 @@ from tests.patience import wait_until
 from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
+from spanmq.client import Client
+
 
 def health(connection: Connection, queue: str = "jobs") -> dict[str, Any]:
     cursor = connection.execute("select * from spanmq.health() where queue = %s", [queue])
@@ -178,10 +180,27 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
     rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 17
+    assert len({row[0] for row in rows}) == len(rows) == 19
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
+
+
+def test_doctor_names_roles_whose_table_grants_count_for_nothing(jobs: Connection) -> None:
+    assert finding(jobs, "table grants")[0] == "ok"
+    jobs.execute("grant insert on pgmq.q_jobs to public")
+    assert finding(jobs, "table grants") == ("warning", "they give no right here: public (send on jobs)")
+    jobs.execute("select spanmq.follow_table_grants()")
+    assert finding(jobs, "table grants")[0] == "ok"
+
+
+def test_doctor_names_triggers_that_no_send_calls(jobs: Connection) -> None:
+    assert finding(jobs, "triggers")[0] == "ok"
+    jobs.execute(
+        "create trigger mine after insert on pgmq.q_jobs for each statement"
+        " execute function suppress_redundant_updates_trigger()"
+    )
+    assert finding(jobs, "triggers") == ("warning", "no send or receive calls mine on pgmq.q_jobs")
 
 
 def test_clock_and_connections_are_compared(connection: Connection) -> None:
@@ -270,3 +289,47 @@ def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connectio
     assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
     connection.execute("set local jit = off")
     assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
+
+
+def test_doctor_and_statistics_know_queues_where_messages_wait_and_no_worker_is(jobs: Connection) -> None:
+    """Reports of workers, and what was received, show that there is one."""
+
+    def workers() -> tuple[str, str]:
+        found = jobs.execute(
+            "select level, finding from spanmq.doctor() where check_name = 'workers'"
+        ).fetchone()
+        assert found is not None
+        return found[0], found[1]
+
+    def sample() -> None:
+        jobs.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '61 s'")
+        jobs.execute("select spanmq.maintain()")
+
+    assert workers()[0] == "ok"
+    sample()
+    jobs.execute("select pgmq.send('jobs', '1')")
+    sample()
+    jobs.execute("update spanmq_core.statistics set oldest_ready_seconds = 400 where visible > 0")
+    level, finding = workers()
+    assert level == "warning"
+    assert "no worker receives them: jobs (1 messages for 00:06:40)" in finding
+    jobs.execute("select spanmq.report_worker(array['jobs'], 'a', 1, 1)")
+    assert workers()[0] == "ok"
+    assert jobs.execute("select workers from spanmq.latest_statistics()").fetchone() == (1,)
+
+
+def test_groups_that_wait_for_a_dead_letter_are_counted(jobs: Connection) -> None:
+    def blocked() -> object:
+        found = jobs.execute("select blocked_groups from spanmq.latest_statistics()").fetchone()
+        assert found is not None
+        return found[0]
+
+    client = Client(connection=jobs)
+    client.queues.set_policy("jobs", ordered=True, dead_letter_blocks_group=True)
+    for group in ("a", "a", "b"):
+        client.send("jobs", group, group=group)
+    assert blocked() == 0
+    client.reject(client.receive("jobs", 10), "no")
+    assert blocked() == 2
+    client.dead_letters.discard("jobs")
+    assert blocked() == 0

@@ -102,6 +102,18 @@ def test_as_much_comes_as_is_wanted_and_free(orders: Connection, claim: str, gro
         assert [id_ for id_ in got if id_ in own] == own[: len(set(got) & set(own))], "its head run"
 
 
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_takes_what_a_group_has_before_it_takes_of_the_next(orders: Connection, claim: str) -> None:
+    change(orders, '{"fill_groups": true}')
+    ids = send(orders, "abacab")
+    assert column(orders, claim, 3) == [ids[0], ids[2], ids[4]]
+    assert sorted(column(orders, claim, 9)) == [ids[1], ids[3], ids[5]]
+    # Without groups in order, it has no effect.
+    change(orders, '{"ordered": false}')
+    ids = send(orders, "aba")
+    assert column(orders, claim, 2) == ids[:2]
+
+
 def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection) -> None:
     ids = send(orders, "aaa")
     (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', 2, 30)"))

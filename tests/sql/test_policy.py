@@ -18,6 +18,7 @@ DEFAULTS = {
     "archive_retention": None,
     "dead_letter_retention": None,
     "ordered": False,
+    "fill_groups": False,
     "dead_letter_blocks_group": False,
     "paused": False,
     "drop_expired": False,

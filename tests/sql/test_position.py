@@ -114,3 +114,22 @@ def test_refused_lake_holds_retention_until_it_is_exported_into_again(database: 
         assert maintained() == 10
         orders.execute("select spanmq.note_export('orders', 'lake', '{[1,6)}')")
         assert maintained() == 5
+
+
+def test_export_notes_the_ids_of_some_blocks_and_keeps_the_others(orders: Connection) -> None:
+    def noted() -> Any:
+        return one(orders, "select array_agg(ids::text order by block) from spanmq_core.archive_export_ids")
+
+    orders.execute("select spanmq.note_export('orders', 'lake', '{[1,70001)}')")
+    assert noted() == ["{[1,32768)}", "{[32768,65536)}", "{[65536,70001)}"]
+    orders.execute(
+        "select spanmq.note_export('orders', 'lake', '{[5,8),[70000,70009)}', blocks => array[0, 2])"
+    )
+    assert noted() == ["{[5,8)}", "{[32768,65536)}", "{[70000,70009)}"]
+    for ids in ("{(,5)}", "{[1,9000000000000000000)}"):
+        with pytest.raises(psycopg.Error, match="ids must be in at most"), orders.transaction():
+            orders.execute("select spanmq.note_export('orders', 'lake', %s)", [ids])
+    orders.execute("select spanmq.note_export('orders', 'lake', '{[1,3)}')")
+    assert noted() == ["{[1,3)}"]
+    orders.execute("select spanmq.forget_export('orders', 'lake')")
+    assert noted() is None

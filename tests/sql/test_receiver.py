@@ -173,6 +173,11 @@ def test_release_settles_what_the_checkpoint_proves(client: Client, connection: 
     client.send_batch("orders", range(10))
     reader = Reader(connection)
     assert reader.claim(0, 4) == 1
+    # The checkpoint is of a batch that a database had before it went back in time.
+    release, token = client.admin.receivers.release, str(uuid.uuid4())
+    with pytest.raises(errors.PositionUnknownError), connection.transaction():
+        release("orders", str(reader.receiver), settled=1, settled_token=token)
+    assert client.queues.metrics("orders").length == 10
     assert client.admin.receivers.release("orders", str(reader.receiver), settled=1) == 0
     assert client.queues.metrics("orders").length == 6
 

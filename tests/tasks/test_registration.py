@@ -1,5 +1,8 @@
 """A worker runs a task only from the queues for which it is registered."""
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 from tests.tasks.shop import working
 
@@ -44,3 +47,42 @@ async def test_task_runs_only_from_queues_for_which_it_is_registered(client: Cli
     assert refunded[-1] == 3
     bank.close()
     lax.close()
+
+
+def test_worker_imports_the_modules_that_register_further_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    (tmp_path / "depot.py").write_text(
+        "from spanmq.tasks import Tasks\ntasks = Tasks('depot', modules=['depot_billing'], create=True)\n"
+        "@tasks.task\ndef ship() -> None: ...\n"
+    )
+    (tmp_path / "depot_billing.py").write_text(
+        "from depot import tasks\n@tasks.task(queue='bills')\ndef bill() -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = import_module("depot").tasks
+    assert tasks.queues == ("depot",)
+    tasks.connect(database)
+    tasks.create_queues()
+    tasks.create_queues()
+    with Client(database) as client:
+        assert [each.name for each in client.queues.list()] == ["depot", "bills"]
+    assert tasks.queues == ("depot", "bills")
+    tasks.close()
+    with pytest.raises(InvalidArgumentError, match="module 'no_such' does not exist"):
+        Tasks("orders", modules=["no_such"]).load()
+    with pytest.raises(InvalidArgumentError, match="a list of names"):
+        Tasks("orders", modules="shop.billing")
+
+
+async def test_unknown_task_is_refused_with_those_that_are_known(client: Client, database: str) -> None:
+    many = Tasks("orders", dsn=database)
+    for number in range(22):
+        many.task(name=f"task{number:02}")(lambda: None)
+    client.send("orders", {"task": "bill", "args": {}})
+    async with working(many, concurrency=1) as outcomes:
+        error = (await outcomes.next()).error or ""
+    assert "this worker has no task 'bill'" in error
+    assert "It has task00, task01," in error
+    assert "task19 and 2 more. Is the module imported" in error
+    many.close()

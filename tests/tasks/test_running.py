@@ -54,7 +54,8 @@ async def test_writes_steps_and_ack_are_one_commit(client: Client) -> None:
         shop.store_plain.send(3)
         assert await outcomes.all(5) == ["acked"] * 5
         shop.store.send(-1)
-        assert (await outcomes.next()).error == "a number below 0"
+        failed = await outcomes.next()
+        assert (failed.task, failed.error) == ("store", "a number below 0")
     assert numbers(client) == [2, 3]
     assert sorted(to for _, to, *_ in done) == ["2@shop", "plain"]
     assert client.queues.metrics("mail").length == 1

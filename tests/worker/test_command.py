@@ -1,5 +1,7 @@
 """`spanmq worker` refuses what makes no sense."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,11 @@ from spanmq import Client
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
         (("jobs:ship",), "invalid argument: a function needs a --queue"),
         (("jobs:task", "-q", "orders"), "invalid handler: <task 'task' of queue 'a'> is not a handler"),
+        (("jobs:tasks", "no_such"), "invalid handler: module 'no_such' does not exist"),
+        (("jobs:tasks", "jobs:others"), "invalid argument: jobs:others is another object than jobs:tasks"),
+        (("jobs:ship", "jobs", "-q", "a"), "invalid argument: further modules and --create-queues are for"),
+        (("jobs:ship", "-q", "a", "--create-queues"), "invalid argument: further modules and --create-q"),
+        (("jobs.tasks", "--shards", "all"), "invalid argument: --shards and --in-batches are for a function"),
         (("jobs:tasks", "--shards", "all"), "invalid argument: --shards and --in-batches are for a function"),
         (("jobs:ship", "-q", "no_such_queue"), "queue not found"),
         (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: orders has no shards"),
@@ -45,7 +52,7 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     text: str,
 ) -> None:
     program = (
-        "from spanmq.tasks import Tasks\ntasks = Tasks('a')\ndef ship(message): ...\n"
+        "from spanmq.tasks import Tasks\ntasks = Tasks('a')\nothers = Tasks('b')\ndef ship(message): ...\n"
         "@tasks.task\ndef task(): ...\n"
     )
     (tmp_path / "jobs.py").write_text(program)
@@ -58,3 +65,39 @@ def test_what_makes_no_sense_is_refused_with_a_line(
     assert f"spanmq: {text}" in done.err
     assert "Traceback" not in done.err
     assert "secret" not in done.err
+
+
+def test_worker_runs_the_tasks_of_several_modules_and_creates_their_queues(
+    database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "depot.py").write_text(
+        "import os, signal\nfrom spanmq.tasks import Tasks\ntasks = Tasks('depot')\n"
+        "@tasks.task\ndef end() -> None:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    (tmp_path / "billing.py").write_text(
+        "from depot import tasks\n@tasks.periodic('0 0 1 1 *')\n@tasks.task(queue='bills')\ndef bill(): ...\n"
+    )
+    with Client(database) as client:
+        client.queues.create("Depot")
+        client.send("Depot", {"task": "end", "args": {}})
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "spanmq.cli",
+                    "worker",
+                    "depot.tasks",
+                    "billing:tasks",
+                    "--create-queues",
+                )
+            ],
+            env={**os.environ, "SPANMQ_DSN": database},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert [each.name for each in client.queues.list()] == ["Depot", "bills"]
+        assert [each.queue for each in client.schedules.list()] == ["bills"]

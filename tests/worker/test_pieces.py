@@ -161,22 +161,32 @@ def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_pla
 
 def test_events_are_one_line_each() -> None:
     error, traceback = 'bad "thing"\nhere', "Traceback …\nKeyError"
-    settled = MessageSettled("orders", 7, "retrying", 2, 0.25, None, "KeyError", error, traceback)
+    settled = MessageSettled("orders", 7, "retrying", 2, 0.25, "charge", None, "KeyError", error, traceback)
     assert line_of(settled) == (
         "message_settled queue=orders message_id=7 outcome=retrying attempt=2 seconds=0.25"
-        ' error_class=KeyError error="bad \\"thing\\"\\nhere"'
+        ' task=charge error_class=KeyError error="bad \\"thing\\"\\nhere"'
     )
     assert line_of(WorkerStarted("host:1", ("a", "b"))) == "worker_started worker=host:1 queues=a,b"
     assert name_of(BreakerClosed("a")) == "breaker_closed"
 
 
-@pytest.mark.parametrize(("level", "is_shown"), [(logging.DEBUG, True), (logging.INFO, False)])
-def test_traceback_is_logged_at_the_level_of_debugging(
-    caplog: pytest.LogCaptureFixture, level: int, is_shown: bool
+@pytest.mark.parametrize(
+    ("level", "attempt", "outcome", "is_shown"),
+    [
+        (logging.INFO, 1, "retrying", True),
+        (logging.INFO, 2, "retrying", False),
+        (logging.INFO, 9, "dead", True),
+        (logging.DEBUG, 2, "retrying", True),
+    ],
+)
+def test_first_and_last_failure_of_a_message_are_logged_with_the_traceback(
+    caplog: pytest.LogCaptureFixture, level: int, attempt: int, outcome: str, is_shown: bool
 ) -> None:
     caplog.set_level(level, "spanmq.worker")
-    write(MessageSettled("orders", 7, "dead", 2, 0.25, None, "KeyError", "'sku'", "Traceback …\nKeyError"))
+    trace = "Traceback …\nKeyError"
+    write(MessageSettled("orders", 7, outcome, attempt, 0.25, "charge", None, "KeyError", "'sku'", trace))
     [record] = caplog.records
+    assert "task=charge" in record.getMessage()
     assert record.getMessage().endswith("\nTraceback …\nKeyError") == is_shown
     assert ("\n" in record.getMessage()) == is_shown
 

@@ -3,13 +3,15 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
+from spanmq.spark.bodies import parse_bodies
+
 spark = SparkSession.active()
 
 
 @dp.table
 def orders() -> DataFrame:
-    queue = spark.readStream.format("spanmq").option("queue", "orders")
-    received = queue.option("bodySchema", "customer string, amount double").load()
+    queue = spark.readStream.format("spanmq").option("queue", "orders").load()
+    received = parse_bodies(queue, "customer string, amount double")
     return received.selectExpr("message_id", "enqueued_at", "body.customer", "body.amount")
 
 

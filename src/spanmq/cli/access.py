@@ -71,6 +71,20 @@ def revoke_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
     return Done(f"{role} may no longer {verb}: all queues", {"role": role, "queue": None, "verb": verb})
 
 
+@grant.verb("follow-tables", columns=("queue", "role", "verb"), empty="no role has a verb by table grants")
+def follow_tables(
+    client: "Client",
+    follow: Annotated[
+        bool, typer.Option("--follow/--stop", help="Whether they count; --stop revokes these verbs.")
+    ] = True,
+) -> Any:
+    """Count table grants on pgmq.q_<name> as verbs from now on, and list these verbs.
+
+    $ spanmq grant follow-tables
+    """
+    return client.admin.grants.follow_tables(follow=follow)
+
+
 @grant.verb("list", columns=("queue", "role", "verb"), empty="no grants")
 def list_grants(client: "Client", queue: SomeQueue = None) -> Any:
     """List grants: those of one queue, or of all that you may manage.

@@ -50,6 +50,24 @@ NOUNS: Final = {
     "pipeline": ("pipeline", "pipeline", "Jobs over Spark: export, report, backfill, migrate."),
     "schema": ("schema", "schema", "Install, upgrade, verify and remove the schema."),
 }
+# Usual guesses, and the words that they stand for.
+SYNONYMS: Final = {
+    "install": ("schema", "install"),
+    "init": ("schema", "install"),
+    "migrate": ("schema", "upgrade"),
+    "upgrade": ("schema", "upgrade"),
+    "create": ("queue", "create"),
+    "list": ("queue", "list"),
+    "ls": ("queue", "list"),
+    "queues": ("queue", "list"),
+    "status": ("queue", "health"),
+    "failing": ("queue", "failing"),
+    "peek": ("message", "peek"),
+    "dlq": ("dead-letter",),
+    "dead-letters": ("dead-letter",),
+    "retry": ("dead-letter", "redrive"),
+    "redrive": ("dead-letter", "redrive"),
+}
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -93,11 +111,14 @@ class Program(Group):
         commands = Lazy(lambda: (*VERBS, *NOUNS), lambda name: _verb(name) if name in VERBS else _noun(name))
         super().__init__(**{**settings, "commands": commands})
         self._as_json = False
+        self._command = ""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Any:
         """Run the program and end it with an exit code."""
-        words = list(sys.argv[1:] if args is None else args)
+        words = in_our_words(list(sys.argv[1:] if args is None else args))
         self._as_json = wants_json(words)
+        # Without its arguments, of which some are secret.
+        self._command = " ".join(words[: 2 if words and words[0] in NOUNS else 1])
         if not self._as_json:
             return super().main(words, *more, **settings)
         try:
@@ -108,6 +129,9 @@ class Program(Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one command."""
+        from spanmq.client.changes import ACTOR
+
+        ACTOR.set(f"command, spanmq {self._command}")
         with reported(as_json=self._as_json):
             return super().invoke(ctx)
 
@@ -117,6 +141,14 @@ class Program(Group):
             with formatter.section(title):
                 limit = formatter.width - 6 - max(map(len, names))
                 formatter.write_dl([(each, self.commands[each].get_short_help_str(limit)) for each in names])
+
+
+def in_our_words(words: list[str]) -> list[str]:
+    """Return the words of a command line with a synonym replaced, and `help …` as `… --help`."""
+    first, rest = words[0] if words else "", words[1:]
+    if first == "help":
+        return [*in_our_words(rest), "--help"]
+    return [*SYNONYMS.get(first, (first,)), *rest] if words else words
 
 
 def _verb(name: str) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.cli.failure import say
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 # better.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
+# The sessions of shells that are remembered.
+SESSIONS_MAX: Final = 50
+
 
 @contextmanager
 def address(dsn: str | None) -> Iterator[str]:
@@ -28,8 +33,22 @@ def address(dsn: str | None) -> Iterator[str]:
     from spanmq import embedded
 
     with embedded.start() as server:
-        say(f"spanmq: using the embedded server in {server.folder} (--dsn or SPANMQ_DSN names another)")
+        if _is_new_to_this_shell(server.folder):
+            say(f"spanmq: using the embedded server in {server.folder} (--dsn or SPANMQ_DSN names another)")
         yield server.dsn
+
+
+def _is_new_to_this_shell(folder: Path) -> bool:
+    """Return whether no command of this session of a shell has used the server, and remember that one has."""
+    session, file = str(os.getsid(0)), folder / "announced"
+    try:
+        known = file.read_text().split() if file.exists() else []
+        if session in known:
+            return False
+        file.write_text(" ".join([*known[-SESSIONS_MAX:], session]))
+    except OSError:
+        pass  # a line too many
+    return True
 
 
 @contextmanager

@@ -27,6 +27,9 @@ LINES_MAX: Final = 10_000
 # At the end, waiting lines are written as long as at least one is read in this time.
 CLOSE_SECONDS: Final = 1.0
 
+# A traceback follows the line of an event.
+TRACEBACK: Final = "\nTraceback (most recent call last):\n"
+
 Line = Callable[[], str]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
@@ -107,7 +110,10 @@ class OneLine(logging.Formatter):
             text = f"message={text.strip()!r}"
         if record.exc_info:
             text += f" traceback={self.formatException(record.exc_info)!r}"
+        text, begin, rest = text.partition(TRACEBACK)
         text = "\\n".join(text.splitlines())
+        if begin:
+            text += f" traceback={(begin + rest).strip()!r}"
         return f"{self.formatTime(record)} {record.levelname} {record.name} {text}"
 
 

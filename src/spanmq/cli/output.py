@@ -32,6 +32,8 @@ LONG: Final = 40
 # The minimal width of the remaining column; with less, or with a value of several lines, each row is a block.
 LONG_MIN: Final = 16
 GAP: Final = 2
+# The same in a pipe, which has no width.
+PIPE_WIDTH: Final = 200
 # Not line ends and tabs.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -106,10 +108,12 @@ class Output:
 
 
 def state_of(queue: Record) -> str | None:
-    """Return whether a queue is paused or a circuit breaker is open, None if neither."""
+    """Return whether a queue is paused, a circuit breaker is open or no worker receives; None if none of these."""
     states = ["paused"] if queue.get("is_paused") else []
     if queue.get("breaker_open_until") is not None:
         states.append("breaker open")
+    if queue.get("lacks_worker"):
+        states.append("messages wait, no worker")
     return ", ".join(states) or None
 
 
@@ -123,6 +127,9 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     cells = [[text_of(value) for value in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+        if sum(widths) + GAP * len(widths) > PIPE_WIDTH or any("\n" in cell for row in cells for cell in row):
+            _write_blocks(names, cells)
+            return
         for row in ([name.upper() for name in names], *cells):
             padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             sys.stdout.write((" " * GAP).join(padded).rstrip() + "\n")
@@ -144,6 +151,17 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         )
     else:
         _print_blocks(console, names, cells)
+
+
+def _write_blocks(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write each row as lines of a name and a value, with an empty line between rows."""
+    width = max(map(len, names)) + GAP
+    for number, row in enumerate(rows):
+        if number:
+            sys.stdout.write("\n")
+        for name, cell in zip(names, row, strict=True):
+            text = cell.rstrip("\n").replace("\n", f"\n{' ' * width}")
+            sys.stdout.write(f"{name.upper().ljust(width)}{text}\n")
 
 
 def visible(text: str) -> str:

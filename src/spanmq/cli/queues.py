@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
 
 import typer
 
@@ -22,6 +22,20 @@ SAMPLE_COLUMNS: Final = (
     *("sampled_at", "sent", "received", "settled", "failed", "dead", "backlog", "in_flight"),
     "oldest_ready_seconds",
 )
+LIST_COLUMNS: Final = (
+    *(
+        "name",
+        "state",
+        "backlog",
+        "visible",
+        "in_flight",
+        "dead_letters",
+        "workers",
+        "is_partitioned",
+        "is_unlogged",
+    ),
+    "created_at",
+)
 HEALTH_COLUMNS: Final = (
     *("queue", "state", "backlog", "visible", "in_flight", "delayed", "failed", "dead", "dead_per_minute"),
     *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "silent_receivers"),
@@ -34,7 +48,27 @@ METRICS_COLUMNS: Final = (
 COUNT_COLUMNS: Final = (
     *("queue", "state", "is_exact", "backlog", "visible", "in_flight", "delayed", "failed"),
 )
+FAILING_COLUMNS: Final = (
+    *("queue", "task", "count", "is_exact", "error_class", "error", "attempts", "first_failed_at"),
+    *("last_failed_at", "retry_at", "first_message_id"),
+)
+FAILING_MESSAGE_COLUMNS: Final = (
+    *("message_id", "task", "attempts", "first_failed_at", "last_failed_at", "retry_at"),
+    *("error_class", "error"),
+)
+FailingIds = Annotated[
+    list[int] | None, typer.Option("--id", help="Only these messages; may be given again.")
+]
 Seconds = Annotated[float, typer.Option(help="How far back to look; three days are kept.")]
+
+
+class Failing(TypedDict):
+    """Which failing messages; the values are those that `queue failing` shows."""
+
+    task: Annotated[str | None, typer.Option(help="Only this task.")]
+    category: Annotated[str | None, typer.Option(help="Only this category.")]
+    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
+    error: Annotated[str | None, typer.Option(help="Only this error, as queue failing shows it.")]
 
 
 @queue.verb()
@@ -56,21 +90,38 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
+    existed = name.lower() in {each.name.lower() for each in client.queues.list()}
     client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
-    return Done(f"queue {name} exists", {"queue": name})
+    sentence = f"queue {name} exists already" if existed else f"created queue {name}"
+    return Done(sentence, {"queue": name, "created": not existed})
 
 
-@queue.verb(
-    "list", columns=("name", "state", "is_partitioned", "is_unlogged", "created_at"), empty="no queues"
-)
+@queue.verb("list", columns=LIST_COLUMNS, empty="no queues")
 def list_queues(client: "Client") -> Any:
-    """List the queues.
+    """List the queues with their counts, those of a large queue as of the last sample, a minute ago.
 
     $ spanmq queue list --json
     """
-    return _with_states(client, client.queues.list(), "name")
+    queues = client.queues.list()
+    counts: dict[str, dict[str, Any]] = {}
+    with suppress(NotSupportedByUpstreamError):
+        exact = {each.queue: each for each in client.inspect.count([each.name for each in queues])}
+        for latest in client.health.latest():
+            now = exact.get(latest.queue)
+            counted = now if now is not None and now.is_exact else latest
+            counts[latest.queue] = {
+                "is_paused": latest.is_paused,
+                "breaker_open_until": latest.breaker_open_until,
+                "backlog": counted.backlog,
+                "visible": counted.visible,
+                "in_flight": counted.in_flight,
+                "dead_letters": latest.dead_letters,
+                "workers": latest.workers,
+                "lacks_worker": latest.lacks_worker(counted.visible, counted.in_flight),
+            }
+    return [fields(each) | counts.get(each.name, {}) for each in queues]
 
 
 @queue.verb(columns=METRICS_COLUMNS, empty="no queues")
@@ -135,6 +186,85 @@ def sum_statistics(
     $ spanmq queue sum-statistics orders invoices --step 600
     """
     return client.health.total(queues or None, seconds=seconds, step=step)
+
+
+@queue.verb(columns=FAILING_COLUMNS, empty="no message waits for another attempt")
+def failing(client: "Client", queue: SomeQueue = None, limit: Limit = 100) -> Any:
+    """Show what the messages that wait for another attempt failed of, those with the most messages first.
+
+    $ spanmq queue failing orders
+    """
+    return client.inspect.failing(queue, limit)
+
+
+@queue.verb(columns=FAILING_MESSAGE_COLUMNS, empty="no such message waits for another attempt")
+def failing_messages(
+    client: "Client",
+    queue: QueueName,
+    after: Annotated[int, typer.Option(help="Only messages with an id above this one.")] = 0,
+    limit: Limit = 100,
+    **filters: Unpack[Failing],
+) -> Any:
+    """List the messages that wait for another attempt; --json has the tracebacks.
+
+    $ spanmq queue failing-messages orders --error-class KeyError
+    """
+    return client.inspect.failing_messages(queue, after=after, limit=limit, **filters)
+
+
+@queue.verb()
+def retry_failing(
+    client: "Client",
+    queue: QueueName,
+    message_ids: FailingIds = None,
+    limit: Limit = 1_000,
+    **filters: Unpack[Failing],
+) -> Done:
+    """Retry messages now that wait for a later attempt.
+
+    $ spanmq queue retry-failing orders --error-class ConnectionError
+    """
+    retried = client.dead_letters.retry_failing(
+        queue, message_ids=message_ids or None, limit=limit, **filters
+    )
+    return Done(f"{retried:,} messages are retried now", {"queue": queue, "retried": retried})
+
+
+@queue.verb()
+def reject_failing(
+    client: "Client",
+    queue: QueueName,
+    message_ids: FailingIds = None,
+    limit: Limit = 1_000,
+    yes: Yes = False,
+    **filters: Unpack[Failing],
+) -> Done:
+    """Make dead letters of messages that wait for another attempt.
+
+    $ spanmq queue reject-failing orders --task charge --error-class KeyError --yes
+    """
+    confirm(f"Make dead letters of up to {limit:,} failing messages of {queue}?", yes=yes)
+    rejected = client.dead_letters.reject_failing(
+        queue, message_ids=message_ids or None, limit=limit, **filters
+    )
+    return Done(f"{rejected:,} messages are dead letters now", {"queue": queue, "rejected": rejected})
+
+
+@queue.verb(
+    columns=("change_id", "changed_at", "role", "actor", "action", "queue", "details"),
+    empty="no change is recorded",
+)
+def changes(
+    client: "Client",
+    queue: SomeQueue = None,
+    before: Annotated[int | None, typer.Option(help="Only changes with an id below this one.")] = None,
+    limit: Limit = 100,
+) -> Any:
+    """Show which role, token or command changed what, the newest change first.
+
+    $ spanmq queue changes orders
+    """
+    return client.inspect.changes(queue, before=before, limit=limit)
 
 
 @queue.verb(empty="no groups")

@@ -58,9 +58,10 @@ def release(
     """
     if checkpoint is not None and settled is not None:
         raise typer.BadParameter("choose one of --settled and --checkpoint")
+    token: str | None = None
     if checkpoint is not None:
-        settled = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
-    released = client.admin.receivers.release(queue, receiver, settled)
+        settled, token = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
+    released = client.admin.receivers.release(queue, receiver, settled, settled_token=token)
     sentence = f"returned {released} messages to queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
 
@@ -83,8 +84,8 @@ def reject(
     return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
 
 
-def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int | None:
-    """Return the last batch of a receiver that a checkpoint has committed.
+def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> tuple[int | None, str | None]:
+    """Return the last batch of a receiver that a checkpoint has committed, and its token.
 
     None if no receiver has that name, which the server reports. Raises PipelineError if the checkpoint is
     another receiver's: with it, messages would be settled that no sink has written.
@@ -95,7 +96,7 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int
         sources = [json.loads(line) for line in lines[2:] if line != "-"]
         # A source of several queues has an offset of each.
         offsets = [each for source in sources for each in source.get("queues", {"": source}).values()]
-        done = {each["receiver"]: int(each["lease"]) for each in offsets if "lease" in each}
+        done = {each["receiver"]: (int(each["lease"]), each["token"]) for each in offsets if "lease" in each}
         queues = sorted({each["queue"] for each in offsets})
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise PipelineError(
@@ -112,4 +113,4 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> int
             f"{checkpoint} is the checkpoint of another stream, from {', '.join(queues)}",
             hint=f"That of the receiver {named} has {ids[0]} in its offsets.",
         )
-    return done[ids[0]] if ids else None
+    return done[ids[0]] if ids else (None, None)

@@ -16,9 +16,13 @@ from spanmq.cli.verbs import Commands
 schema = Commands()
 commands = Commands()
 
+FollowTableGrants = Annotated[
+    bool, typer.Option("--follow-table-grants", help="Privileges on pgmq.q_<name> count as verbs.")
+]
+
 
 @schema.command()
-def install(dsn: Dsn = None, as_json: AsJson = False) -> None:
+def install(dsn: Dsn = None, follow_table_grants: FollowTableGrants = False, as_json: AsJson = False) -> None:
     """Install the schema, or upgrade it to this version; does nothing if it is up to date.
 
     $ spanmq schema install --dsn postgresql://app@db/app
@@ -27,7 +31,7 @@ def install(dsn: Dsn = None, as_json: AsJson = False) -> None:
 
     output = Output(as_json=as_json)
     with connection(dsn) as opened, awaited("installing"):
-        installed = manager.install(opened)
+        installed = manager.install(opened, follow_table_grants=follow_table_grants)
     what = "installed" if installed.functions_applied else "is already installed"
     output.done(f"spanmq {installed.version} {what}", **fields(installed))
 
@@ -112,6 +116,7 @@ def adopt(
     dsn: Dsn = None,
     dry_run: DryRun = False,
     lock_timeout: Annotated[float, typer.Option(help="Seconds to wait for each of PGMQ's tables.")] = 30.0,
+    follow_table_grants: FollowTableGrants = False,
     as_json: AsJson = False,
 ) -> None:
     """Take over the queues of PGMQ in this database, in one transaction: messages, ids, archives, topics.
@@ -122,7 +127,12 @@ def adopt(
 
     output = Output(as_json=as_json)
     with connection(dsn) as opened, awaited("looking" if dry_run else "taking over"):
-        report = take_over.adopt(opened, dry_run=dry_run, lock_timeout_seconds=lock_timeout)
+        report = take_over.adopt(
+            opened,
+            dry_run=dry_run,
+            lock_timeout_seconds=lock_timeout,
+            follow_table_grants=follow_table_grants,
+        )
     if as_json:
         output.done("", **fields(report))
     else:

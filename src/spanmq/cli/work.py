@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spanmq.client import ShardedQueue
     from spanmq.tasks import Tasks
     from spanmq.worker.event import Event, Observer
+    from spanmq.worker.handler import Handler
     from spanmq.worker.setting import WorkerOptions
 
 commands = Commands()
@@ -52,6 +53,12 @@ def worker(
             help="The function, such as shop.jobs:ship, or the tasks, such as shop.tasks:tasks.",
         ),
     ],
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODULE]...", help="Modules that register further tasks, such as shop.billing."
+        ),
+    ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", "-q", help="A queue to receive from; may be given again. Tasks have theirs."),
@@ -98,6 +105,9 @@ def worker(
     metrics_host: Annotated[
         str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
     ] = "127.0.0.1",
+    create_queues: Annotated[
+        bool, typer.Option("--create-queues", help="Create the queues of the tasks that are missing.")
+    ] = False,
     reload: Annotated[
         bool, typer.Option("--reload", help="For development: start again when a Python file here changes.")
     ] = False,
@@ -111,12 +121,12 @@ def worker(
     a second one ends it at once. It logs to stderr; --json prints every event, a line each, too.
 
     $ spanmq worker shop.jobs:ship --queue orders --concurrency 20
+    $ spanmq worker shop.tasks:tasks shop.billing --create-queues
     """
     if reload:
         _run_again_on_changes()
         return
     from spanmq.worker import Worker, log
-    from spanmq.worker.handler import find, look_at
 
     level = level_named(log_level)
     stopped = StopReason()
@@ -124,13 +134,13 @@ def worker(
         sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
-    found = find(handler)
-    tasks = _tasks_of(found)
-    function = look_at(found, takes_batches=in_batches) if tasks is None else None
-    if function is not None and not queue:
-        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
-    if tasks is not None and (shards is not None or in_batches):
+    tasks, function = _program(handler, modules or [], takes_batches=in_batches)
+    if tasks is None:
+        _check_function(queue, modules, create_queues=create_queues)
+    elif shards is not None or in_batches:
         raise errors.InvalidArgumentError("--shards and --in-batches are for a function, not for tasks")
+    else:
+        tasks.creates_queues |= create_queues
     if tasks is not None and tasks.clients.dsn:
         # Where they are sent to, unless the command names another database.
         source = ctx.get_parameter_source("dsn")
@@ -165,6 +175,33 @@ def worker(
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)
+
+
+def _program(handler: str, modules: list[str], *, takes_batches: bool) -> tuple[Tasks | None, Handler | None]:
+    """Return the tasks of a program, with those of the modules, or its function as a handler."""
+    from spanmq.worker.handler import find, load, look_at
+
+    found = find(handler)
+    tasks = _tasks_of(found)
+    if tasks is None:
+        return None, look_at(found, takes_batches=takes_batches)
+    for module in modules:
+        # It may be spelled as an object, too, which is the same one: it has what the module registered.
+        if ":" in module and find(module) is not tasks:
+            raise errors.InvalidArgumentError(
+                f"{module} is another object than {handler}",
+                hint="A worker runs the tasks of one Tasks: register them there, or start two workers.",
+            )
+        load(module.partition(":")[0])
+    tasks.load()
+    return tasks, None
+
+
+def _check_function(queue: list[str] | None, modules: list[str] | None, *, create_queues: bool) -> None:
+    if not queue:
+        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
+    if modules or create_queues:
+        raise errors.InvalidArgumentError("further modules and --create-queues are for tasks only")
 
 
 def _run_again_on_changes() -> None:

@@ -94,6 +94,8 @@ class Call(Generic[Result]):
     native: bool = field(kw_only=True)
     volatile: bool = False
     idle: bool = False
+    # The arguments of note_change, which the same statement calls: see spanmq.client.changes.
+    note: tuple[Argument, ...] = ()
 
     def statement(
         self, style: Style, *, relaxed: bool = False, bytes_max: int | None = None
@@ -104,7 +106,8 @@ class Call(Generic[Result]):
         first row alone has more: a list ends there, and a receive fails as AnswerTooLargeError says.
         """
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
-        statement = _statement(self.qualified, signature, self.shape, style, relaxed)
+        note = tuple((argument.name, argument.expression) for argument in self.note)
+        statement = _statement(self.qualified, signature, self.shape, style, relaxed, note)
         if bytes_max is None or self.function not in (*LISTING, *RECEIVING):
             return statement
         return _bounded(statement, bytes_max, self.function in RECEIVING)
@@ -116,7 +119,7 @@ class Call(Generic[Result]):
 
     def parameters(self) -> dict[str, str | None]:
         """Return the values by name."""
-        return {argument.name: argument.value for argument in self.arguments}
+        return {argument.name: argument.value for argument in (*self.arguments, *self.note)}
 
 
 # Names the installed schema; the only statement that uses pg_catalog rather than pgmq. Texts, for every
@@ -132,12 +135,20 @@ _RELAX: Final = ", pg_catalog.set_config('synchronous_commit', 'off', true) as s
 
 @lru_cache(maxsize=512)
 def _statement(
-    function: str, signature: tuple[tuple[str, str], ...], shape: Shape, style: Style, relaxed: bool
+    function: str,
+    signature: tuple[tuple[str, str], ...],
+    shape: Shape,
+    style: Style,
+    relaxed: bool,
+    note: tuple[tuple[str, str], ...],
 ) -> LiteralString:
-    arguments = ", ".join(
-        f"{name} => {expression.format(style.value.format(name=name, number=number))}"
-        for number, (name, expression) in enumerate(signature, start=1)
-    )
+    given = [
+        f"{name.removeprefix('note_') if number > len(signature) else name} => "
+        + expression.format(style.value.format(name=name, number=number))
+        for number, (name, expression) in enumerate((*signature, *note), start=1)
+    ]
+    arguments = ", ".join(given[: len(signature)])
+    more = f", spanmq.note_change({', '.join(given[len(signature) :])}) as note" if note else ""
     if style is Style.PSYCOPG:
         columns = "result.*"
     elif shape is Shape.NOTHING:
@@ -153,7 +164,7 @@ def _statement(
     else:
         columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
     # Its parts are constants of this package: values of callers are always parameters.
-    return f"select {columns} from {function}({arguments}) as result{_RELAX if relaxed else ''}"
+    return f"select {columns} from {function}({arguments}) as result{more}{_RELAX if relaxed else ''}"
 
 
 # Functions that return bodies: those that only read, and those that take messages.
@@ -254,6 +265,11 @@ def integer(name: str, value: int) -> Argument:
 def bigint(name: str, value: int) -> Argument:
     """Pass a bigint."""
     return Argument(name, str(_index(name, value)), "cast({} as bigint)")
+
+
+def uuid(name: str, value: str) -> Argument:
+    """Pass a UUID, as text."""
+    return Argument(name, text(name, value).value, "cast({} as uuid)")
 
 
 def bigints(name: str, values: int | Iterable[int]) -> Argument:
@@ -468,17 +484,28 @@ def listed(kind: type[Result], **columns: str) -> Callable[[Rows], list[Result]]
 
 
 def made(kind: type[Result], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Result]:
-    """Make a dataclass of each record."""
+    """Make a dataclass of each record.
+
+    A column that the schema does not have yet, being one release older, has the field's default. Raises
+    SchemaVersionError where a field has none.
+    """
     names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
-    return [
-        kind(
-            **{
-                each.name: row[column] if each.default is MISSING else row.get(column, each.default)
-                for each, column in names
-            }
-        )
-        for row in records
-    ]
+    try:
+        return [
+            kind(
+                **{
+                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                    for each, column in names
+                }
+            )
+            for row in records
+        ]
+    except KeyError as error:
+        raise SchemaVersionError(
+            f"the schema in the database is too old for this client: it has no {error}",
+            hint="Upgrade it: spanmq schema upgrade",
+            code="schema_older",
+        ) from None
 
 
 def only(kind: type[Result], **columns: str) -> Callable[[Rows], Result]:

@@ -34,7 +34,16 @@ from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import DeadLetterFilters, Leased, MaintenanceStep, Message, Routed, Settled, ShardMap
+from spanmq.model import (
+    DeadLetterFilters,
+    FailingFilters,
+    Leased,
+    MaintenanceStep,
+    Message,
+    Routed,
+    Settled,
+    ShardMap,
+)
 
 Held = Message | Leased
 # Stands for the body that a dead letter has.
@@ -367,6 +376,13 @@ def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argum
         *given(argument.text, "match", filters.get("where")),
         *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
     )
+
+
+def failing_filters(filters: FailingFilters) -> tuple[Argument, ...]:
+    """Pass which failing messages are meant; raises TypeError for an unknown filter."""
+    if unknown := filters.keys() - FailingFilters.__annotations__.keys():
+        raise TypeError(f"failing messages have no filter {', '.join(sorted(unknown))}")
+    return tuple(each for name, value in filters.items() for each in given(argument.text, name, value))
 
 
 def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:

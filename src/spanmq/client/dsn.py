@@ -113,9 +113,9 @@ def default_dsn() -> str:
     return server.dsn
 
 
-def install_at(dsn: str) -> Installed:
-    """Install the schema over a new connection."""
+def install_at(dsn: str, *, follow_table_grants: bool = False) -> Installed:
+    """Install the schema over a new connection; `follow_table_grants` as `schema.install` has it."""
     from spanmq import schema
 
     with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
-        return schema.install(connection)
+        return schema.install(connection, follow_table_grants=follow_table_grants)

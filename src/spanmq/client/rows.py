@@ -14,6 +14,7 @@ from spanmq.codec.body import Codec, read_json, unread
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
+    Change,
     DeadLetter,
     Message,
     PipelineRun,
@@ -236,6 +237,12 @@ def receivers(rows: Rows) -> list[Receiver]:
     """Return streams that consume queues."""
     records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
     return made(Receiver, records, queue="queue_name", receiver_id="receiver")
+
+
+def changes(rows: Rows) -> list[Change]:
+    """Return recorded changes."""
+    read = [row | {"details": json_value(row["details"])} for row in rows.records()]
+    return made(Change, read, queue="queue_name")
 
 
 def pipeline_runs(rows: Rows) -> list[PipelineRun]:

@@ -12,8 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from spanmq.client.changes import ACTOR
 from spanmq.dashboard import (
+    changes,
     dead_letters,
+    failing,
     figures,
     message,
     policies,
@@ -40,7 +43,9 @@ PAGES: Final[tuple[Page, ...]] = (
     *queue.PAGES,
     *figures.PAGES,
     *message.PAGES,
+    *changes.PAGES,
     *dead_letters.PAGES,
+    *failing.PAGES,
     *repair.PAGES,
     *policies.PAGES,
     *schedules.PAGES,
@@ -127,6 +132,8 @@ async def _page(page: Page, visit: Visit) -> Response:
             return go(f"/sign-in?next={quote(f'{here.path}?{here.query}' if here.query else here.path)}")
         raise RefusedError(401, "Signed out", "Your session has ended. Sign in again.")
     page.check(visit)
+    name = visit.caller.name if visit.caller is not None else ""
+    ACTOR.set(f"dashboard, token {name}" if name else "dashboard")
     return await page.answer(visit)
 
 

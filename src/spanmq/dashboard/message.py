@@ -7,6 +7,7 @@ from starlette.responses import Response
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import PAGE_BYTES_MAX, address
+from spanmq.errors import NotFoundError, QueueNotFoundError
 from spanmq.model import Message
 
 MEANINGS: Final = {
@@ -22,7 +23,9 @@ NOTICES: Final = {
     "cancelled": "Cancelled: it was removed from the queue.",
     "cancelling": "A receiver holds the message: its handler is told to end. Then the message ends, too.",
     "shown": "The message is visible now.",
-    "late": "Nothing was changed: the message is leased, or it has left the queue.",
+    "redriven": "Redriven: the message is in the queue again.",
+    "discarded": "Discarded: the dead letter was deleted.",
+    "late": "Nothing was changed: the message is leased, or it has left the queue, or is not a dead letter any more.",
 }
 
 
@@ -70,6 +73,29 @@ async def deliver(visit: Visit) -> Response:
     return go(address("/message", queue=visit.queue, id=message_id, done=done))
 
 
+async def redrive(visit: Visit) -> Response:
+    """Return the dead letter to the queue as it is."""
+    await visit.form()
+    message_id = visit.number("id", -1)
+    try:
+        await visit.behind.client.dead_letters.edit(visit.queue, message_id)
+        done = "redriven"
+    except QueueNotFoundError:
+        raise
+    except NotFoundError:
+        done = "late"
+    return go(address("/message", queue=visit.queue, id=message_id, done=done))
+
+
+async def discard(visit: Visit) -> Response:
+    """Delete the dead letter that the URL names."""
+    await visit.form()
+    letter_ids = [visit.number("letter", -1)]
+    removed = await visit.behind.client.dead_letters.discard(visit.queue, dead_letter_ids=letter_ids)
+    done = "discarded" if removed else "late"
+    return go(address("/message", queue=visit.queue, id=visit.number("id", -1), done=done))
+
+
 def _of(message_id: int, found: list[Message]) -> Message | None:
     return next((each for each in found if each.message_id == message_id), None)
 
@@ -77,5 +103,7 @@ def _of(message_id: int, found: list[Message]) -> Message | None:
 PAGES: Final = (
     Page("/message", answer, of_queue=True),
     Page("/message/cancel", cancel, "manage", of_queue=True, method="POST"),
+    Page("/message/redrive", redrive, "manage", of_queue=True, method="POST"),
+    Page("/message/discard", discard, "manage", of_queue=True, method="POST"),
     Page("/message/deliver", deliver, "manage", of_queue=True, method="POST"),
 )

@@ -6,6 +6,7 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.dashboard import typed
+from spanmq.dashboard.failing import SECTION, causes
 from spanmq.dashboard.figures import SPANS, span_of
 from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queues import standing_of
@@ -46,6 +47,8 @@ async def answer(visit: Visit) -> Response:
             each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)
         ],
         dead=await client.dead_letters.count(queue),
+        failing=await causes(visit, queue),
+        failing_shown=SECTION,
         extent=await client.subscriptions.replay_extent(queue),
         segments=await client.inspect.segments(queue, SHOWN),
         schema=await client.queues.schema(queue),

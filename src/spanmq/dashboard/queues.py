@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.dashboard.failing import SECTION, causes
 from spanmq.dashboard.figures import span_of, spans_for
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import RefusedError, Visit
@@ -54,6 +55,8 @@ async def answer(visit: Visit) -> Response:
         span=span if span in spans else spans[-1],
         spans=spans,
         total=_total(found),
+        failing=await causes(visit),
+        failing_shown=SECTION,
     )
 
 
@@ -87,6 +90,7 @@ class Standing:
     sampled_at: datetime | None
     is_paused: bool
     breaker_open_until: datetime | None
+    lacks_worker: bool
 
 
 async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
@@ -126,6 +130,7 @@ def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
         sampled_at=latest.sampled_at,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,
+        lacks_worker=latest.lacks_worker(visible, in_flight),
     )
 
 

@@ -36,10 +36,12 @@ def rate(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Write a length of time by its two largest units: 3 h 5 min."""
+    """Write a length of time by its two largest units: 3 h 5 min, or 20 ms."""
     if seconds is None:
         return NOTHING
     seconds = max(seconds, 0.0)
+    if 0 < seconds < 0.0995:
+        return f"{max(round(seconds * 1000), 1)} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
     left, parts = round(seconds), []
@@ -125,11 +127,17 @@ def pretty(value: object) -> str:
 
 def address(path: str, **query: object) -> str:
     """Return a URL with its query; None and empty values are left out."""
-    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return full_address(path, **{name: value for name, value in query.items() if value != ""})
+
+
+def full_address(path: str, **query: object) -> str:
+    """Return a URL with its query; None is left out, and an empty value is not."""
+    given = {name: str(value) for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "full_address": full_address,
     "count": count,
     "rate": rate,
     "duration": duration,

@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from starlette.responses import Response
 
+from spanmq.dashboard.failing import causes
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import Visit
 from spanmq.model import Batch, PipelineRun
@@ -37,6 +38,8 @@ async def tasks(visit: Visit) -> Response:
         span=span,
         spans=SPANS,
         seconds=SPANS[span],
+        failing=[each for each in await causes(visit) if each.task is not None],
+        failing_shown=PAGE,
     )
 
 

@@ -5,6 +5,7 @@ holders      `flock`ed, shared, by each user of the server (keeper.py)
 server       `flock`ed by the server's own processes as long as one of them lives
 data/        PostgreSQL's data folder; complete as soon as it has this name
 socket/      the unix socket; no other user may enter
+announced    the sessions of shells in which a command has named the server
 server.log   what the server says; server.log.1 the megabyte before
 """
 

@@ -5,7 +5,15 @@ Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's col
 """
 
 from spanmq.model.access import AccessKey, QueueGrant, Token
-from spanmq.model.dead_letter import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+from spanmq.model.dead_letter import (
+    DeadLetter,
+    DeadLetterCount,
+    DeadLetterFilters,
+    FailingCause,
+    FailingFilters,
+    FailingMessage,
+    Redriven,
+)
 from spanmq.model.health import (
     Finding,
     LatestStatistics,
@@ -29,6 +37,7 @@ from spanmq.model.message import (
 )
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
+    Change,
     Flavour,
     MaintenanceStep,
     NotifyThrottle,
@@ -53,9 +62,13 @@ __all__ = [
     "Batch",
     "CategoryPolicy",
     "CategoryRule",
+    "Change",
     "DeadLetter",
     "DeadLetterCount",
     "DeadLetterFilters",
+    "FailingCause",
+    "FailingFilters",
+    "FailingMessage",
     "Failure",
     "Finding",
     "Flavour",

@@ -57,6 +57,56 @@ class Redriven:
     after: Any = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingCause:
+    """Messages that wait for another attempt after a failure of the same cause.
+
+    `error` is the first line of their last error, with placeholders for numbers, ids and quoted text; "" if it has
+    no text. They have `attempts` at most. `first_failed_at` is when the first of them failed for the first time,
+    `last_failed_at` when one failed last, `retry_at` when the next one is retried, and `first_message_id` one of
+    them. If not `is_exact`, `count` is an estimate, and the rest is that of a sample.
+    """
+
+    queue: str
+    task: str | None
+    category: str | None
+    error_class: str | None
+    error: str
+    count: int
+    is_exact: bool
+    attempts: int
+    first_failed_at: datetime | None
+    last_failed_at: datetime | None
+    retry_at: datetime
+    first_message_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingMessage:
+    """A message that waits for another attempt at `retry_at`, with its last failure; None if none is recorded."""
+
+    message_id: int
+    task: str | None
+    attempts: int
+    first_failed_at: datetime | None
+    last_failed_at: datetime | None
+    retry_at: datetime
+    category: str | None
+    error: str | None
+    error_class: str | None
+    traceback: str | None
+    worker: str | None
+
+
+class FailingFilters(TypedDict, total=False):
+    """Which failing messages: fields of a FailingCause. None, or nothing: any; "": those without."""
+
+    task: str | None
+    category: str | None
+    error_class: str | None
+    error: str | None
+
+
 class DeadLetterFilters(TypedDict, total=False):
     """Which dead letters; None, or nothing: any.
 

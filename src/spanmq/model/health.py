@@ -54,10 +54,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestStatistics:
-    """The state of a queue at its last sample (`sampled_at` None: not sampled yet), and four current values.
+    """The state of a queue at its last sample (`sampled_at` None: not sampled yet), and some current values.
 
-    Current are `sent_total`, which only rises, `dead_letters`, `is_paused` and `breaker_open_until` (see
-    QueueHealth). The others are as in a Sample.
+    Current are `sent_total`, which only rises, `dead_letters`, `is_paused`, `breaker_open_until` (see
+    QueueHealth), `workers` (those that reported within a minute), `blocked_groups` (that wait for a dead letter, up
+    to 1,000) and `oldest_snapshot_seconds`, the same for all queues. The others are as in a Sample.
     """
 
     queue: str
@@ -76,6 +77,17 @@ class LatestStatistics:
     in_flight: int
     oldest_ready_seconds: float | None
     breaker_open_until: datetime | None
+    workers: int
+    blocked_groups: int
+    oldest_snapshot_seconds: float | None
+
+    def lacks_worker(self, visible: int | None, in_flight: int | None) -> bool:
+        """Return whether messages wait, as many as are `visible` now, and nothing receives them.
+
+        Receivers that do not report are known by what is `in_flight`, and by what was received before the last
+        sample.
+        """
+        return bool(visible) and not (self.workers or self.received or in_flight or self.is_paused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

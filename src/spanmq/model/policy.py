@@ -19,6 +19,7 @@ class Policy:
     jitter: bool
     dead_letter_retention: str | None
     ordered: bool
+    fill_groups: bool
     dead_letter_blocks_group: bool
     paused: bool
     drop_expired: bool
@@ -44,6 +45,7 @@ class PolicyChange(TypedDict, total=False):
     jitter: bool | None
     dead_letter_retention: str | None
     ordered: bool | None
+    fill_groups: bool | None
     dead_letter_blocks_group: bool | None
     paused: bool | None
     drop_expired: bool | None
@@ -70,6 +72,7 @@ SETTING_WORDS: Final = {
     "archive_retention": "Retention of the archive, such as 30 days",
     "dead_letter_retention": "Retention of dead letters, such as 30 days",
     "ordered": "Messages of a group are delivered one after the other",
+    "fill_groups": "A receive takes what a group has before it takes of the next",
     "dead_letter_blocks_group": "A dead letter blocks its group",
     "drop_expired": "Expired messages are deleted, not dead letters",
     "priority_aging": "Seconds of waiting that count as one priority level",

@@ -142,6 +142,22 @@ class Subscription:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change that was recorded: a call of the function `action` with the arguments `details`.
+
+    `role` is the database's, `actor` the token or the command as the caller named it, None for a program.
+    """
+
+    change_id: int
+    changed_at: datetime
+    role: str
+    actor: str | None
+    action: str
+    queue: str | None
+    details: dict[str, Any] | None
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceStep:
     """One thing that `maintain` did."""

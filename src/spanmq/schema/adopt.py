@@ -67,6 +67,7 @@ def adopt(
     *,
     dry_run: bool = False,
     lock_timeout_seconds: float = 30.0,
+    follow_table_grants: bool = False,
     release: Release | None = None,
 ) -> AdoptReport:
     """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues. Ids continue, and
@@ -74,6 +75,8 @@ def adopt(
     tables; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for each up to
     `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as it was. A dry
     run counts and looks for obstacles; it locks PGMQ's tables against changes of their definitions only.
+    With `follow_table_grants`, privileges on the tables become privileges on the views, and count as verbs from
+    then on.
 
     Raises NotPossibleError, which names every obstacle, or where spanmq is installed already;
     SchemaMissingError where there is neither;
@@ -117,7 +120,10 @@ def adopt(
         if not dry_run:
             schema.execute(connection, [_statement("set_aside")])
             planned = schema.plan(schema.fetch_state(connection, release), release, reapply=False)
-            schema.execute(connection, [*planned, _statement("take_over")])
+            schema.execute(connection, planned)
+            schema.execute(connection, [_following(follow_table_grants), _statement("take_over")])
+            if follow_table_grants:
+                schema.execute(connection, [schema.FOLLOW])
         schema.execute(connection, [Statement("adopt/end", "drop schema spanmq_adopt cascade")])
     return report
 
@@ -138,6 +144,11 @@ def _hold(connection: Connection, what: str, mode: str, lock_timeout_seconds: fl
     )
     query = "select o.object, o.reason from spanmq_adopt.obstacle o order by 1, 2"
     return schema.query(connection, Statement("adopt/obstacles", query))
+
+
+def _following(is_following: bool) -> Statement:
+    value = "on" if is_following else "off"
+    return Statement("adopt/follow", f"select set_config('spanmq.follow_table_grants', '{value}', true)")
 
 
 def _queue(row: dict[str, Any]) -> AdoptedQueue:

@@ -6,6 +6,7 @@ returns and `END`, commit.
 """
 
 import enum
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from spanmq.errors import (
 from spanmq.schema.release import Release, Statement, load_release, manager, script, statements, version_key
 
 OLDEST_SERVER = 150000
+LOCK_PAUSE_SECONDS = 1.0
 
 BEGIN = manager("begin")
 END = manager("end")
@@ -81,7 +83,8 @@ class Installed:
 class Difference:
     """One thing that is not as a fresh install would have it.
 
-    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version), `owner`, `privilege` (that no
+    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version, or a function with the name of
+    one of ours), `owner`, `privilege` (that no
     grant of a verb gives) or `invalid`.
     """
 
@@ -91,23 +94,48 @@ class Difference:
     detail: str
 
 
-def install(connection: Connection, *, release: Release | None = None) -> Installed:
+FOLLOW = Statement("follow_table_grants", "select from spanmq.follow_table_grants()")
+
+
+def install(
+    connection: Connection,
+    *,
+    follow_table_grants: bool = False,
+    lock_wait_seconds: float = 60.0,
+    release: Release | None = None,
+) -> Installed:
     """Bring the schema to this version, in one transaction; do nothing if it is up to date.
 
+    With `follow_table_grants`, privileges on `pgmq.q_<name>` count as verbs from now on; without it, this stays
+    as it is.
+
     Safe to call at every start of a program, from any number of them at once. Joins a transaction that is
-    open on the connection (it must be READ COMMITTED), else commits. Raises NotPossibleError, SchemaVersionError,
-    ServerReadOnlyError, MissingPrivilegeError or InvalidTransactionError, and has then changed nothing.
+    open on the connection (it must be READ COMMITTED), else commits. A table that must change, and that another
+    transaction uses, is waited for two seconds, since calls wait behind this one; then everything is rolled back,
+    and tried again, for `lock_wait_seconds` in all (once, in an open transaction). Raises NotPossibleError,
+    SchemaVersionError, ServerReadOnlyError, MissingPrivilegeError, InvalidTransactionError or
+    StatementCancelledError (a lock was not available), and has then changed nothing.
     """
-    return _apply(connection, release or load_release(), reapply=False)
+    installed = _apply(
+        connection, release or load_release(), reapply=False, lock_wait_seconds=lock_wait_seconds
+    )
+    if follow_table_grants:
+        with typed_errors(), connection.transaction():
+            execute(connection, [FOLLOW])
+    return installed
 
 
-def upgrade(connection: Connection, *, release: Release | None = None) -> Installed:
+def upgrade(
+    connection: Connection, *, lock_wait_seconds: float = 60.0, release: Release | None = None
+) -> Installed:
     """Bring an installed schema to this version and apply all functions again, which repairs them.
 
-    Calls in progress continue: no live function is dropped. Raises SchemaMissingError if there is no schema
-    to upgrade, otherwise the errors of `install`.
+    A function that this version lacks, or whose arguments or results differ, is dropped; the new one has the
+    privileges that were granted. Raises SchemaMissingError if there is no schema to upgrade, SchemaVersionError
+    where your own objects need a function that goes (its `detail` has the statements that create them again),
+    otherwise the errors of `install`, which has `lock_wait_seconds`, too.
     """
-    return _apply(connection, release or load_release(), reapply=True)
+    return _apply(connection, release or load_release(), reapply=True, lock_wait_seconds=lock_wait_seconds)
 
 
 def state(connection: Connection, *, release: Release | None = None) -> State:
@@ -342,7 +370,9 @@ def query(connection: Connection, statement: Statement) -> list[dict[str, Any]]:
         return cursor.execute(statement.text.encode(), prepare=False).fetchall()
 
 
-def _apply(connection: Connection, release: Release, *, reapply: bool) -> Installed:
+def _apply(connection: Connection, release: Release, *, reapply: bool, lock_wait_seconds: float) -> Installed:
+    is_ours = connection.info.transaction_status is TransactionStatus.IDLE
+    until = time.monotonic() + lock_wait_seconds
     with typed_errors():
         if not reapply:
             # Twenty processes that start with everything in place should not queue for the lock.
@@ -350,11 +380,25 @@ def _apply(connection: Connection, release: Release, *, reapply: bool) -> Instal
                 current = fetch_state(connection, release)
                 if not plan(current, release, reapply=False):
                     return Installed(release.version, (), functions_applied=False)
-        with locked_transaction(connection):
-            # Again, now that the lock is ours: another may have done it all meanwhile.
-            current = fetch_state(connection, release)
-            planned = plan(current, release, reapply=reapply)
-            execute(connection, planned)
+        while True:
+            try:
+                return _apply_once(connection, release, reapply=reapply)
+            except psycopg.errors.LockNotAvailable as error:
+                if not is_ours or time.monotonic() > until:
+                    error.add_note(
+                        "A transaction uses what must change: see pg_stat_activity, end it, and try again."
+                    )
+                    raise
+            # The calls that waited behind this one go first.
+            time.sleep(LOCK_PAUSE_SECONDS)
+
+
+def _apply_once(connection: Connection, release: Release, *, reapply: bool) -> Installed:
+    with locked_transaction(connection):
+        # Again, now that the lock is ours: another may have done it all meanwhile.
+        current = fetch_state(connection, release)
+        planned = plan(current, release, reapply=reapply)
+        execute(connection, planned)
     names = (migration.name for migration in release.migrations)
     applied = tuple(name for name in names if planned and name not in current.migrations)
     return Installed(release.version, applied, functions_applied=bool(planned))

@@ -94,18 +94,30 @@ def comments(text: str) -> str:
     return "".join(["\n", *result]) if result else ""
 
 
+_HEADER = re.compile(
+    r"^create or replace function (pgmq|spanmq|spanmq_call|spanmq_core)\.(\w+)(\(.*?)\s+language (?:sql|plpgsql)\b",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def headers(functions: Sequence[Statement]) -> list[str]:
+    """Return schema, name and the rest of the header of each function, in turn."""
+    return [part for each in functions for found in _HEADER.findall(each.text) for part in found]
+
+
 def statements(release: Release, pending: Sequence[Migration]) -> list[Statement]:
     """List what applies some migrations and all functions, and records it.
 
     Goes between `manager/begin.sql` and `manager/end.sql`, in one transaction.
     """
-    result = [manager("ledger")]
+    result = [manager("bound"), manager("ledger")]
     for migration in pending:
         result.append(Statement(f"tables/{migration.name}", migration.text))
         values = ", ".join(map(literal, (migration.name, migration.checksum, release.version)))
         text = f"insert into spanmq_core.migration (name, checksum, version) values ({values});\n"
         result.append(Statement(f"tables/{migration.name} (record)", text))
-    result += release.functions
+    array = f"array[{', '.join(map(literal, headers(release.functions)))}]::text[]"
+    result += [manager("replace", headers=array), *release.functions, manager("leftovers")]
     checksum = literal(release.functions_checksum)
     result.append(manager("record", version=literal(release.version), functions_checksum=checksum))
     return result
@@ -146,7 +158,7 @@ def manager(name: str, **tokens: str) -> Statement:
     """Read one of our own statements from `sql/manager`, with its tokens replaced."""
     folder = importlib.resources.files("spanmq") / "sql" / "manager"
     text = (folder / f"{name}.sql").read_text(encoding="utf-8")
-    for part in ("snapshot", "strangers"):
+    for part in ("snapshot", "strangers", "drop"):
         if f":{part}" in text:
             tokens[part] = (folder / f"{part}.sql").read_text(encoding="utf-8")
     return Statement(f"manager/{name}.sql", _replace(text, lock_key=str(LOCK_KEY), **tokens))

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from spanmq.client.changes import ACTOR
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
 from spanmq.service.failure import Refusal, described, forbidden, unauthorized
@@ -103,6 +104,7 @@ class Scope(SecurityBase):
             caller.check(self.verb, None)
         elif self.verb not in caller.verbs:
             raise forbidden(self.verb, None)
+        ACTOR.set(f"service, token {caller.name}" if caller.name else "service")
         return caller
 
 

@@ -1,7 +1,7 @@
 """Routes of messages by their ids: read, trace, remove."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -9,9 +9,10 @@ from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import Failure, Settled
+from spanmq.model import Change, FailingCause, FailingMessage, Failure, Settled
 from spanmq.service.access import Guarded
 from spanmq.service.backend import Backend
+from spanmq.service.caller import Caller
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
     Behind,
@@ -24,6 +25,7 @@ from spanmq.service.parts import (
     MayReceive,
     QueueName,
     ReceivedMessages,
+    SeesSome,
     answer,
 )
 from spanmq.service.receiving import fitting
@@ -46,6 +48,30 @@ class Popped(Given):
     quantity: Annotated[int, Field(ge=1, le=1_000)] = 1
 
 
+class FailingFilters(Given):
+    """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
+
+    task: Annotated[str, Field(max_length=500)] | None = None
+    category: Annotated[str, Field(max_length=20)] | None = None
+    error_class: Annotated[str, Field(max_length=500)] | None = None
+    error: Annotated[str, Field(max_length=10_000)] | None = None
+
+
+class FailingSought(FailingFilters):
+    """Selects failing messages, and the page of them: those after an id."""
+
+    after: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class FailingActed(FailingFilters):
+    """Selects the failing messages to act on."""
+
+    message_ids: Annotated[list[Id], Field(min_length=1, max_length=1_000)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 1_000
+
+
+FailingCauses = answer("FailingCauses", causes=list[FailingCause])
 Results = answer("OutcomesById", results=list[Settled])
 
 
@@ -87,6 +113,67 @@ async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: May
 async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
     """Return the failures of a message, the first one first."""
     return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
+
+
+@routes.get("/queues/{queue}/changes", response_model=answer("Changes", changes=list[Change]))
+async def changes(
+    queue: QueueName,
+    backend: Behind,
+    _: MayLook,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Response:
+    """List the recorded changes of a queue, the newest first; the next page is before the last id."""
+    return reply(changes=await backend.client.inspect.changes(queue, before=before, limit=limit))
+
+
+@routes.get("/failing", response_model=FailingCauses)
+async def failing_everywhere(backend: Behind, caller: SeesSome, limit: Limit = 100) -> Response:
+    """List what messages that wait for another attempt failed of, in all queues that the caller may look at."""
+    return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
+
+
+@routes.get("/queues/{queue}/failing", response_model=FailingCauses)
+async def failing(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+    """List what messages that wait for another attempt failed of, those with the most messages first."""
+    return reply(causes=await backend.client.inspect.failing(queue, limit))
+
+
+@routes.post(
+    "/queues/{queue}/failing/search", response_model=answer("FailingMessages", messages=list[FailingMessage])
+)
+async def failing_messages(
+    queue: QueueName, backend: Behind, _: MayLook, sought: FailingSought | None = None
+) -> Response:
+    """List messages that wait for another attempt, in order of their ids; the next page begins after the last."""
+    filters: dict[str, Any] = (sought or FailingSought()).model_dump()
+    return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
+
+
+@routes.post("/queues/{queue}/failing/retry", response_model=answer("Retried", retried=int))
+async def retry_failing(
+    queue: QueueName, backend: Behind, caller: MayManage, which: FailingActed | None = None
+) -> Response:
+    """Retry messages now that wait for a later attempt, until it returns 0. With a cause, also requires `look`."""
+    filters = _acted_on(which, caller, queue)
+    return reply(retried=await backend.client.dead_letters.retry_failing(queue, **filters))
+
+
+@routes.post("/queues/{queue}/failing/reject", response_model=answer("Rejected", rejected=int))
+async def reject_failing(
+    queue: QueueName, backend: Behind, caller: MayManage, which: FailingActed | None = None
+) -> Response:
+    """Make dead letters of failing messages, until it returns 0. With a cause, also requires `look`."""
+    filters = _acted_on(which, caller, queue)
+    return reply(rejected=await backend.client.dead_letters.reject_failing(queue, **filters))
+
+
+def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[str, Any]:
+    filters = (which or FailingActed()).model_dump()
+    if any(filters[name] is not None for name in FailingFilters.model_fields):
+        # How many match shows something about their errors.
+        caller.check("look", queue)
+    return filters
 
 
 @routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)

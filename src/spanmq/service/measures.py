@@ -42,6 +42,8 @@ QUEUE_GAUGES: Final[dict[str, tuple[str, Value]]] = {
         "Since when the first visible message waited at the last sample.",
         attrgetter("oldest_ready_seconds"),
     ),
+    "workers": ("Workers that reported within a minute.", attrgetter("workers")),
+    "blocked_groups": ("Groups that wait for a dead letter, up to 1,000.", attrgetter("blocked_groups")),
     "sampled_timestamp_seconds": (
         "When the last sample was taken.",
         lambda each: None if each.sampled_at is None else each.sampled_at.timestamp(),
@@ -106,6 +108,13 @@ def of_queues(queues: Sequence[LatestStatistics]) -> Iterator[Metric]:
             if (found := value(each)) is not None:
                 gauge.add_metric([each.queue], found)
         yield gauge
+    text = "Age of the oldest transaction or snapshot of the server, which keeps dead rows and old segments."
+    oldest = GaugeMetricFamily("spanmq_oldest_snapshot_seconds", text, labels=[])
+    # The same in each row.
+    for each in queues[:1]:
+        if each.oldest_snapshot_seconds is not None:
+            oldest.add_metric([], each.oldest_snapshot_seconds)
+    yield oldest
 
 
 def of_receivers(receivers: Iterable[Receiver]) -> Iterator[Metric]:

@@ -63,6 +63,18 @@ class ArchiveStreamReader(Stream):
         self._end = self._next(start, quantity)
         return self._end
 
+    def settle(self, start: Offset) -> Offset:
+        """Return `start`: a stream over an archive holds nothing."""
+        return start
+
+    def available(self, start: Offset) -> int:
+        """Return how many archived messages are after `start`; before the first batch that is not counted."""
+        if start["base"] is None and start["id"] == 0:
+            return UNLIMITED
+        here = self._look(None).position
+        newer = self._piece(start["position"], here, 0, UNLIMITED, is_limited=False)[1]
+        return int(start["left"]) + newer
+
     def size(self, start: Offset, end: Offset) -> int:
         """Return how many messages are between two offsets."""
         return 0 if start == end else int(end["rows"])
@@ -76,8 +88,7 @@ class ArchiveStreamReader(Stream):
         if end is None:
             return None
         here = self._look(None).position
-        newer = self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
-        behind = end["left"] + newer
+        behind = end["left"] + self._piece(end["position"], here, 0, UNLIMITED, is_limited=False)[1]
         seconds = int((_at(here) - _at(end["position"])).total_seconds()) if behind else 0
         return {"queue": end["queue"], "behind": behind, "behind_seconds": seconds}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spanmq import errors
-from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError, SpanmqError
+from spanmq.errors import ExtraNotInstalledError, PipelineError, SpanmqError
 
 _PREFIX = "spanmq.errors."
 _CALLING = "An error occurred while calling "
@@ -44,10 +44,6 @@ def cause_of(text: str) -> SpanmqError:
             about[part] = words
         kind = getattr(errors, name.removeprefix(_PREFIX), PipelineError)
         return kind(message, **about) if issubclass(kind, SpanmqError) else PipelineError(message, **about)
-    if "/* option bodySchema: */" in text:
-        return InvalidArgumentError(
-            "the option bodySchema can't be read", hint="It is a schema such as: order long, amount double"
-        )
     if "[DATA_SOURCE_NOT_FOUND]" in text and "data source: spanmq." in text:
         return ExtraNotInstalledError(
             "the Python that Spark plans with has no spanmq",

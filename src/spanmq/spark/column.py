@@ -1,20 +1,9 @@
 """The columns of what can be read: their Spark types, and the SQL that gives them."""
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark.options import Options, hint_of
@@ -116,9 +105,9 @@ def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
         if column is None:
             raise InvalidArgumentError(
                 f"the schema has the column {field.name!r}, which is not one of {', '.join(named)}",
-                hint="The option columns chooses others, and the option bodySchema parses the body.",
+                hint="The option columns chooses others.",
             )
-        if field.dataType != column.kind and not (field.name == "body" and options.body_schema):
+        if field.dataType != column.kind:
             raise InvalidArgumentError(
                 f"the schema has the column {field.name} as {field.dataType.simpleString()}, "
                 f"it is {column.kind.simpleString()}"
@@ -127,40 +116,5 @@ def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
 
 
 def schema_of(options: Options) -> str:
-    """Return the schema as Spark writes it: with a `bodySchema` the body is a struct."""
-    # As text, since only a process with a session can parse it. Spark shows it where it can't.
-    body = "string"
-    if options.body_schema:
-        body = f"struct</* option bodySchema: */ {_fields(options.body_schema)}>"
-    return ", ".join(
-        f"`{each.name}` {body if each.name == 'body' else each.kind.simpleString()}"
-        for each in chosen(options)
-    )
-
-
-def _fields(body_schema: str) -> str:
-    """Return the fields of a body, also of a schema as `schema.json()` writes it."""
-    if not body_schema.lstrip().startswith("{"):
-        return body_schema
-    try:
-        kind = StructType.fromJson(json.loads(body_schema))
-    except (ValueError, KeyError, TypeError, PySparkException) as error:
-        raise InvalidArgumentError(f"the option bodySchema is not the JSON of a schema: {error}") from error
-    return _type_of(kind).removeprefix("struct<").removesuffix(">")
-
-
-def _type_of(kind: DataType) -> str:
-    """Return a type as Spark writes it, with every name quoted."""
-    if isinstance(kind, StructType):
-        fields = [f"{quoted(field.name)}: {_type_of(field.dataType)}" for field in kind]
-        return f"struct<{', '.join(fields)}>"
-    if isinstance(kind, ArrayType):
-        return f"array<{_type_of(kind.elementType)}>"
-    if isinstance(kind, MapType):
-        return f"map<{_type_of(kind.keyType)}, {_type_of(kind.valueType)}>"
-    return kind.simpleString()
-
-
-def quoted(name: str) -> str:
-    """Return a name as Spark's SQL quotes it."""
-    return "`" + name.replace("`", "``") + "`"
+    """Return the schema as Spark writes it."""
+    return ", ".join(f"`{each.name}` {each.kind.simpleString()}" for each in chosen(options))

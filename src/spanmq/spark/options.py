@@ -5,19 +5,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from spanmq.errors import InvalidArgumentError
 
 TABLES: Final = ("queue", "archive", "dead_letters", "failures")
-MODES: Final = ("permissive", "dropmalformed", "failfast")
 
 STARTS: Final = ("earliest", "latest")
 ENDS: Final = ("latest",)
 
-_READ: Final = ("table", "columns", "bodySchema", "mode", "includeHeaders", "minPartitions")
-_STREAM: Final = ("receiver", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
+_READ: Final = ("table", "columns", "includeHeaders", "minPartitions")
+_STREAM: Final = (
+    *("receiver", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    "failOnDataLoss",
+)
 _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _WRITE: Final = ("writerId", "group", "rowsPerSecond")
 _SEALED: Final = ("encryptionKeyFile", "encryptionTrusted")
@@ -71,13 +73,13 @@ class Options:
     queue: str
     table: str = "queue"
     columns: tuple[str, ...] | None = None
-    body_schema: str | None = None
-    mode: str = "permissive"
     include_headers: bool = False
     min_partitions: int = 1
     receiver: str | None = None
     max_messages: int = 500_000
     max_bytes: int | None = None
+    min_messages: int = 1
+    max_delay: float = 900.0
     fail_on_data_loss: bool = True
     bounds: Bounds = Bounds()
     writer_id: str | None = None
@@ -85,11 +87,6 @@ class Options:
     rows_per_second: int | None = None
     encryption_key_file: str | None = None
     encryption_trusted: tuple[str, ...] = ()
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether the JSON Schema of the queue is the schema of its bodies."""
-        return self.body_schema is not None and self.body_schema.strip().lower() == "registered"
 
 
 def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
@@ -129,13 +126,13 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
         queue=values["queue"].strip(),
         table=_one_of("table", values.get("table", "queue"), TABLES),
         columns=_names("columns", columns) if columns else None,
-        body_schema=values.get("bodySchema"),
-        mode=_one_of("mode", values.get("mode", "permissive").lower(), MODES),
         include_headers=_boolean("includeHeaders", values.get("includeHeaders", "false")),
         min_partitions=_number("minPartitions", values.get("minPartitions", "1")),
         receiver=values.get("receiver"),
         max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
         max_bytes=_bytes("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
+        min_messages=_number("minOffsetsPerTrigger", values.get("minOffsetsPerTrigger", "1")),
+        max_delay=_seconds("maxTriggerDelay", values.get("maxTriggerDelay", "15m")),
         fail_on_data_loss=_boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         bounds=_bounds(values),
         writer_id=values.get("writerId"),
@@ -183,9 +180,11 @@ def _place(name: str, value: str, words: tuple[str, ...]) -> str | int:
 
 
 def _time(name: str, value: str | None) -> datetime | None:
-    """Read a time in ISO 8601, in UTC where it names no zone."""
+    """Read a time in ISO 8601, in UTC where it names no zone; or milliseconds since 1970."""
     if value is None:
         return None
+    if re.fullmatch(r"[0-9]{10,14}", value.strip()):
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(value))
     try:
         time = datetime.fromisoformat(value.strip())
     except ValueError:
@@ -225,6 +224,14 @@ def _bytes(name: str, value: str | None) -> int | None:
     if not 0 < size < 1 << 63:
         raise InvalidArgumentError(f"the option {name} must be a size such as 64m, got {value!r}")
     return size
+
+
+def _seconds(name: str, value: str) -> float:
+    """Read a length of time as Kafka's source does: such as 500ms, 30s, 5m or 1h."""
+    match = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", value.strip().lower())
+    if match is None:
+        raise InvalidArgumentError(f"the option {name} must be a time such as 30s or 5m, got {value!r}")
+    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[match[2]]
 
 
 def _number(name: str, value: str) -> int:

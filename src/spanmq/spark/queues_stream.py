@@ -29,6 +29,10 @@ class QueuesStreamReader(Stream):
     """Reads several queues, or their archives, as their own streams would."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.min_messages > 1:
+            raise errors.InvalidArgumentError(
+                "the option minOffsetsPerTrigger is for a stream over one queue"
+            )
         super().__init__(options, schema)
         self._parts: dict[str, Part] = {}
         self._names: list[str] = []

@@ -1,6 +1,6 @@
 """The batch reader: archives and what waits in queues, by ranges of ids, with filters done in SQL."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -8,34 +8,14 @@ from typing import Any
 
 import psycopg
 import pyarrow
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.spark import rows
-from spanmq.spark.column import COLUMNS, columns_of
+from spanmq.spark.column import columns_of
 from spanmq.spark.options import Bounds, Options, hint_of
-
-_SIGNS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-}
+from spanmq.spark.release import arrow_schema
 
 
 class RangePartition(InputPartition):
@@ -48,7 +28,7 @@ class RangePartition(InputPartition):
     def read(self, options: Options, schema: StructType) -> Iterator[pyarrow.RecordBatch]:
         """Read the columns of a schema."""
         columns = columns_of(options, schema)
-        return rows.read(options, columns, self.ranges, to_arrow_schema(schema, timezone="UTC"))
+        return rows.read(options, columns, self.ranges, arrow_schema(schema))
 
 
 class Reader(DataSourceReader):
@@ -83,23 +63,10 @@ class Reader(DataSourceReader):
         return partition.read(self._options, self._schema)
 
 
-class FilteringReader(Reader):
-    """The same, where the session lets filters be pushed down: Spark refuses this method elsewhere."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keep the filters that SQL can evaluate, and return the others."""
-        for each in filters:
-            condition = _condition(each, self._options)
-            if condition is None:
-                yield each
-            else:
-                self._where.append(condition)
-
-
 def _between(bounds: Bounds) -> list[str]:
     """Write the times of bounds as conditions on a row of an archive."""
     times = ((">=", bounds.starts_at), ("<", bounds.ends_at))
-    return [f"t.archived_at {sign} {_literal(time)}" for sign, time in times if time is not None]
+    return [f"t.archived_at {sign} {literal(time)}" for sign, time in times if time is not None]
 
 
 def _within(bounds: Bounds, first: int, last: int) -> tuple[int, int]:
@@ -109,35 +76,7 @@ def _within(bounds: Bounds, first: int, last: int) -> tuple[int, int]:
     return low, high
 
 
-def _condition(given: Filter, options: Options) -> str | None:
-    named = {each.name: each for each in COLUMNS[options.table]}
-    attribute: tuple[str, ...] = getattr(given, "attribute", ())
-    if len(attribute) != 1 or attribute[0] not in named:
-        return None
-    if attribute[0] == "body" and (options.body_schema or options.encryption_key_file):
-        # PostgreSQL has neither the struct nor the opened body.
-        return None
-    name = attribute[0]
-    # A partition knows its queue only when it is made.
-    expression = named[name].expression.format(queue="{queue}", attempt="t.read_ct")
-    if isinstance(given, IsNull):
-        return f"{expression} is null"
-    if isinstance(given, IsNotNull):
-        return f"{expression} is not null"
-    if isinstance(given, In):
-        values = [_literal(value) for value in given.value]
-        return None if None in values else f"{expression} in ({', '.join(map(str, values))})"
-    sign = _SIGNS.get(type(given))
-    value = _literal(getattr(given, "value", None))
-    if sign is None or value is None:
-        return None
-    if isinstance(named[name].kind, StringType) and sign != "=":
-        # PostgreSQL orders texts by its own collation, Spark by bytes.
-        return None
-    return f"{expression} {sign} {value}"
-
-
-def _literal(value: Any) -> str | None:
+def literal(value: Any) -> str | None:
     """Write a value as SQL; None for what is not ours to push."""
     if isinstance(value, bool):
         return None
@@ -168,7 +107,9 @@ def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
     for part in (each.strip() for each in wanted.split(",")):
         matching = [name for name in names if is_named(name, part)]
         if not matching:
-            hint = hint_of(part, names, "The option queue names or matches it.")
+            hint = hint_of(
+                part, names, "The option queue names or matches one on which the role has a right."
+            )
             raise QueueNotFoundError(f"there is no queue {part!r}", hint=hint, queue=part)
         found += [name for name in matching if name not in found]
     return found

@@ -206,6 +206,41 @@ def identity(connection: psycopg.Connection[Any], queue: str) -> str:
     return str(found)
 
 
+def open_since(connection: psycopg.Connection[Any], queue: str) -> str:
+    """Return a time, as text: transactions that are not seen now began after it. Empty if that is not known."""
+    [since] = call_one(connection, "archive_position", "here->>'since'", queue=queue)
+    return "" if "infinity" in since else str(since)
+
+
+def recent(since: str) -> str:
+    """Write the condition that a row `t` of an archive may be newer: five minutes are for a clock that is set back."""
+    return f"t.archived_at >= {since!r}::timestamptz - interval '5 minutes'"
+
+
+def recent_blocks(
+    connection: psycopg.Connection[Any],
+    archive: str,
+    since: str,
+    bits: int,
+    ids: Sequence[tuple[int, int]] = (),
+) -> list[tuple[int, int, int, int]]:
+    """Return where an archive has rows that may be newer, and are none of these ids.
+
+    Each is a block, the ids without their last `bits`, with its lowest id, its highest id and the number of rows.
+    """
+    statement = (
+        f"select t.msg_id >> {bits}, min(t.msg_id), max(t.msg_id), count(*) from {archive} t"
+        f" where {recent(since)} and not {in_ranges(ids)} group by 1 order by 1"
+    )
+    return connection.execute(statement.replace("%", "%%").encode()).fetchall()
+
+
+def in_ranges(ids: Sequence[tuple[int, int]], key: str = "t.msg_id") -> str:
+    """Write the condition that an id is in one of these ranges."""
+    pieces = ",".join(f"[{first},{last}]" for first, last in ids)
+    return f"'{{{pieces}}}'::int8multirange @> {key}"
+
+
 def known_positions(connection: psycopg.Connection[Any], queue: str, tokens: Sequence[str]) -> set[str]:
     """Return those of the tokens that the database knows for a queue."""
     given = [uuid.UUID(each) for each in tokens if each]
@@ -273,14 +308,16 @@ def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> i
     return None if n is None else int(n)
 
 
-def note_export(dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str) -> None:
-    """Record which messages of an archive, or which dead letters, a lake has."""
+def note_export(
+    dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str, blocks: list[int] | None
+) -> None:
+    """Record which messages of an archive, or which dead letters, a lake has; perhaps in some blocks of ids only."""
     pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     with connected(dsn) as connection:
         connection.execute(
             "select from spanmq.note_export("
-            "queue => %s, lake => %s, ids => %s::int8multirange, of_table => %s)",
-            [queue, lake, pieces, table],
+            "queue => %s, lake => %s, ids => %s::int8multirange, of_table => %s, blocks => %s)",
+            [queue, lake, pieces, table, blocks],
         )
 
 
@@ -338,16 +375,9 @@ def shaped(
     batch: pyarrow.RecordBatch, schema: pyarrow.Schema, options: Options, queue: str
 ) -> Iterator[pyarrow.RecordBatch]:
     """Make a batch equal to the schema: Spark checks the first one only, and then reads what isn't there."""
-    if "body" in schema.names and (options.body_schema or options.encryption_key_file):
+    if "body" in schema.names and options.encryption_key_file:
         texts = opened(batch.column("body"), options, queue)
         batch = batch.set_column(batch.schema.get_field_index("body"), "body", texts)
-    if options.body_schema and "body" in schema.names:
-        from spanmq.spark.body import parse_bodies
-
-        # PostgreSQL has not seen what is in a sealed body.
-        is_valid = options.encryption_key_file is None
-        kind = schema.field("body").type
-        batch = parse_bodies(batch, kind, options.mode, queue, is_valid_json=is_valid)
     arrays = []
     for field in schema:
         array = batch.column(field.name)

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import pyarrow
 
-from spanmq.codec.encryption import SEALED_KEY, Encryption, Unopened
-from spanmq.errors import DecryptionError, InvalidBodyError
+from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.errors import InvalidBodyError
 from spanmq.spark.options import Options
 
 
@@ -23,17 +23,10 @@ def keys_of(options: Options) -> Encryption | None:
 def opened(texts: pyarrow.Array, options: Options, queue: str) -> pyarrow.Array:
     """Return decrypted bodies; raises DecryptionError for one that cannot be decrypted.
 
-    Without keys encrypted bodies stay encrypted; with a schema they raise an error, because they do not match
-    it.
+    Without keys encrypted bodies stay encrypted.
     """
     keys = keys_of(options)
     if keys is None:
-        if options.body_schema and _is_any_sealed(texts):
-            raise DecryptionError(
-                f"bodies of queue {queue} are sealed, and the option bodySchema can't be applied to them",
-                hint="The option encryptionKeyFile names the file of keys that opens them.",
-                queue=queue,
-            )
         return texts
     found: list[str | None] = []
     for text in texts.to_pylist():
@@ -65,15 +58,6 @@ def _check(text: str, queue: str) -> None:
         json.loads(text)
     except ValueError as error:
         raise InvalidBodyError(f"a body for queue {queue} is not valid JSON: {error}", queue=queue) from error
-
-
-def _is_any_sealed(texts: pyarrow.Array) -> bool:
-    # Imported where it is needed: it takes a fifth of what a reader takes to start.
-    from pyarrow import compute
-
-    # Cheap for bodies that are not: only those that begin with the mark are read.
-    begins = compute.starts_with(texts, f'{{"{SEALED_KEY}"')
-    return bool(compute.any(begins).as_py())
 
 
 @lru_cache

@@ -2,52 +2,49 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.column import chosen, columns_of, schema_of
-from spanmq.spark.options import Options, read_options
+from spanmq.spark.column import columns_of, schema_of
+from spanmq.spark.options import read_options
+from spanmq.spark.release import check_streams
 
 
 def schema(given: Mapping[str, str]) -> str:
     """Return the columns that the options select."""
-    options = read_options(given)
-    if options.is_registered and any(each.name == "body" for each in chosen(options)):
-        from spanmq.spark.registered import registered_fields
-
-        options = replace(options, body_schema=registered_fields(options))
-    return schema_of(options)
+    return schema_of(read_options(given))
 
 
 def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader of a batch."""
-    from spanmq.spark.reader import FilteringReader, Reader
+    from spanmq.spark.reader import Reader
 
     options = read_options(given, "a batch read")
-    _check(options, schema)
-    kind = FilteringReader if _pushes_filters() else Reader
-    return kind(options, schema)
+    columns_of(options, schema)
+    if not _pushes_filters():
+        return Reader(options, schema)
+    from spanmq.spark.filters import FilteringReader
+
+    return FilteringReader(options, schema)
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return the reader of a stream."""
+    check_streams()
     from spanmq.spark.archive_stream import ArchiveStreamReader
     from spanmq.spark.queues_stream import QueuesStreamReader
     from spanmq.spark.reader import is_several
     from spanmq.spark.stream import StreamReader
 
     options = read_options(given, "a stream")
-    _check(options, schema)
+    columns_of(options, schema)
     if options.table not in ("queue", "archive"):
         raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
     if is_several(options.queue):
@@ -71,20 +68,6 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
     return StreamWriter(read_options(given, "a stream that writes"), schema)
-
-
-def _check(options: Options, schema: StructType) -> None:
-    """Raise InvalidArgumentError for a column that there isn't, and for bodies that can't be parsed."""
-    from spanmq.spark.body import check_body_schema
-
-    columns_of(options, schema)
-    if options.body_schema is None or "body" not in schema.names:
-        return
-    try:
-        kind = to_arrow_type(schema["body"].dataType, timezone="UTC")
-    except PySparkException as error:
-        raise InvalidArgumentError(f"the option bodySchema: {error}") from error
-    check_body_schema(kind)
 
 
 def _pushes_filters() -> bool:

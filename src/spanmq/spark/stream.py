@@ -64,6 +64,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_at = 0.0
         self._bell: Bell | None = None
         self._listens_on: psycopg.Connection[Any] | None = None
+        self._due_at = time.monotonic() + options.max_delay
+        self._settled_to: Offset | None = None
 
     def begin(self) -> Offset:
         """Return the offset at which a new checkpoint starts."""
@@ -71,6 +73,14 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Return the end of the next batch, or `start` without new messages, at once."""
+        raise NotImplementedError
+
+    def settle(self, start: Offset) -> Offset:
+        """Settle what is up to `start`, and return it; or the end of a batch that is claimed already."""
+        raise NotImplementedError
+
+    def available(self, start: Offset) -> int:
+        """Return how many messages a batch after `start` could have."""
         raise NotImplementedError
 
     def report(self) -> Offset | None:
@@ -104,14 +114,27 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            found = self.next(start, quantity)
+            if self._is_due(start):
+                found = self.next(start, quantity)
+            else:
+                # Once: it claims a message and returns it, of which the stream would hear.
+                found = start if self._settled_to == start else self.settle(start)
+                self._settled_to = start
             if found != start:
                 self._pause = PAUSE_SECONDS
+                self._due_at = time.monotonic() + self._options.max_delay
                 self._wait_no_more()
             if found != start or self._is_bounded:
                 return found
             if self._wait(deadline) and time.monotonic() >= deadline:
                 return start
+
+    def _is_due(self, start: Offset) -> bool:
+        """Return whether the next batch may begin: with minOffsetsPerTrigger not before that many, or the delay."""
+        least = self._options.min_messages
+        if least == 1 or self._is_bounded or time.monotonic() >= self._due_at:
+            return True
+        return self.available(start) >= least
 
     def waits_for(self) -> list[str]:
         """Return the queues whose senders notify the stream."""
@@ -181,6 +204,19 @@ class StreamReader(Stream):
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
+        return self._claim(start, quantity, self._last_id)
+
+    def settle(self, start: Offset) -> Offset:
+        """Settle what is up to `start`, and claim nothing new."""
+        # No message has this id.
+        return self._claim(start, 1, 0)
+
+    def available(self, start: Offset) -> int:  # noqa: ARG002 - what waits is the same from each
+        """Return how many messages are visible."""
+        with self._server() as server:
+            return rows.waiting(server, self._options.queue)[1]
+
+    def _claim(self, start: Offset, quantity: int, last_id: int | None) -> Offset:
         self._open(start)
         batch, token = self._call(
             "receiver_claim",
@@ -189,7 +225,7 @@ class StreamReader(Stream):
             incarnation=self._incarnation,
             settled=start["lease"],
             qty=quantity,
-            last_id=self._last_id,
+            last_id=last_id,
             max_bytes=self._options.max_bytes,
             settled_token=start["token"],
         )

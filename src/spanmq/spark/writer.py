@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pyarrow
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
@@ -25,6 +25,7 @@ from spanmq.model import GROUP_HEADER
 from spanmq.spark import rows
 from spanmq.spark.options import Options, hint_of
 from spanmq.spark.reader import queue_named
+from spanmq.spark.release import StreamSink
 from spanmq.spark.sealed import sealed
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Writer(DataSourceArrowWriter):
         close(self._options, self._writer, 0)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamSink):  # type: ignore[misc]
     """Sends each epoch of a stream exactly once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -81,13 +82,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         writer, epoch = self._identity()
         return write_rows(self._options, writer, epoch, iterator)
 
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         """Publish the epoch, unless it was published before."""
         writer = next((each.writer for each in messages if each is not None), None)
         if writer is not None:
             publish(self._options, writer, batchId, messages)
 
-    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         """Abandon the epoch, unless it is published already."""
         writer = next((each.writer for each in messages if each is not None), None)
         if writer is not None:

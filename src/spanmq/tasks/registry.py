@@ -21,6 +21,7 @@ from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
 from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
+from spanmq.worker.handler import load
 from spanmq.worker.runtime import run_in_loop
 
 logger = logging.getLogger("spanmq.tasks")
@@ -58,7 +59,9 @@ class Tasks:
     none, such as that of the request in progress; `around_plain` makes the context in which each plain function
     runs, in its thread. `weights`, `limits` and `guaranteed` are for queues: the share of a worker's slots, how
     many messages run at once at most, and the slots that are left free for the queue. `client` has arguments for
-    the Client that sends outside of a transaction, such as `pooler`.
+    the Client that sends outside of a transaction, such as `pooler`. `modules` are names of modules that register
+    further tasks: a worker imports them before it starts, so that they may import this one. With `create` a worker
+    creates the queues that are missing.
 
     Raises ExtraNotInstalledError without the extra `tasks`.
     """
@@ -78,6 +81,8 @@ class Tasks:
         limits: Mapping[str, int] | None = None,
         guaranteed: Mapping[str, int] | None = None,
         client: Mapping[str, Any] | None = None,
+        modules: Iterable[str] = (),
+        create: bool = False,
     ) -> None:
         try:
             import pydantic  # noqa: F401
@@ -85,7 +90,11 @@ class Tasks:
             raise ExtraNotInstalledError("tasks need the package pydantic", extra="tasks") from error
         if not isinstance(name, str):
             raise InvalidArgumentError(f"tasks have a name, got {name!r}")
+        if isinstance(modules, str):
+            raise InvalidArgumentError("modules are a list of names, not one name")
         self.name = name
+        self.modules = [*modules]
+        self.creates_queues = create
         self.clients = Clients(dsn, place, client or {})
         self.catalog = Catalog(
             name=name,
@@ -231,10 +240,22 @@ class Tasks:
         self.clients.close()
         self.clients.dsn = dsn
 
+    def load(self) -> None:
+        """Import the `modules`, which register their tasks; a worker does it before it starts.
+
+        Raises InvalidArgumentError for one that does not exist or can't be imported.
+        """
+        for module in self.modules:
+            load(module)
+
     def create_queues(self) -> None:
-        """Create the queues that are missing."""
+        """Create the queues that are missing, those of the `modules` too."""
+        self.load()
+        client = self.clients.client()
+        existing = {each.name.lower() for each in client.queues.list()}
         for queue in self.queues:
-            self.clients.client().queues.create(queue)
+            if queue.lower() not in existing:
+                client.queues.create(queue)
 
     def close(self) -> None:
         """Close the connections that `send` opened in this process."""
@@ -295,6 +316,7 @@ class Tasks:
             logger.error("worker_failed tasks=%s", self.name, exc_info=error)
 
     def _worker(self, queues: Iterable[str] | None, settings: WorkerOptions) -> Worker:
+        self.load()
         self.catalog.check()
         settings["dsn"] = settings.get("dsn") or self.clients.address()
         own: WorkerOptions = {**self._shares, **settings}
@@ -319,6 +341,11 @@ class Tasks:
         )
         checks: asyncio.Task[None] | None = None
         try:
+            if self.creates_queues:
+                existing = {each.name.lower() for each in await client.queues.list()}
+                for queue in self.queues:
+                    if queue.lower() not in existing:
+                        await client.queues.create(queue)
             await synchronise(client, self.catalog, at_start=True)
             if self.catalog.periodic:
                 checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")

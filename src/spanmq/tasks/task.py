@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 from spanmq.client.call import Seconds, duration
 from spanmq.codec.body import RawJson
@@ -19,6 +19,9 @@ from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.call import Call, Options, Place
 from spanmq.tasks.retry import Retry, check_number
 from spanmq.tasks.sending import Sender, Sent
+
+# The names of tasks in an error.
+KNOWN_MAX: Final = 20
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -223,9 +226,15 @@ class Catalog:
             )
         raise UnknownTaskError(
             f"this worker has no task {name!r}",
-            hint="Another version of the program may have it.",
+            hint=f"It has {self._known()}. Is the module imported that registers it? Tasks(…, modules=[…]) and"
+            " spanmq worker shop.tasks:tasks shop.billing import more. Or another version of the program has it.",
             queue=message.queue,
         )
+
+    def _known(self) -> str:
+        names = sorted({task.name for task in self.tasks.values()})
+        rest = f" and {len(names) - KNOWN_MAX} more" if len(names) > KNOWN_MAX else ""
+        return f"{', '.join(names[:KNOWN_MAX])}{rest}" if names else "no task"
 
     @property
     def queues(self) -> tuple[str, ...]:

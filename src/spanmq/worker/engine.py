@@ -349,7 +349,13 @@ class Engine:
             if self._seam.hears_routine():
                 for message in job.messages:
                     self._seam.emit(
-                        MessageHandled(message.queue, message.message_id, message.attempt, job.seconds)
+                        MessageHandled(
+                            message.queue,
+                            message.message_id,
+                            message.attempt,
+                            job.seconds,
+                            self._handler.task_of(message),
+                        )
                     )
             intake.share.record(job.seconds / len(job.messages))
             is_dependency = failure is not None and failure.category == "DEPENDENCY"
@@ -417,7 +423,8 @@ class Engine:
     def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
         job.seconds = seconds
         for message in job.messages:
-            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds))
+            task = self._handler.task_of(message)
+            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
         error = f"the handler took longer than {seconds:.3g} s"
         failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
         if self._handler.judge is not None:

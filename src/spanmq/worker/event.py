@@ -67,12 +67,13 @@ class MessagesReceived:
 
 @event
 class MessageHandled:
-    """A handler is done with a message, which is now to be settled."""
+    """A handler is done with a message, which is now to be settled. `task` is its task, if it is for one."""
 
     queue: str
     message_id: int
     attempt: int
     seconds: float
+    task: str | None = None
 
 
 @event
@@ -90,7 +91,7 @@ class MessageSettled:
 
     "unknown" is a stale one that an earlier settlement, on a connection that broke, or the transaction of its
     handler may have acked. `seconds` is the handler's time; `category`, `error_class`, `error` and `traceback`
-    describe its failure.
+    describe its failure. `task` is the task that the message is for, if it is for one.
     """
 
     queue: str
@@ -98,6 +99,7 @@ class MessageSettled:
     outcome: str
     attempt: int
     seconds: float
+    task: str | None = None
     category: str | None = None
     error_class: str | None = None
     error: str | None = None
@@ -131,6 +133,7 @@ class HandlerOverran:
     message_id: int
     attempt: int
     seconds: float
+    task: str | None = None
 
 
 @event

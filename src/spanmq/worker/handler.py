@@ -38,18 +38,37 @@ class Handler:
     # Called when a worker has ended: what it made belongs to that worker's event loop.
     close: Callable[[], None] = lambda: None
 
+    def task_of(self, message: Message) -> str | None:
+        """Return the name of the task that a message is for; None if the handler does not serve tasks."""
+        return None if self.kind_of is None else self.kind_of(message)
+
 
 def find(path: str) -> Any:
-    """Import what `module:name` names; raises InvalidArgumentError."""
-    module_name, _, name = path.partition(":")
+    """Import what `module:name` or `module.name` names; raises InvalidArgumentError."""
+    module_name, colon, name = path.partition(":")
+    if not colon:
+        module_name, _, name = path.rpartition(".")
     if not module_name or not name:
         raise InvalidArgumentError(
             f"a handler must be named module:function, got {path!r}",
             hint="For example shop.jobs:ship.",
             code="invalid_handler",
         )
+    found = load(module_name)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise InvalidArgumentError(
+                f"the module {module_name!r} has no {name!r}", code="invalid_handler"
+            ) from error
+    return found
+
+
+def load(module_name: str) -> Any:
+    """Import a module; raises InvalidArgumentError."""
     try:
-        found: Any = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # importing a module may raise anything
         missing = isinstance(error, ModuleNotFoundError) and error.name in (module_name, *_above(module_name))
         raise InvalidArgumentError(
@@ -59,14 +78,6 @@ def find(path: str) -> Any:
             hint="Modules are searched in the current folder and in Python's path." if missing else None,
             code="invalid_handler",
         ) from error
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError as error:
-            raise InvalidArgumentError(
-                f"the module {module_name!r} has no {name!r}", code="invalid_handler"
-            ) from error
-    return found
 
 
 def look_at(function: Callable[..., Any] | Handler, *, takes_batches: bool) -> Handler:

@@ -42,7 +42,7 @@ class Writer:
         level = level_of(event)
         if logger.isEnabledFor(level):
             traceback = getattr(event, "traceback", None)
-            if traceback and logger.isEnabledFor(logging.DEBUG):
+            if traceback and (_is_first_or_last(event) or logger.isEnabledFor(logging.DEBUG)):
                 logger.log(level, "%s\n%s", line_of(event), traceback.rstrip())
             else:
                 logger.log(level, "%s", line_of(event))
@@ -50,6 +50,11 @@ class Writer:
     def hears_routine(self) -> bool:
         """Return whether routine events would be logged."""
         return logger.isEnabledFor(logging.DEBUG)
+
+
+def _is_first_or_last(event: Event) -> bool:
+    """Return whether it is the first or the last failure of a message."""
+    return isinstance(event, events.MessageSettled) and (event.attempt <= 1 or event.outcome == "dead")
 
 
 # The default observer of every worker.

@@ -61,7 +61,12 @@ class Server:
             server=name or None,
         )
         self.settler = Settler(
-            session=self.session, worker=worker, gather=settings.gather, seam=seam, on_settled=on_settled
+            session=self.session,
+            worker=worker,
+            gather=settings.gather,
+            seam=seam,
+            on_settled=on_settled,
+            task_of=handler.task_of,
         )
         self.heartbeat = Heartbeat(
             self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost, on_extended=on_extended

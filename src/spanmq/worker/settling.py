@@ -28,6 +28,8 @@ class Settler:
     gather: float
     seam: Seam
     on_settled: Callable[[Holding, Verdict], None]
+    # The name of a message's task, for logs.
+    task_of: Callable[[Message], str | None]
 
     def __post_init__(self) -> None:
         """Begin with nothing to settle."""
@@ -158,6 +160,7 @@ class Settler:
                 outcome,
                 message.attempt,
                 seconds,
+                self.task_of(message),
                 *(
                     (failure.category, failure.error_class, failure.error, failure.traceback)
                     if failure

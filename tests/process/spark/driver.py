@@ -25,11 +25,12 @@ from pyspark_spanmq import DefaultSource
 from spanmq.spark import rows, source
 from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs import dead_letters, delta, manifest
+from spanmq.spark.jobs import dead_letters, manifest
 from spanmq.spark.jobs import export as export_module
 from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.backfill import BackfillReport
 from spanmq.spark.jobs.backfill import backfill as run_backfill
+from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.migrate import MigrateReport
 from spanmq.spark.jobs.migrate import migrate as run_migrate
 from spanmq.spark.options import read_options
@@ -52,7 +53,7 @@ SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
-STEPS: Final = (export_module.verify, delta.commit, manifest.write_manifest, rows.note_export)
+STEPS: Final = (export_module.verify, DeltaFormat.commit, manifest.write_manifest, rows.note_export)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class StoppingStreamWriter(StreamWriter):
         _, epoch = self._identity()
         return super().write(stopping(iterator, self._stop) if epoch == self._epoch else iterator)
 
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         if batchId == self._epoch:
             self._stop.at("copied")
         super().commit(messages, batchId)
@@ -302,7 +303,7 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
 
     with (
         patch.object(export_module, "verify", verifying),
-        patch.object(delta, "commit", committing),
+        patch.object(DeltaFormat, "commit", committing),
         patch.object(export_module, "write_manifest", naming),
         patch.object(rows, "note_export", noting),
     ):

@@ -221,7 +221,7 @@ def audit_export(spark: SparkSession, scene: Scene) -> None:
     assert_once(pyarrow.concat_tables(files), scene, OF_JOBS)
     assert set(lake.sizes(folder_of("archive", "orders"))) == set(manifest.files)
     # Retention may delete just that.
-    exported = scene.ask("ids::text", "spanmq_core.archive_export")
+    exported = scene.ask("ids::text", "spanmq_core.archive_export_ids")
     assert exported == f"{{[1,{OF_JOBS + 1})}}"
 
 

@@ -92,7 +92,7 @@ class SlowStreamWriter(StreamWriter):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         return self._slow.write(super().write, iterator)
 
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         super().commit(messages, batchId)
         if any(each is not None and each.count for each in messages):
             (self._slow.folder / PUBLISHED).touch()

@@ -10,7 +10,7 @@ from tests.process.spark.lakes import KilledError, archive, delta_bodies, killed
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark.jobs import compact as module
+from spanmq.spark.jobs import plain
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export, follow
 from spanmq.spark.jobs.manifest import write_manifest
@@ -65,7 +65,7 @@ def test_killed_compaction_never_was_or_counts(
             archive(client, 10)
             export(spark, database, "orders", tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "write_manifest", act)
+            patch.setattr(plain, "write_manifest", act)
             with pytest.raises(KilledError):
                 compact(database, "orders", tmp_path)
         export(spark, database, "orders", tmp_path)

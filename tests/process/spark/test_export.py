@@ -79,8 +79,18 @@ def test_delta_table_has_the_columns_of_the_archive(
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
         ("parquet", "spanmq.spark.jobs.export.write_manifest", "spanmq.spark.rows.note_export", killed),
-        ("delta", "spanmq.spark.jobs.delta.commit", "spanmq.spark.jobs.export.write_manifest", killed),
-        ("iceberg", "spanmq.spark.jobs.iceberg.commit", "spanmq.spark.jobs.export.write_manifest", killed),
+        (
+            "delta",
+            "spanmq.spark.jobs.delta.DeltaFormat.commit",
+            "spanmq.spark.jobs.export.write_manifest",
+            killed,
+        ),
+        (
+            "iceberg",
+            "spanmq.spark.jobs.iceberg.IcebergFormat.commit",
+            "spanmq.spark.jobs.export.write_manifest",
+            killed,
+        ),
     ],
 )
 def test_export_killed_before_its_commit_never_was_and_after_it_counts(
@@ -119,7 +129,7 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     assert leftovers(tmp_path) == set()
     assert report(spark, lake=tmp_path).queues[0]["messages"] == 90
     if format == "iceberg":
-        with pytest.raises(PipelineError, match="PyIceberg compacts no tables"):
+        with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
             compact(database, "orders", tmp_path)
 
 

@@ -59,6 +59,33 @@ def test_export_is_incremental_and_each_message_is_there_once(
     assert list(lake.glob("archive/queue=orders/day=*"))
 
 
+def test_next_export_finds_what_was_archived_late_and_a_day_later_what_has_any_time(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send_batch("orders", range(1000))
+    with psycopg.connect(database) as late:
+        late.execute("select pgmq.archive('orders', array[3, 5])")
+        # Of other spans: the transaction holds its own.
+        client.archive("orders", [601, 609])
+        assert export(spark, database, "orders", tmp_path).exported == 2
+        # The transaction is still open, and older than the one before.
+        client.archive("orders", [604])
+        assert export(spark, database, "orders", tmp_path, dry_run=True).exported == 1
+        assert export(spark, database, "orders", tmp_path).exported == 1
+    assert export(spark, database, "orders", tmp_path).exported == 2
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(
+            "insert into pgmq.a_orders (msg_id, read_ct, enqueued_at, archived_at, vt, message)"
+            " values (9999, 1, '2020-01-01', '2020-01-02', '2020-01-02', '9998')"
+        )
+        assert export(spark, database, "orders", tmp_path).exported == 0
+        monkeypatch.setattr("spanmq.spark.jobs.export.COMPARE_SECONDS", 0.0)
+        assert export(spark, database, "orders", tmp_path).exported == 1
+        assert parquet_bodies(tmp_path) == [2, 4, 600, 603, 608, 9998]
+        found = admin.execute("select ids::text from spanmq_core.archive_export_ids").fetchall()
+        assert found == [("{[3,4),[5,6),[601,602),[604,605),[609,610),[9999,10000)}",)]
+
+
 def test_export_that_follows_goes_on_until_it_is_told_to_stop(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

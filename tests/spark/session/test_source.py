@@ -14,12 +14,15 @@ import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 from tests.spark.real_session import Read, failure, forget_last_commit, lake, run
-from tests.spark.test_body_schema import KIND, SCHEMA, TEXTS, parsed, plain
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
+from spanmq.codec.encryption import SEALED_KEY
+from spanmq.errors import DecryptionError
+from spanmq.spark.bodies import parse_bodies, registered_schema
 from spanmq.spark.cause import cause_of
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def test_batch_is_read_in_partitions_and_used_with_one_filter_and_another_and_no
 def test_filters_are_pushed_down_and_bodies_parsed(client: Client, read: Read, pushing: None) -> None:
     client.send_batch("orders", [{"n": i, "lines": [{"sku": "it's"}]} for i in range(10)], group="it's")
     client.reject(client.receive("orders", 10), "bad", category="PERMANENT")
-    frame = read(table="dead_letters", bodySchema="n int, lines array<struct<sku: string>>")
+    frame = parse_bodies(read(table="dead_letters"), "n int, lines array<struct<sku: string>>")
     late = "dead_at > timestamp'2001-01-01' and message_id in (1, 2) and `group` = \"it's\""
     chosen = frame.filter(late)
     assert sorted(row.body.n for row in chosen.collect()) == [0, 1]
@@ -67,15 +70,21 @@ def test_filters_are_pushed_down_and_bodies_parsed(client: Client, read: Read, p
     assert frame.filter("body.n > 7 and `group` is not null").select("body.lines.sku").first() == (["it's"],)
 
 
-def test_bodies_are_parsed_as_by_sparks_json_reader(spark: SparkSession) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    texts = spark.createDataFrame([(text,) for text in TEXTS], "text string").coalesce(1)
-    read = texts.selectExpr(f"from_json(text, '{SCHEMA}') as body")
-    expected = read.toArrow().column("body").combine_chunks()
-    assert to_arrow_schema(read.schema, timezone="UTC").field("body").type == KIND
-    ours, theirs = ([plain(each) for each in array] for array in (parsed(TEXTS), expected))
-    assert [each for each in zip(TEXTS, ours, theirs, strict=True) if each[1] != each[2]] == []
+def test_bodies_that_do_not_fit_are_dealt_with_as_from_json_does(client: Client, read: Read) -> None:
+    client.send_batch("orders", [{"n": 1}, {"n": "x"}, {"n": 3, "at": "31/01/2026"}])
+    fields = "n int, at date, _corrupt_record string"
+    frame = parse_bodies(read(), fields, dateFormat="dd/MM/yyyy").orderBy("message_id")
+    rows = [(row.body.n, row.body._corrupt_record) for row in frame.collect()]
+    assert rows == [(1, None), (None, '{"n": "x"}'), (3, None)]
+    assert frame.selectExpr("string(max(body.at)) as at").first() == ("2026-01-31",)
+    for schema in (StructType().add("n", "long"), StructType().add("n", "long").json()):
+        assert parse_bodies(read(), schema).filter("body.n = 3").count() == 1
+    assert "MALFORMED_RECORD" in failure(lambda: parse_bodies(read(), "n int", mode="FAILFAST").collect())
+    # Not nulls, which a body without the fields has.
+    client.send("orders", {SEALED_KEY: "first"})
+    error = cause_of(failure(lambda: parse_bodies(read(), "n int").collect()))
+    assert isinstance(error, DecryptionError)
+    assert "encryptionKeyFile" in str(error)
 
 
 def test_errors_come_out_with_their_hints_as_one_message(
@@ -83,10 +92,9 @@ def test_errors_come_out_with_their_hints_as_one_message(
 ) -> None:
     assert "there is no queue 'oders'\nhint: Did you mean orders?" in failure(lambda: read("oders").count())
     assert "no option 'tabel'\nhint: Did you mean table?" in failure(lambda: read(tabel="archive").count())
-    client.send("orders", "no struct")
-    frame = read_stream(bodySchema="order long", mode="failfast")
-    said = 'a body of queue orders does not fit the option bodySchema: "no struct"'
-    assert str(cause_of(failure(lambda: run(frame, tmp_path)))).splitlines()[0] == said
+    client.send("orders", {SEALED_KEY: "first"})
+    frame = read_stream(encryptionKeyFile=str(tmp_path / "none"))
+    assert "can't be read" in str(cause_of(failure(lambda: run(frame, tmp_path)))).splitlines()[0]
 
 
 def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
@@ -141,11 +149,11 @@ def test_stream_goes_on_with_added_fields_and_wider_types(
 ) -> None:
     old, new = "n int, price decimal(4,2)", "n bigint, price decimal(38,18), more array<string>"
     client.send_batch("orders", [{"n": n, "price": 1.25} for n in range(3)])
-    run(read_stream(bodySchema=old, maxOffsetsPerTrigger=2), tmp_path)
+    run(parse_bodies(read_stream(maxOffsetsPerTrigger=2), old), tmp_path)
     # The last batch of the old schema comes again by the new one.
     forget_last_commit(tmp_path, of_sink=True)
     client.send_batch("orders", [{"n": 1 << 40, "price": 12345.5, "more": ["x"]}])
-    run(read_stream(bodySchema=new), tmp_path)
+    run(parse_bodies(read_stream(), new), tmp_path)
     kept = spark.read.schema(f"message_id long, body struct<{new}>").parquet(str(tmp_path / "lake"))
     rows = kept.selectExpr("body.n", "cast(body.price as double) price", "body.more").orderBy("n").collect()
     assert [tuple(row) for row in rows] == [*((n, 1.25, None) for n in range(3)), (1 << 40, 12345.5, ["x"])]
@@ -153,7 +161,7 @@ def test_stream_goes_on_with_added_fields_and_wider_types(
 
 
 def test_stream_that_starts_again_reads_by_the_schema_that_the_queue_has_then(
-    client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path
+    client: Client, spark: SparkSession, read_stream: Read, database: str, tmp_path: Path
 ) -> None:
     properties: dict[str, Any] = {
         "n": {"type": ["integer", "null"]},
@@ -172,7 +180,7 @@ def test_stream_that_starts_again_reads_by_the_schema_that_the_queue_has_then(
         "more": True,
     }
     client.send("orders", body)
-    frame = read_stream(bodySchema="registered")
+    frame = parse_bodies(read_stream(), registered_schema(database, "orders"))
     kind = "array<struct<the sku:string>>"
     assert frame.schema["body"].dataType.simpleString() == (
         f"struct<n:bigint,at:timestamp,tags:map<string,double>,lines:{kind}>"
@@ -180,7 +188,7 @@ def test_stream_that_starts_again_reads_by_the_schema_that_the_queue_has_then(
     run(frame, tmp_path)
     client.queues.set_schema("orders", schema | {"properties": properties | {"more": {"type": "boolean"}}})
     client.send("orders", body | {"n": None})
-    run(read_stream(bodySchema="registered"), tmp_path)
+    run(parse_bodies(read_stream(), registered_schema(database, "orders")), tmp_path)
     quoted = kind.replace("the sku", "`the sku`")
     fields = f"n bigint, at timestamp, tags map<string, double>, lines {quoted}, more boolean"
     kept = spark.read.schema(f"message_id long, body struct<{fields}>").parquet(str(tmp_path / "lake"))
@@ -216,7 +224,8 @@ def test_stream_over_an_archive_parses_bodies_and_replays_the_same_rows(
     client: Client, spark: SparkSession, read_stream: Read, tmp_path: Path
 ) -> None:
     def frame(**options: Any) -> Any:
-        return read_stream(table="archive", bodySchema="n int", **options).selectExpr("to_json(body) as body")
+        found = parse_bodies(read_stream(table="archive", **options), "n int")
+        return found.selectExpr("to_json(body) as body")
 
     client.archive("orders", client.send_batch("orders", [{"n": i} for i in range(100)]))
     assert run(frame(maxOffsetsPerTrigger=60, minPartitions=2), tmp_path) == [60, 40]

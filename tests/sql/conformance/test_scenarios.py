@@ -7,6 +7,7 @@ from tests.sql.conformance.conftest import Pair
 from tests.sql.conformance.scenario import Outcome, Scenario, is_same, read_scenarios, run
 
 SCENARIOS = read_scenarios(Path(__file__).parent / "scenarios")
+GUIDE = Path(__file__).parents[3] / "docs/guides/pgmq.md"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: f"{each.file}: {each.name}")
@@ -38,3 +39,11 @@ def describe(place: str, text: str, upstream: Outcome, here: Outcome) -> str:
 def test_scenario_names_are_unique() -> None:
     names = [(each.file, each.name) for each in SCENARIOS]
     assert len(set(names)) == len(names)
+
+
+def test_each_pattern_that_differs_is_a_row_of_the_guide() -> None:
+    patterns = [each for each in SCENARIOS if each.file == "patterns"]
+    assert len(patterns) > 20
+    guide = GUIDE.read_text("utf-8")
+    differences = {made.differs for each in patterns for made in each.statements if made.differs}
+    assert {each for each in differences if f"\n| {each} |" not in guide} == set()

@@ -198,6 +198,35 @@ def test_no_step_passes_what_is_being_written_after_the_clock_was_set_back(race:
     assert race.main.column(READ) == ids
 
 
+def step(session: Session, race: Race, seconds: int) -> None:
+    """Move the bound as a claim does whose clock is ahead by so much."""
+    session.rows(
+        "select spanmq_core.step_bound(%(queue)s, 0, (clock_timestamp() + make_interval(secs => %(ahead)s),"
+        " m.set_backs, m.senders, m.holders)), setval('spanmq_core.latest_mark',"
+        "  (extract(epoch from clock_timestamp()) * 1000000)::bigint + %(ahead)s * 1000000)"
+        " from spanmq_core.note_mark() m",
+        {"queue": race.queue_id, "ahead": seconds},
+    )
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+@pytest.mark.parametrize("act", ACTS_AFTER_THE_CLOCK)
+def test_step_that_is_not_committed_when_the_clock_is_set_back(race: Race, level: str, act: str) -> None:
+    ids = race.send(10)
+    maintain(race.main)
+    stepping, writing = race.begun(), race.open()
+    step(stepping, race, 100)
+    writing.begin(level)
+    writing.rows(ACTS_AFTER_THE_CLOCK[act])
+    stepping.commit()
+    # The clock passes the mark again while what was written is not committed.
+    step(race.main, race, 101)
+    step(race.main, race, 102)
+    writing.commit()
+    assert race.main.value(BELOW) == 0
+    assert sorted({*race.main.column(READ), *race.left()})[:10] == ids
+
+
 def test_doctor_shows_messages_below_the_bound(race: Race) -> None:
     check = "select level, finding from spanmq.doctor() where check_name = 'bounds'"
     assert race.main.rows(check) == [("ok", "every message is found")]

@@ -187,3 +187,17 @@ def test_foreign_key_on_an_archive_is_refused(upstream: Connection) -> None:
         adopt(upstream)
     upstream.execute("drop table public.theirs")
     adopt(upstream)
+
+
+def test_table_grants_are_followed_by_choice(upstream: Connection, upstream_database: str, role: str) -> None:
+    fill(upstream, "orders")
+    grant(upstream, "all on pgmq.q_orders, pgmq.a_orders", role)
+    adopt(upstream, follow_table_grants=True)
+    query = "select verb from spanmq.list_grants('orders') where role = %s"
+    assert rows(upstream, query, role) == [("manage",)]
+    with session_of(upstream_database, role) as theirs:
+        assert one(theirs, "select pgmq.send('orders', '{}')") == 61
+        assert one(theirs, "select pgmq.purge_queue('orders')") == 45
+    upstream.execute(f"revoke all on pgmq.q_orders from {role}; select spanmq.follow_table_grants()".encode())
+    assert rows(upstream, query, role) == []
+    assert schema.verify(upstream) == []

@@ -196,13 +196,25 @@ class AsyncReceivers:
         """
         await self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
-    async def release(self, queue: str, receiver: str, settled: int | None = None) -> int:
+    async def release(
+        self,
+        queue: str,
+        receiver: str,
+        settled: int | None = None,
+        *,
+        settled_token: str | None = None,
+    ) -> int:
         """Release what a receiver (its label or id) holds; return how many messages.
 
-        First settles the batches up to `settled`, which its checkpoint proves to be done. A stream that still
-        runs under it stops with an error.
+        First settles the batches up to `settled`, which its checkpoint proves to be done; with the token that the
+        checkpoint has of that batch, PositionUnknownError is raised if this database does not know it. A stream
+        that still runs under it stops with an error.
         """
-        arguments = (argument.text("receiver", receiver), *given(argument.bigint, "settled", settled))
+        arguments = (
+            argument.text("receiver", receiver),
+            *given(argument.bigint, "settled", settled),
+            *given(argument.uuid, "settled_token", settled_token),
+        )
         return await self._link.run(about(queue, "release_receiver", number, *arguments))
 
     async def reject(

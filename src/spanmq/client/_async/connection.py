@@ -31,6 +31,7 @@ from spanmq.client.call import (
     is_missing_function,
     missing,
 )
+from spanmq.client.changes import RECORDED, recorded
 from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import (
     address_of,
@@ -130,6 +131,8 @@ class AsyncPoolLink:
         await self.open()
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
+        if call.function in RECORDED and (self._is_spanmq or await self.flavour() == "spanmq"):
+            call = recorded(call)
         try:
             result = await self._run_alone(call)
             # A call that finds no messages is idle.
@@ -287,6 +290,8 @@ class AsyncConnectionLink:
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
+        if call.function in RECORDED and (self._is_spanmq or await self.flavour() == "spanmq"):
+            call = recorded(call)
         try:
             return await execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:

@@ -41,6 +41,17 @@ class AsyncGrants:
         """Revoke a right on all queues; rights on single queues stay."""
         await self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
 
+    async def follow_tables(self, *, follow: bool = True) -> list[QueueGrant]:
+        """Count privileges on `pgmq.q_<name>` as verbs from now on, or (False) no longer; list those verbs.
+
+        For programs written for PGMQ whose roles have table privileges. Later grants and revocations count
+        when this is called again or maintenance runs. Raises MissingPrivilegeError unless you own the schema.
+        """
+        read = listed(QueueGrant, queue="queue_name")
+        return await self._link.run(
+            about_any(None, "follow_table_grants", read, argument.boolean("follow", follow))
+        )
+
     async def list(self, queue: str | None = None) -> list[QueueGrant]:
         """List the grants on a queue, or (None) on each queue and on all, which requires "manage" on all.
 

@@ -1,13 +1,27 @@
 """The inside of queues, at a bounded cost: `client.inspect`."""
 
 from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import about, about_any, listed, only, string
+from spanmq.client.call import about, about_any, given, listed, only, string
+from spanmq.client.rows import changes
 from spanmq.codec.body import Codec
-from spanmq.model import Failure, Group, HeldLease, Message, QueueCount, QueueStorage, Segment
+from spanmq.model import (
+    Change,
+    FailingCause,
+    FailingFilters,
+    FailingMessage,
+    Failure,
+    Group,
+    HeldLease,
+    Message,
+    QueueCount,
+    QueueStorage,
+    Segment,
+)
 
 
 class AsyncInspect:
@@ -35,6 +49,37 @@ class AsyncInspect:
         """List what went wrong with a message, the first failure first."""
         message = argument.bigint("msg_id", message_id)
         return await self._link.run(about(queue, "failures", listed(Failure), message))
+
+    async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
+        """List what the messages that wait for another attempt failed of, those with the most messages first.
+
+        It reads one queue, or all that you may look into; at most `limit` causes. Beyond 500 messages it reads a sample
+        of their errors.
+        """
+        read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
+        return await self._link.run(about_any(queue, "failing", read, argument.integer("qty", limit)))
+
+    async def failing_messages(
+        self, queue: str, *, after: int = 0, limit: int = 100, **filters: Unpack[FailingFilters]
+    ) -> list[FailingMessage]:
+        """List messages that wait for another attempt, with ids above `after`, in order; at most `limit`."""
+        arguments = (
+            *calls.failing_filters(filters),
+            argument.bigint("after", after),
+            argument.integer("qty", limit),
+        )
+        read = listed(FailingMessage, message_id="msg_id")
+        return await self._link.run(about(queue, "failing_messages", read, *arguments))
+
+    async def changes(
+        self, queue: str | None = None, *, before: int | None = None, limit: int = 100
+    ) -> list[Change]:
+        """List the changes of a queue, or of all, the newest first; `before` is a change's id.
+
+        Clients, commands, the service and the dashboard record what they change; it is kept for 90 days.
+        """
+        arguments = (*given(argument.bigint, "before", before), argument.integer("qty", limit))
+        return await self._link.run(about_any(queue, "list_changes", changes, *arguments))
 
     async def archive(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
+from spanmq.client.changes import RECORDED, recorded
 from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
 from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
@@ -35,6 +36,8 @@ class AsyncSessionLink:
         refuse_if_cancelled()
         if call.native and not self._is_spanmq and (found := await self.flavour(call)) != "spanmq":
             raise missing(found, call)
+        if call.function in RECORDED and (self._is_spanmq or await self.flavour(call) == "spanmq"):
+            call = recorded(call)
         try:
             values = await self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own

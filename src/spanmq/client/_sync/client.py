@@ -204,13 +204,14 @@ class Client:
                 poll_interval=self._poll_interval,
             )
 
-    def install(self) -> Installed:
+    def install(self, *, follow_table_grants: bool = False) -> Installed:
         """Install the schema, or upgrade it to this release, over a connection of its own, and commit.
 
-        Does nothing if it is up to date; several processes may call it at once.
+        Does nothing if it is up to date; several processes may call it at once. With `follow_table_grants`,
+        privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
         """
         address = self._link.address()
-        return in_place(partial(install_at, address))
+        return in_place(partial(install_at, address, follow_table_grants=follow_table_grants))
 
     # Sending.
 

@@ -33,6 +33,7 @@ from spanmq.client.call import (
     is_missing_function,
     missing,
 )
+from spanmq.client.changes import RECORDED, recorded
 from spanmq.client.concurrency import Lock
 from spanmq.client.connection import (
     address_of,
@@ -132,6 +133,8 @@ class PoolLink:
         self.open()
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
+        if call.function in RECORDED and (self._is_spanmq or self.flavour() == "spanmq"):
+            call = recorded(call)
         try:
             result = self._run_alone(call)
             # A call that finds no messages is idle.
@@ -289,6 +292,8 @@ class ConnectionLink:
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
+        if call.function in RECORDED and (self._is_spanmq or self.flavour() == "spanmq"):
+            call = recorded(call)
         try:
             return execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:

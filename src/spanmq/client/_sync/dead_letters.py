@@ -2,7 +2,7 @@
 
 """Dead letters: `client.dead_letters`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -14,11 +14,11 @@ from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, 
 from spanmq.client.calls import UNCHANGED
 from spanmq.client.rows import dead_letters, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
 
 
 class DeadLetters:
-    """List, redrive and discard messages that failed for good.
+    """List, redrive and discard messages that failed for good; retry or reject those that fail now.
 
     `redriven` False selects those that were not redriven, True those that were, None both.
     """
@@ -116,6 +116,49 @@ class DeadLetters:
             argument.boolean("dry_run", dry_run),
         )
         return self._link.run(about(queue, "purge_dead_letters", number, *arguments))
+
+    def retry_failing(
+        self,
+        queue: str,
+        *,
+        message_ids: Iterable[int] | None = None,
+        limit: int = 1_000,
+        **filters: Unpack[FailingFilters],
+    ) -> int:
+        """Make up to `limit` messages visible now that wait for a later attempt; return how many.
+
+        Those of one cause (see FailingFilters), or with these ids. Call it again until it returns 0.
+        """
+        return self._act_on_failing("retry_failing", queue, message_ids, limit, filters)
+
+    def reject_failing(
+        self,
+        queue: str,
+        *,
+        message_ids: Iterable[int] | None = None,
+        limit: int = 1_000,
+        **filters: Unpack[FailingFilters],
+    ) -> int:
+        """Make up to `limit` failing messages dead letters, with their last failure as the reason; return how many.
+
+        Those of one cause (see FailingFilters), or with these ids. Call it again until it returns 0.
+        """
+        return self._act_on_failing("reject_failing", queue, message_ids, limit, filters)
+
+    def _act_on_failing(
+        self,
+        function: str,
+        queue: str,
+        message_ids: Iterable[int] | None,
+        limit: int,
+        filters: FailingFilters,
+    ) -> int:
+        arguments = (
+            *calls.failing_filters(filters),
+            *given(argument.bigints, "msg_ids", message_ids),
+            argument.integer("qty", limit),
+        )
+        return self._link.run(about(queue, function, number, *arguments))
 
     def list(
         self,

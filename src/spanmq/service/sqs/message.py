@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 
 from spanmq.codec.body import RawJson
 from spanmq.model import Message
-from spanmq.service import receipt
+from spanmq.service.sqs.handle import handle_of
 from spanmq.service.sqs.queue import ACCOUNT
 from spanmq.service.sqs.refusal import SqsError, bad_value, unsupported
 from spanmq.service.sqs.store import SqsOrigin
@@ -149,7 +149,7 @@ def received(
     sent_as = (message.queue, message.message_id) if origin is None else (origin.first_queue, origin.first_id)
     shown: dict[str, Any] = {
         "MessageId": id_of(*sent_as),
-        "ReceiptHandle": receipt.write(message.queue, message.message_id, message.lease_id or 0),
+        "ReceiptHandle": handle_of(message),
         "MD5OfBody": digest_of_body(text),
         "Body": text,
     }

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from spanmq.errors import (
-    InvalidArgumentError,
     InvalidBodyError,
     MissingPrivilegeError,
     NotPossibleError,
@@ -17,12 +16,11 @@ from spanmq.errors import (
     SpanmqError,
 )
 from spanmq.model import Leased, Message
-from spanmq.service import receipt
 from spanmq.service.access import hung_up
-from spanmq.service.receipt import Receipt
 from spanmq.service.receiving import fitting, written
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
+from spanmq.service.sqs.handle import may_have_expired, read_handle
 from spanmq.service.sqs.message import (
     SYSTEM_ATTRIBUTES,
     check_attributes,
@@ -61,6 +59,8 @@ UNMOVABLE: Final = (
     QueueFullError,
     QueueNotFoundError,
 )
+# The states of messages that a receive may return, now or later.
+IN_QUEUE: Final = ("pending", "processing", "delayed", "failed")
 _ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 Values = dict[str, Any]
@@ -126,6 +126,8 @@ async def receive_message(call: Call) -> Values:
                 gone,
                 permit=partial(call.still_may, "receive", queue.name),
             )
+    if queue.is_fifo:
+        messages = _by_group(messages)
     names = call.values.get("MessageAttributeNames", [])
     with call.backend.waiting.claimed(messages):
         await call.backend.gate.take_turn(call.request.scope, call.caller)
@@ -140,11 +142,13 @@ async def receive_message(call: Call) -> Values:
 
 
 async def delete_message(call: Call) -> Values:
-    """Settle a message. As in SQS, it is not an error if another receiver holds the message now: it stays."""
+    """Settle a message. As in SQS, it is not an error if another receiver holds the message now: it stays.
+
+    In a FIFO queue that is an error, and so is a handle whose visibility timeout has ended.
+    """
     queue = await call.queue("receive")
-    held = _receipt(queue, call.values["ReceiptHandle"])
-    await call.backend.client.ack(Leased(queue.name, held.lease_id, held.message_id))
-    return {}
+    lease_id = read_handle(queue, call.values["ReceiptHandle"]).lease_id
+    return _only(await _delete(call, queue, lease_id, [call.values]))
 
 
 async def delete_message_batch(call: Call) -> Values:
@@ -152,14 +156,9 @@ async def delete_message_batch(call: Call) -> Values:
     queue = await call.queue("receive")
 
     def read(entry: Values) -> int:
-        return _receipt(queue, entry["ReceiptHandle"]).lease_id
+        return read_handle(queue, entry["ReceiptHandle"]).lease_id
 
-    async def delete(lease_id: int, entries: list[Values]) -> list[Outcome]:
-        ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
-        await call.backend.client.ack(Leased(queue.name, lease_id, ids))
-        return [{} for _ in entries]
-
-    return await _together(_entries(call), read, delete)
+    return await _together(_entries(call), read, partial(_delete, call, queue))
 
 
 async def change_message_visibility(call: Call) -> Values:
@@ -307,6 +306,12 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
             return messages
 
 
+def _by_group(messages: list[Message]) -> list[Message]:
+    """Return messages group by group, that of the first message first."""
+    groups = list(dict.fromkeys(message.group for message in messages))
+    return sorted(messages, key=lambda message: groups.index(message.group))
+
+
 async def _moved(call: Call, spent: list[Message], redrive: Redrive) -> set[int]:
     """Move messages to the dead-letter queue, all or none, and return the ids of those that were moved."""
     if not spent:
@@ -343,7 +348,7 @@ async def _origins(call: Call, queue: QueueView, messages: list[Message]) -> dic
 def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
     """Return the lease of a message, and for how long to hide it."""
     seconds = values.get("VisibilityTimeout", 0)
-    held = _receipt(queue, values["ReceiptHandle"])
+    held = read_handle(queue, values["ReceiptHandle"])
     _check_hidden(seconds)
     return held.lease_id, seconds
 
@@ -353,7 +358,7 @@ async def _hide(
 ) -> list[Outcome]:
     """Change the visibility of messages of one lease."""
     lease_id, seconds = wanted
-    ids = [_receipt(queue, entry["ReceiptHandle"]).message_id for entry in entries]
+    ids = [read_handle(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
     if seconds:
         settled = await client.admin.hold(Leased(queue.name, lease_id, ids), float(seconds))
@@ -372,20 +377,33 @@ async def _hide(
     ]
 
 
-def _receipt(queue: QueueView, handle: str) -> Receipt:
-    try:
-        held = receipt.read(handle)
-    except InvalidArgumentError as error:
-        raise _bad_receipt(handle) from error
-    if held.queue.lower() != queue.name.lower():
-        raise _bad_receipt(handle)
-    return held
+async def _delete(call: Call, queue: QueueView, lease_id: int, entries: list[Values]) -> list[Outcome]:
+    """Settle messages of one lease."""
+    handles = [entry["ReceiptHandle"] for entry in entries]
+    ids = [read_handle(queue, handle).message_id for handle in handles]
+    if not queue.is_fifo:
+        await call.backend.client.ack(Leased(queue.name, lease_id, ids))
+        return [{} for _ in entries]
+    expired = {
+        message_id
+        for handle, message_id in zip(handles, ids, strict=True)
+        if may_have_expired(handle) and await _is_left(call, queue, message_id, "pending", "failed")
+    }
+    live = [message_id for message_id in ids if message_id not in expired]
+    settled = await call.backend.client.ack(Leased(queue.name, lease_id, live)) if live else []
+    for each in settled:
+        if each.outcome == "stale" and await _is_left(call, queue, each.message_id, *IN_QUEUE):
+            expired.add(each.message_id)
+    return [
+        bad_parameter("ReceiptHandle", handle, "The receipt handle has expired.")
+        if message_id in expired
+        else {}
+        for handle, message_id in zip(handles, ids, strict=True)
+    ]
 
 
-def _bad_receipt(handle: str) -> SqsError:
-    return SqsError(
-        "ReceiptHandleIsInvalid", f'The input receipt handle "{handle[:200]}" is not a valid receipt handle.'
-    )
+async def _is_left(call: Call, queue: QueueView, message_id: int, *states: str) -> bool:
+    return await call.backend.client.inspect.state(queue.name, message_id) in states
 
 
 # Batches.

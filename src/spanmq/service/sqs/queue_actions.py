@@ -168,8 +168,11 @@ def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str
     """Return the settings of the queue's policy, which apply to all receivers."""
     policy: dict[str, Any] = {}
     if is_new:
-        # As in SQS: expired messages are deleted, not dead letters; only a RedrivePolicy limits the attempts.
-        policy = {"drop_expired": True, "max_attempts": 0, "ordered": name.endswith(".fifo")}
+        # As in SQS: expired messages are deleted, not dead letters; only a RedrivePolicy limits the attempts; a
+        # receive from a FIFO queue takes what one group has first.
+        policy = {"drop_expired": True, "max_attempts": 0}
+        if name.endswith(".fifo"):
+            policy |= {"ordered": True, "fill_groups": True}
     if lease := int(kept.get("VisibilityTimeout") or 0):
         policy["lease"] = lease
     return policy

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.codec.exact_json import dumps, loads
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs import delta, iceberg, parquet
+from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import files_of, format_of
 
 TASKS_MAX: Final = 1000
 # Where a message comes from that was sent again, as SQL's replay() writes it; and what is not its own any more.
@@ -78,7 +78,7 @@ class Archived:
             reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", self.queue)
             return reader.option("table", "archive").option("columns", ",".join(columns)).load()
         lake = lake_at(self.lake)
-        names = files(lake, "archive", self.queue, dsn)
+        names = known_table(dsn, lake, "archive").read(self.queue)
         if not names:
             raise PipelineError(f"{lake.uri} holds no archive of queue {self.queue}", queue=self.queue)
         return lake_frame(spark, lake, "archive", names, columns, self._sent_between())
@@ -92,19 +92,6 @@ class Archived:
         if self.until is not None:
             conditions.append(at < pyarrow.scalar(self.until))
         return conditions[0] & conditions[-1] if conditions else None
-
-
-def files(lake: Lake, table: str, queue: str | None, dsn: str | None = None) -> list[str]:
-    """Return the files of a lake that count, of a queue or of all.
-
-    An Iceberg table is asked for them if there is a `dsn`, to find its catalogue.
-    """
-    kind = format_of(lake, table)
-    if kind == "delta":
-        return delta.files(dsn, lake, table, queue)
-    if kind == "iceberg" and queue is not None and dsn is not None:
-        return iceberg.files(dsn, lake, table, queue)
-    return files_of(lake, queue, table)
 
 
 def lake_frame(

@@ -1,19 +1,16 @@
 """compact: the small files of each day of a lake become few large ones."""
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import delta
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_table import folder_of, table_named
-from spanmq.spark.jobs.manifest import files_of, format_of, read_exported, write_manifest
-from spanmq.spark.jobs.parquet import join
+from spanmq.spark.jobs.lake_format import check_compacts, table_of
+from spanmq.spark.jobs.lake_table import table_named
+from spanmq.spark.jobs.manifest import format_of, read_exported
 from spanmq.spark.jobs.run import run_on
 
 SIZE: Final = 128 << 20
@@ -49,52 +46,8 @@ def compact(
         raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
     lake_format = format_of(place, table) or "parquet"
     check_compacts(lake_format)
+    files = table_of(lake_format, dsn, place, table)
     with clear_errors(), run_on(dsn, place, queue, table) as run:
-        if lake_format == "delta":
-            replaced, written = delta.compact(place, table, queue, size)
-        else:
-            replaced, written = 0, 0
-            sizes = place.sizes(folder_of(table, queue))
-            groups = list(_groups(files_of(place, queue, table), sizes, size))
-            if groups:
-                manifest = run.begin(run.exported.source, lake_format)
-                files = []
-                for n, names in enumerate(groups):
-                    files.append(f"{names[0].rpartition('/')[0]}/{manifest.token}-{n:05}.parquet")
-                    join(place, names, files[-1])
-                removed = [name for names in groups for name in names]
-                manifest = replace(manifest, files=files, removed=removed)
-                write_manifest(place, manifest)
-                run.end(manifest)
-                replaced, written = len(removed), len(files)
+        replaced, written = files.compact(run, size)
+        files.expire()
     return CompactReport(queue, table, str(lake), lake_format, replaced, written, time.monotonic() - began)
-
-
-def check_compacts(lake_format: str) -> None:
-    """Raise PipelineError for a format whose files can't be joined."""
-    if lake_format == "iceberg":
-        raise PipelineError(
-            "PyIceberg compacts no tables", hint="Use the procedure rewrite_data_files of Iceberg for Spark."
-        )
-
-
-def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:
-    """Yield the small files of a day that become one, in the order of their export."""
-    days: dict[str, list[str]] = defaultdict(list)
-    for name in files:
-        days[name.rpartition("/")[0]].append(name)
-    for names in days.values():
-        group: list[str] = []
-        total = 0
-        for name in names:
-            n = sizes[name]
-            if n >= size:
-                continue
-            if group and total + n > size:
-                if len(group) > 1:
-                    yield group
-                group, total = [], 0
-            group.append(name)
-            total += n
-        if len(group) > 1:
-            yield group

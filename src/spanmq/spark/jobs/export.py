@@ -18,11 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.compact import check_compacts, compact
-from spanmq.spark.jobs.history import check_history
+from spanmq.spark.jobs.compact import compact
+from spanmq.spark.jobs.history import check_history, note
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_table import LakeTable, check_format, table_named
+from spanmq.spark.jobs.lake_format import LakeFormat, check_compacts, check_format, table_of
+from spanmq.spark.jobs.lake_table import LakeTable, table_named
 from spanmq.spark.jobs.manifest import (
+    BLOCK_BITS,
+    Exported,
     Manifest,
     Ranges,
     drop_draft,
@@ -30,18 +33,19 @@ from spanmq.spark.jobs.manifest import (
     read_exported,
     union,
     within,
-    write_draft,
     write_manifest,
 )
-from spanmq.spark.jobs.parquet import REPORT, Written, write
+from spanmq.spark.jobs.parquet import REPORT, Written
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, check_format_of, commit, run_on
+from spanmq.spark.jobs.run import Run, check_format_of, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
 # The seconds between two exports with `follow`. Each writes a file for each day and task: few large files are
 # better than many.
 EVERY_SECONDS: Final = 60.0
+# The seconds after which an export compares all ids with the database.
+COMPARE_SECONDS: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,12 @@ class _Export:
     lake: Lake
     format: str
     source: str
+    since: str
+
+    @property
+    def files(self) -> LakeFormat:
+        """The table of the lake, in its format."""
+        return table_of(self.format, self.options.dsn, self.lake, self.table.name)
 
 
 @recorded("export", lambda given: given["to"])
@@ -122,32 +132,35 @@ def _export(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         extent = extent_of(server, queue, table)
-        cuts = rows.cut(server, queue, table)
         source = rows.identity(server, queue)
+        since = rows.open_since(server, queue) if table == "archive" else ""
     options = Options(dsn=dsn, queue=queue, table=table)
-    this = _Export(spark, options, of_table, extent, lake, format, source)
+    this = _Export(spark, options, of_table, extent, lake, format, source, since)
     with clear_errors():
         if dry_run:
             before = read_exported(lake, queue, table)
             check_history(dsn, lake, before, is_dry_run=True)
             _check(this)
-            ranges = missing(extent, cuts, before.ids)
+            ranges = _ranges(this, before)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
             with run_on(dsn, lake, queue, table) as run:
                 before = run.exported
                 _check(this)
-                ranges = missing(extent, cuts, before.ids)
+                ranges = _ranges(this, before)
                 count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
+                after = read_exported(lake, queue, table)
+                is_whole = _is_whole(before)
+                compared_at = time.time() if is_whole else after.compared_at
                 # From now on retention may delete what is verified, and nothing else.
-                rows.note_export(dsn, queue, lake.uri, read_exported(lake, queue, table).ids, table)
+                note(dsn, replace(after, since=since, compared_at=compared_at), is_whole=is_whole)
     return ExportReport(
         queue=queue,
         table=table,
         to=str(to),
         format=format,
         exported=count,
-        exported_before=sum(b - a + 1 for a, b in before.ids),
+        exported_before=before.count,
         files=files,
         checksum=f"{checksum:x}",
         seconds=time.monotonic() - began,
@@ -201,23 +214,51 @@ def _check(this: _Export) -> None:
     check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
 
 
-def missing(extent: rows.Range, cuts: Ranges, exported: Ranges) -> list[rows.Range]:
-    """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported."""
+def _is_whole(before: Exported) -> bool:
+    """Return whether all ids are to be compared with the database, not only those of rows that are new by their time.
+
+    Once a day: rows that were inserted by hand may have any time.
+    """
+    return not before.since or not 0 <= time.time() - before.compared_at < COMPARE_SECONDS
+
+
+def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
+    """Return ranges of ids that may hold rows which are not exported."""
+    with rows.connected(this.options.dsn) as server:
+        if _is_whole(before):
+            whole = rows.cut(server, before.queue, before.table)
+            return missing(this.extent, whole, before.ids)
+        archive = this.extent.source(0, 0)
+        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS)
+        ids = before.ids_in(block for block, *_ in blocks)
+        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS, ids)
+    cuts: Ranges = []
+    size = rows.ROWS_PER_PARTITION
+    for _, low, high, n in blocks:
+        if size + n > rows.ROWS_PER_PARTITION:
+            cuts.append((low, high))
+            size = 0
+        cuts[-1] = (cuts[-1][0], high)
+        size += n
+    return missing(this.extent, cuts, ids, rows.recent(before.since))
+
+
+def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "") -> list[rows.Range]:
+    """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported, and meet a condition."""
     found = []
     for a, b in cuts:
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue
-        pieces = ",".join(f"[{low},{high}]" for low, high in have)
-        where = f"not ('{{{pieces}}}'::int8multirange @> {extent.key})" if have else ""
-        found.append(replace(extent, first=a, last=b, where=where))
+        others = f"not {rows.in_ranges(have, extent.key)}" if have else ""
+        found.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
     return found
 
 
 def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
     """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
-    options, table, lake = this.options, this.table, this.lake
-    has_partitions = this.format == "iceberg"
+    options, table = this.options, this.table
+    into = this.files
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
@@ -228,8 +269,7 @@ def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = 
                         yield pyarrow.record_batch([each.column(table.id)], names=["id"])
                     continue
                 prefix = f"{manifest.token}-{number:05}"
-                queue = manifest.queue
-                yield from write(lake, table, queue, prefix, found, has_partitions=has_partitions)
+                yield from into.append(manifest.queue, prefix, found)
 
     numbers = this.spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
     return numbers.mapInArrow(read, "id long" if manifest is None else REPORT)
@@ -255,9 +295,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     with rows.connected(this.options.dsn) as server:
         position = rows.note_position(server, manifest.queue, manifest.position, witnesses)
     manifest = replace(manifest, position=position)
-    if this.format != "parquet":
-        write_draft(this.lake, manifest)
-        commit(this.options.dsn, this.lake, manifest, files)
+    this.files.commit(manifest, files)
     write_manifest(this.lake, manifest)
     run.end(manifest)
     return manifest.count, len(files), manifest.checksum

@@ -6,6 +6,7 @@ marked in the database, until a person says what happened.
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,7 +14,7 @@ from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import rows
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import escaped
-from spanmq.spark.jobs.manifest import FOLDER, Exported
+from spanmq.spark.jobs.manifest import FOLDER, Exported, changed_by, read_manifest, write_exported
 
 _HINT: Final = (
     "If this database was restored to an earlier time: spanmq pipeline restored. If it was moved with all it has:"
@@ -50,7 +51,7 @@ def check_history(dsn: str, lake: Lake, exported: Exported, *, is_dry_run: bool 
 
 def knows(dsn: str, exported: Exported) -> bool:
     """Return whether the database knows the position of a lake; a lake without exports needs none."""
-    if not exported.ids and not exported.position:
+    if not exported.count and not exported.position:
         return True
     with rows.connected(dsn) as server:
         return bool(rows.known_positions(server, exported.queue, [exported.position]))
@@ -72,8 +73,21 @@ def refuse(dsn: str, lake: Lake, exported: Exported) -> None:
 
 def accept(dsn: str, lake: Lake, exported: Exported) -> None:
     """End the refusal of a lake; retention deletes what it has, and nothing else."""
-    rows.note_export(dsn, exported.queue, lake.uri, exported.ids, exported.table)
+    note(dsn, exported, is_whole=True)
     lake.delete(_name(exported))
+
+
+def note(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
+    """Record in the database what the lake has: all of it, or what manifests changed since the last time."""
+    blocks: list[int] | None = None
+    if not is_whole and exported.noted:
+        numbers = range(exported.noted + 1, exported.number + 1)
+        manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
+        blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
+    if blocks is None or blocks:
+        ids = exported.ids if blocks is None else exported.ids_in(blocks)
+        rows.note_export(dsn, exported.queue, exported.lake.uri, ids, exported.table, blocks)
+    return write_exported(replace(exported, noted=exported.number))
 
 
 def _name(exported: Exported) -> str:

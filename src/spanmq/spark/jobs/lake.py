@@ -12,6 +12,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Final
@@ -62,6 +63,12 @@ class FolderLake:
         """Return the names, in order, and sizes of the files in a folder and those in it."""
         found = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
         return {str(path.relative_to(self._path)): path.stat().st_size for path in sorted(found)}
+
+    def written_before(self, prefix: str, time: datetime) -> list[str]:
+        """Return the names of the files in a folder that were last written before a time."""
+        seconds = time.timestamp()
+        found = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
+        return [str(path.relative_to(self._path)) for path in found if path.stat().st_mtime < seconds]
 
     def top(self) -> set[str]:
         """Return the names of the files and folders at its top."""
@@ -155,6 +162,11 @@ class StoreLake:
         """Return the names, in order, and sizes of the files in a folder and those in it."""
         found = [each for batch in self._obstore.list(self._store, prefix) for each in batch]
         return {each["path"]: each["size"] for each in sorted(found, key=lambda each: each["path"])}
+
+    def written_before(self, prefix: str, time: datetime) -> list[str]:
+        """Return the names of the files in a folder that were last written before a time."""
+        found = [each for batch in self._obstore.list(self._store, prefix) for each in batch]
+        return [each["path"] for each in found if each["last_modified"] < time]
 
     def top(self) -> set[str]:
         """Return the names of the files and folders at its top."""

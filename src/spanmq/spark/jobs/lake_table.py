@@ -23,11 +23,12 @@ class LakeTable:
     @property
     def schema(self) -> pyarrow.Schema:
         """The columns as Arrow has them."""
-        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
+        from spanmq.spark.release import arrow_schema
+
         fields = [StructField(each.name, each.kind) for each in self.columns]
-        return to_arrow_schema(StructType(fields), timezone="UTC")
+        return arrow_schema(StructType(fields))
 
     @property
     def schema_with_day(self) -> pyarrow.Schema:
@@ -54,7 +55,6 @@ PARTITIONS: Final = ["queue", "day"]
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 # The folder of what a database has lost that went back in time; in it, those of the tables.
 LOST: Final = "lost"
-FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 def folder_of(table: str, queue: str) -> str:
@@ -69,16 +69,7 @@ def escaped(queue: str) -> str:
 
 def table_named(name: str) -> LakeTable:
     """Return a table; raises InvalidArgumentError, with the nearest name."""
-    return TABLES[_known("table", name, tuple(TABLES))]
-
-
-def check_format(name: str) -> None:
-    """Raise InvalidArgumentError, with the nearest name, for a format that there isn't."""
-    _known("format", name, FORMATS)
-
-
-def _known(what: str, name: str, names: tuple[str, ...]) -> str:
-    if name not in names:
-        hint = hint_of(name, names, f"There are {', '.join(names)}.")
-        raise InvalidArgumentError(f"a lake has no {what} {name!r}", hint=hint)
-    return name
+    if name not in TABLES:
+        hint = hint_of(name, tuple(TABLES), f"There are {', '.join(TABLES)}.")
+        raise InvalidArgumentError(f"a lake has no table {name!r}", hint=hint)
+    return TABLES[name]

@@ -2,7 +2,7 @@
 
 A file counts when a manifest names it. Manifests are numbered, written whole and never changed: of two runs
 that write the same number one fails. Each has what one export added, so that they do not grow with the lake;
-what all of them say of ids is kept in one file, which can be made from them.
+what all of them say of ids is kept in files of blocks of ids, which can be made from them.
 
 A run notes itself before its first file, with its token, which its files have in their names, and the number
 that its manifest will have (draft). Where one was killed, the next takes that number, so that the other can't
@@ -13,17 +13,20 @@ the commit, which has the same number and a part of the token: it tells whose co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from spanmq.errors import PipelineError
-from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake import DRAFT, Lake
 from spanmq.spark.jobs.lake_table import escaped
 
 FOLDER: Final = "_spanmq"
 VERSION: Final = 1
 TOKEN_BITS: Final = 28
+# The ids that a lake has are in a file for each 32,768, and so in the database: an export writes few of them.
+BLOCK_BITS: Final = 15
 
 Ranges = list[tuple[int, int]]
 
@@ -60,41 +63,135 @@ class Manifest:
         """What Delta and Iceberg note of its commit: the number, and whose it is (0 in one that adds nothing)."""
         return self.number << TOKEN_BITS | int(self.token[: TOKEN_BITS // 4] or "0", 16)
 
+    @property
+    def application(self) -> str:
+        """The name under which Delta and Iceberg count the exports of a queue."""
+        return f"spanmq/{self.source}/{self.queue}/{self.table}"
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What manifests up to `number` say together: `ids` are all that the lake has of the queue."""
+    """What manifests up to `number` say together.
 
+    `count` rows are in the lake. The database has noted the ids of manifests up to `noted`. Rows that were
+    archived before `since` (a time, as text) are in the lake; all ids were compared with the database's at
+    `compared_at` (seconds since 1970). `later` are manifests that the files of ids do not have yet.
+    """
+
+    lake: Lake = field(repr=False, compare=False)
     queue: str
     table: str
     number: int = 0
     source: str = ""
-    ids: Ranges = field(default_factory=list)
     position: str = ""
+    count: int = 0
+    noted: int = 0
+    since: str = ""
+    compared_at: float = 0.0
+    later: tuple[Manifest, ...] = field(default=(), compare=False)
+
+    @property
+    def ids(self) -> Ranges:
+        """All ids that the lake has of the queue."""
+        names = (name.rpartition("/")[2] for name in self.lake.sizes(_folder_of_ids(self)))
+        stored = {int(name.partition(".")[0]) for name in names if name.endswith(".json")}
+        return self.ids_in({*stored, *self.changed})
+
+    @property
+    def changed(self) -> set[int]:
+        """The blocks of ids that `later` manifests change."""
+        return {block for each in self.later for block in changed_by(each)}
+
+    def ids_in(self, blocks: Iterable[int]) -> Ranges:
+        """Return the ids that the lake has in some blocks of ids."""
+        return union([], [ids for part in _blocks_now(self, set(blocks)).values() for ids in part])
 
     def followed_by(self, manifest: Manifest) -> Exported:
         """Return what is so after one more manifest."""
-        ids = union(without(self.ids, manifest.lost), manifest.ids)
-        position = manifest.position or self.position
-        return replace(self, number=manifest.number, source=manifest.source, ids=ids, position=position)
+        # After a restore or a move, rows that the lake lacks may be older.
+        is_same = manifest.source == self.source and not manifest.lost
+        return replace(
+            self,
+            number=manifest.number,
+            source=manifest.source,
+            position=manifest.position or self.position,
+            count=self.count + size_of(manifest.ids) - size_of(manifest.lost),
+            since=self.since if is_same else "",
+            later=(*self.later, manifest),
+        )
+
+
+class Writing(Protocol):
+    """A run on the files of a queue; run.py has it."""
+
+    @property
+    def exported(self) -> Exported:
+        """What the lake had before."""
+        ...
+
+    def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
+        """Note that files will be written, and return the manifest that they are for."""
+        ...
+
+    def end(self, manifest: Manifest) -> None:
+        """Delete what a manifest that counts replaces."""
+        ...
+
+
+# These are in the file of a summary; ids have files of their own.
+_STORED: Final = ("number", "source", "position", "count", "noted", "since", "compared_at")
 
 
 def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
     """Return what a lake has of a queue, without reading older manifests again."""
-    exported = Exported(queue, table)
+    exported = Exported(lake, queue, table)
     data = lake.read(_summary(exported))
     if data is not None:
-        given = json.loads(data)
-        exported = Exported(**{**given, "ids": [(first, last) for first, last in given["ids"]]})
+        exported = replace(exported, **json.loads(data))
     # Those that came after: one, where an export was killed.
     while (manifest := read_manifest(lake, queue, table, exported.number + 1)) is not None:
         exported = exported.followed_by(manifest)
     return exported
 
 
-def write_exported(lake: Lake, exported: Exported) -> None:
-    """Keep what a lake has, for read_exported."""
-    lake.put(_summary(exported), _data({name: getattr(exported, name) for name in Exported.__slots__}))
+def write_exported(exported: Exported) -> Exported:
+    """Keep what a lake has, for read_exported: first the ids, in the files of their blocks, then the rest."""
+    for block, ids in _blocks_now(exported, exported.changed).items():
+        exported.lake.put(_name_of_ids(exported, block), json.dumps(ids, separators=(",", ":")).encode())
+    exported.lake.put(_summary(exported), _data({name: getattr(exported, name) for name in _STORED}))
+    return replace(exported, later=())
+
+
+def changed_by(manifest: Manifest) -> set[int]:
+    """Return the blocks of the ids that a manifest adds or takes away."""
+    return {*by_block(manifest.ids), *by_block(manifest.lost)}
+
+
+def by_block(ids: Ranges) -> dict[int, Ranges]:
+    """Cut ranges of ids at the borders of blocks."""
+    parts: dict[int, Ranges] = {}
+    for first, last in ids:
+        for block in range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1):
+            low = block << BLOCK_BITS
+            part = (max(first, low), min(last, low + (1 << BLOCK_BITS) - 1))
+            parts.setdefault(block, []).append(part)
+    return parts
+
+
+def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
+    """Return the ids in some blocks: those in their files, and then what later manifests change, in their order."""
+    found: dict[int, Ranges] = {}
+    for block in sorted(blocks):
+        data = exported.lake.read(_name_of_ids(exported, block))
+        found[block] = [] if data is None else [(first, last) for first, last in json.loads(data)]
+    for manifest in exported.later:
+        for block, ids in by_block(manifest.lost).items():
+            if block in blocks:
+                found[block] = without(found[block], ids)
+        for block, ids in by_block(manifest.ids).items():
+            if block in blocks:
+                found[block] = union(found[block], ids)
+    return found
 
 
 def format_of(lake: Lake, table: str) -> str | None:
@@ -170,6 +267,14 @@ def read_drafts(lake: Lake, queue: str, table: str) -> Iterator[Manifest]:
             yield draft
 
 
+def sweep_halves(lake: Lake, queue: str, table: str) -> None:
+    """Delete files of a queue that a killed run had begun to write."""
+    folders = [f"{FOLDER}/{table}/{kind}/{escaped(queue)}" for kind in ("draft", "manifest", "ids")]
+    for name in (name for folder in folders for name in lake.sizes(folder)):
+        if name.endswith(DRAFT):
+            lake.delete(name)
+
+
 def drop_draft(lake: Lake, manifest: Manifest) -> None:
     """Forget a run."""
     lake.delete(_draft(manifest))
@@ -185,6 +290,14 @@ def _draft(manifest: Manifest) -> str:
 
 def _summary(exported: Exported) -> str:
     return f"{FOLDER}/{exported.table}/{escaped(exported.queue)}.exported"
+
+
+def _folder_of_ids(exported: Exported) -> str:
+    return f"{FOLDER}/{exported.table}/ids/{escaped(exported.queue)}"
+
+
+def _name_of_ids(exported: Exported, block: int) -> str:
+    return f"{_folder_of_ids(exported)}/{block:015}.json"
 
 
 def _written(manifest: Manifest) -> bytes:
@@ -205,6 +318,11 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     for each in ("ids", "lost"):
         given[each] = [(first, last) for first, last in given[each]]
     return Manifest(**given)
+
+
+def size_of(ids: Ranges) -> int:
+    """Return how many ids ranges have."""
+    return sum(last - first + 1 for first, last in ids)
 
 
 def union(ids: Ranges, more: Ranges) -> Ranges:
@@ -235,6 +353,12 @@ def without(ids: Ranges, other: Ranges) -> Ranges:
         if start <= last:
             parts.append((start, last))
     return parts
+
+
+def has(ids: Ranges, id_: int) -> bool:
+    """Return whether an id is in sorted ranges."""
+    place = bisect_right(ids, id_, key=lambda each: each[0]) - 1
+    return place >= 0 and id_ <= ids[place][1]
 
 
 def within(ids: Ranges, first: int, last: int) -> Ranges:

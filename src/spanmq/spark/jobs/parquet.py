@@ -76,14 +76,12 @@ def write(
     queue: str,
     prefix: str,
     batches: Iterator[pyarrow.RecordBatch],
-    *,
-    has_partitions: bool,
+    schema: pyarrow.Schema,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Write rows into a file for each day, read them back, and yield what each file has, as REPORT.
+    """Write the columns of a schema into a file for each day, read them back, and yield what each has, as REPORT.
 
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
-    schema = table.schema_with_day if has_partitions else table.schema.remove(0)
     attempt = uuid.uuid4().hex[:8]
     writers: dict[str, Writer] = {}
     with ExitStack() as stack:
@@ -93,8 +91,7 @@ def write(
                 if name not in writers:
                     writers[name] = stack.enter_context(Writer.opened(lake, name, schema))
                 days = pyarrow.repeat(day, part.num_rows)
-                rows = part.append_column(PARTITIONS[1], days) if has_partitions else part
-                writers[name].add(rows.select(schema.names))
+                writers[name].add(part.append_column(PARTITIONS[1], days).select(schema.names))
             if sum(each.bytes for each in writers.values()) > BYTES_MAX:
                 max(writers.values(), key=lambda each: each.bytes).flush()
     for name in writers:

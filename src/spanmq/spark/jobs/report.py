@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.archived import files, lake_frame
+from spanmq.spark.jobs.archived import lake_frame
 from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.page import PipelineReport, write_page
 
 WINDOWS: Final = 60
@@ -155,7 +156,7 @@ def _from_lake(spark: SparkSession, lake: Lake) -> tuple[DataFrame, DataFrame]:
 
 
 def _table(spark: SparkSession, lake: Lake, name: str) -> DataFrame | None:
-    names = files(lake, name, None)
+    names = known_table(None, lake, name).read(None)
     return lake_frame(spark, lake, name, names, _NEEDED) if names else None
 
 

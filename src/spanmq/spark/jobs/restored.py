@@ -4,8 +4,6 @@ The lake keeps the rows that the database has lost, in a folder of its own. The 
 is set back to the newest offset that the database knows.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import md5
@@ -17,10 +15,11 @@ import pyarrow
 
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.jobs import archived, parquet
+from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.checkpoint import restore_checkpoint
 from spanmq.spark.jobs.history import accept, knows
 from spanmq.spark.jobs.lake import Lake, lake_at
+from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.lake_table import LOST, PARTITIONS, TABLES, LakeTable, folder_of
 from spanmq.spark.jobs.manifest import (
     Exported,
@@ -28,15 +27,15 @@ from spanmq.spark.jobs.manifest import (
     Ranges,
     files_of,
     format_of,
+    has,
     is_taken,
     read_exported,
     read_manifests,
     union,
     without,
-    write_draft,
     write_manifest,
 )
-from spanmq.spark.jobs.run import COMMITS, Run, application, run_on
+from spanmq.spark.jobs.run import Run, run_on
 from spanmq.spark.reader import extent_of, queue_named
 
 
@@ -108,11 +107,6 @@ class _Lost:
     files: list[str]
     is_behind: bool
 
-    def has(self, id_: int) -> bool:
-        """Return whether an id is one of the lost."""
-        place = bisect_right(self.ids, (id_, id_ + (1 << 62))) - 1
-        return place >= 0 and self.ids[place][0] <= id_ <= self.ids[place][1]
-
 
 def _restore_lake(dsn: str, lake: Lake, queue: str, *, is_dry_run: bool) -> list[RestoredTable]:
     held = [each for each in TABLES if read_exported(lake, queue, each).number]
@@ -142,20 +136,20 @@ def _find(dsn: str, lake: Lake, exported: Exported) -> _Lost:
     manifests = read_manifests(lake, queue, table)
     with rows.connected(dsn) as server:
         known = rows.known_positions(server, queue, [each.position for each in manifests])
-    commits = COMMITS.get(format_of(lake, table) or "parquet")
-    names = {application(each) for each in manifests}
-    committed = {each: commits.committed(dsn, lake, table, each) for each in names} if commits else {}
+    in_lake = known_table(dsn, lake, table)
+    newest = {each.application: each for each in manifests}
+    committed = {name: in_lake.committed(each) for name, each in newest.items()}
 
     def counts(each: Manifest) -> bool:
         """Return whether its commit is in the table, whose catalogue may have gone back with the database."""
-        has_commit = commits is not None and bool(each.count or each.lost)
-        return not has_commit or is_taken(committed[application(each)], each.commit)
+        has_commit = bool(each.count or each.lost)
+        return not has_commit or is_taken(committed[each.application], each.commit)
 
     is_behind = not all(map(counts, manifests))
     last = max((each.number for each in manifests if each.position in known and counts(each)), default=0)
     added = union([], [ids for each in manifests for ids in each.ids if each.number > last])
     ids = without(exported.ids, without(exported.ids, added))
-    live = files_of(lake, queue, table) if is_behind else archived.files(lake, table, queue, dsn)
+    live = files_of(lake, queue, table) if is_behind else in_lake.read(queue)
     old = {name for each in manifests for name in each.files if each.number <= last}
     sizes = lake.sizes(folder_of(table, queue))
     files = [name for name in live if name not in old and name in sizes]
@@ -183,15 +177,15 @@ def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
     with rows.connected(dsn) as server:
         position = rows.note_position(server, queue, lost.position)
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
-    manifest = replace(manifest, position=position, lost=lost.ids, kept=kept)
-    if kind == "parquet":
-        files = _rewrite(lost, manifest)
-        manifest = replace(manifest, files=files, removed=lost.files)
-    else:
-        manifest = replace(manifest, removed=lost.files if lost.is_behind else [])
-        write_draft(lake, manifest)
-        spans = [] if lost.is_behind else _spans(lost)
-        COMMITS[kind].remove(dsn, lake, table, application(manifest), manifest.commit, queue, spans)
+    manifest = replace(
+        manifest,
+        position=position,
+        lost=lost.ids,
+        kept=kept,
+        removed=lost.files if lost.is_behind else [],
+    )
+    spans = [] if lost.is_behind else _spans(lost)
+    manifest = known_table(dsn, lake, table).remove(manifest, lost.files, spans)
     write_manifest(lake, manifest)
     run.end(manifest)
     accept(dsn, lake, read_exported(lake, queue, table))
@@ -223,7 +217,7 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
         for name in lost.files:
             for batch in parquet.read(lost.lake, [name], columns):
                 part = batch.filter(
-                    pyarrow.array([lost.has(id_) for id_ in batch.column(table.id).to_pylist()])
+                    pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
                 )
                 is_there = _compare(server, lost, part)
                 in_both += sum(is_there)
@@ -261,30 +255,6 @@ def _compare(server: psycopg.Connection[Any], lost: _Lost, part: pyarrow.RecordB
         there.get(id_) == (time, md5(body.encode()).hexdigest())
         for id_, time, body in zip(*given, strict=True)
     ]
-
-
-def _rewrite(lost: _Lost, manifest: Manifest) -> list[str]:
-    """Write what files have besides lost rows into new ones; return their names."""
-    names = []
-    for number, name in enumerate(lost.files):
-        into = f"{name.rpartition('/')[0]}/{manifest.token}-{number:05}.parquet"
-        with ExitStack() as stack:
-            writer = None
-            for batch in _others(lost, name):
-                if writer is None:
-                    writer = stack.enter_context(parquet.Writer.opened(lost.lake, into, batch.schema))
-                    names.append(into)
-                writer.add(batch)
-    return names
-
-
-def _others(lost: _Lost, name: str) -> Iterator[pyarrow.RecordBatch]:
-    columns: Sequence[str] = lost.table.schema.remove(0).names
-    for batch in parquet.read(lost.lake, [name], columns):
-        ids = batch.column(lost.table.id).to_pylist()
-        part = batch.filter(pyarrow.array([not lost.has(id_) for id_ in ids]))
-        if part.num_rows:
-            yield part
 
 
 def _folder_of_lost(manifest: Manifest) -> str:

@@ -6,37 +6,34 @@ does no harm is by the numbers of manifests.
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spanmq.errors import PipelineError
 from spanmq.spark import rows
-from spanmq.spark.jobs import delta, iceberg
 from spanmq.spark.jobs.history import check_history
 from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_format import table_of
 from spanmq.spark.jobs.lake_table import LOST, folder_of
 from spanmq.spark.jobs.manifest import (
     FOLDER,
     Exported,
     Manifest,
-    came_first,
     drop_draft,
     is_taken,
     note_format,
     read_drafts,
     read_exported,
     read_manifest,
+    sweep_halves,
     write_draft,
     write_exported,
     write_manifest,
 )
-from spanmq.spark.jobs.parquet import Written
 
 # For what a run that was killed a moment ago holds until the server sees its end.
 WAIT_SECONDS: Final = 5.0
-# The formats whose rows count by a commit; a file of the others, when a manifest names it.
-COMMITS: Final[dict[str, Any]] = {"delta": delta, "iceberg": iceberg}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class Run:
     def end(self, manifest: Manifest) -> None:
         """Delete what a manifest that counts replaces, and files of attempts that do not; forget the draft."""
         _sweep(self.lake, manifest)
-        write_exported(self.lake, self.exported.followed_by(manifest))
+        write_exported(self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)
 
 
@@ -106,28 +103,20 @@ def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> N
         )
 
 
-def commit(dsn: str, lake: Lake, manifest: Manifest, files: Sequence[Written]) -> None:
-    """Add files to a table by a commit, where its format has commits, under the number of the manifest."""
-    if commits := COMMITS.get(manifest.format):
-        try:
-            commits.commit(dsn, lake, manifest.table, application(manifest), manifest.commit, files)
-        except FileExistsError as error:
-            raise came_first(lake, manifest) from error
-
-
-def application(manifest: Manifest) -> str:
-    """Return the name under which Delta and Iceberg count the exports of a queue."""
-    return f"spanmq/{manifest.source}/{manifest.queue}/{manifest.table}"
-
-
 def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
     exported = read_exported(lake, queue, table)
     drafts = list(read_drafts(lake, queue, table))
+    if drafts:
+        sweep_halves(lake, queue, table)
+
+    def committed_by(draft: Manifest) -> int:
+        return table_of(draft.format, dsn, lake, table).committed(draft)
+
     # First one that Delta or Iceberg has: its manifest was not written yet.
-    for draft in sorted(drafts, key=lambda each: _committed(dsn, lake, each) != each.commit):
+    for draft in sorted(drafts, key=lambda each: committed_by(each) != each.commit):
         if draft.number > exported.number:
-            committed = _committed(dsn, lake, draft)
+            committed = committed_by(draft)
             manifest = draft
             if committed != draft.commit:
                 # It never was, and can't come back: its number is taken by nothing.
@@ -142,11 +131,11 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
                 manifest = replace(draft, **nothing)
                 if not is_taken(committed, draft.commit):
                     # The commit of another run with this number fails from now on.
-                    commit(dsn, lake, manifest, [])
+                    table_of(draft.format, dsn, lake, table).commit(manifest, [])
             write_manifest(lake, manifest)
             exported = exported.followed_by(manifest)
         _sweep(lake, draft)
-        write_exported(lake, exported)
+        exported = write_exported(exported)
         drop_draft(lake, draft)
     return exported
 
@@ -162,8 +151,3 @@ def _sweep(lake: Lake, draft: Manifest) -> None:
             lake.delete(name)
     for name in manifest.removed if manifest is not None and counts else ():
         lake.delete(name)
-
-
-def _committed(dsn: str, lake: Lake, manifest: Manifest) -> int:
-    commits = COMMITS.get(manifest.format)
-    return commits.committed(dsn, lake, manifest.table, application(manifest)) if commits else 0

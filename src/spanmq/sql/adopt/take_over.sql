@@ -8,6 +8,7 @@ declare
     allowed record;
     template text;
     moved bigint;
+    is_following boolean := current_setting('spanmq.follow_table_grants', true) is not distinct from 'on';
 begin
     for this in select * from spanmq_adopt.queue q where q.source is not null order by q.created_at, q.name loop
         select (c.this).* into ours from spanmq_core.create_queue(this.name, this.is_partitioned, this.is_unlogged) c;
@@ -70,7 +71,20 @@ begin
         loop
             execute format('revoke trigger, references on %s from %s cascade', allowed.part, allowed.roles);
         end loop;
-        -- Privileges on the table become verbs.
+        -- Privileges on the table become privileges on the view, which are followed, or verbs.
+        if is_following then
+            for allowed in
+                select case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+                           || case when a.is_grantable then ' with grant option' else '' end as role,
+                       string_agg(a.privilege_type, ', ') as privileges
+                from pg_class c, aclexplode(c.relacl) a
+                where c.oid = this.source and a.grantee <> c.relowner
+                    and a.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
+                group by a.grantee, a.is_grantable
+            loop
+                execute format('grant %s on %s to %s', allowed.privileges, ours.queue_view, allowed.role);
+            end loop;
+        end if;
         for allowed in
             select g.role, v.verb
             from (select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee)::text end as role,
@@ -79,7 +93,7 @@ begin
             cross join lateral (values ('send', 'INSERT' = any (g.has)), ('look', 'SELECT' = any (g.has)),
                                        ('receive', g.has @> array['SELECT', 'UPDATE', 'DELETE']),
                                        ('manage', g.role <> 'public' and g.may_grant @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
-            where v.has
+            where v.has and not is_following
         loop
             perform spanmq_call.grant_queue(allowed.role, this.name::text, allowed.verb);
         end loop;

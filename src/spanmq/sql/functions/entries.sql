@@ -18,7 +18,7 @@ language sql stable as $$
         ('look', 'spanmq', '
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
-            failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
+            failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
             receiver_log list_receivers read_ranges state list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
@@ -32,6 +32,7 @@ language sql stable as $$
             receive begin_alone ack cancel cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges
             adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result ack_with_result
             refuse_export forget_export redrive redrive_message purge_dead_letters
+            retry_failing reject_failing
         '),
         ('manage', 'pgmq', '
             purge_queue enable_notify_insert disable_notify_insert update_notify_insert
@@ -117,11 +118,13 @@ end $$;
 do $$
 declare
     each text;
+    is_new boolean;
 begin
     foreach each in array spanmq_core.all_verbs() loop
         each := format('spanmq_call.may_%s()', each);
-        if to_regprocedure(each) is null then
-            execute format('create function %s returns void language sql immutable as ''select null::void''', each);
+        is_new := to_regprocedure(each) is null;
+        execute format('create or replace function %s returns void language sql immutable as ''select null::void''', each);
+        if is_new then
             perform spanmq_core.close_functions(array[each::regprocedure]);
         end if;
     end loop;
@@ -138,7 +141,7 @@ declare
         join spanmq_core.object_checksum known on known.kind = 'function'
             and known.name = format('spanmq_core.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
         where p.pronamespace = 'spanmq_core'::regnamespace), false);
-    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text)}';
+    closed regprocedure[] := '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text),spanmq.follow_table_grants(boolean)}';
 begin
     for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
         execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);

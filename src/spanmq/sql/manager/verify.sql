@@ -19,6 +19,14 @@ where live.checksum is distinct from known.checksum
     and (live.name is null or known.kind <> 'view text'
          or known.server_major = pg_catalog.current_setting('server_version_num')::int / 10000)
 union all
+select 'function', live.name, 'unknown', 'is called as one of ours, and is none: drop it'
+from live
+where live.kind = 'function'
+    and not exists (select from spanmq_core.object_checksum known where known.kind = 'function' and known.name = live.name)
+    and exists (select from spanmq_core.object_checksum known
+                where known.kind = 'function'
+                    and pg_catalog.split_part(known.name, '(', 1) = pg_catalog.split_part(live.name, '(', 1))
+union all
 select known.kind, known.name, 'owner', pg_catalog.format('belongs to %s, not to %s', live.owner, right_owner.name)
 from spanmq_core.object_checksum known
 join live on live.kind = known.kind and live.name = known.name

@@ -146,6 +146,8 @@ create index held_lease on spanmq_core.held (lease_id) where lease_id <> 0;
 -- The rows of few messages. Its first expression is no other index's, either.
 create index held_alone on spanmq_core.held ((queue_id - 0), lo) where alone > 0;
 create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) where group_hash is not null;
+-- Messages that failed and wait for another attempt: a failure costs an entry more, and nothing else does.
+create index held_failing on spanmq_core.held ((queue_id * 1), lo) where lease_id = 0 and attempts > 0;
 
 -- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
 -- of a queue by id was planned to begin with its one row, and met 20,000.
@@ -172,13 +174,23 @@ create table spanmq_core.bound (
     -- functions/receive/bound.sql.
     mark_id bigint,
     mark_at timestamptz,
+    set_backs bigint,                      -- how often writers had found the clock set back
     senders text[],
     holders text[],
     primary key (queue_id, number)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create sequence spanmq_core.bound_number;
--- The latest of all marks, in microseconds: every snapshot sees it.
+-- The latest of all marks, in microseconds, and how often a writer of held has found the clock before a mark. Every
+-- snapshot sees both.
 create sequence spanmq_core.latest_mark;
+create sequence spanmq_core.set_backs;
+-- A step of a bound begins with these.
+create type spanmq_core.bound_mark as (
+    mark_at timestamptz,
+    set_backs bigint,
+    senders text[],
+    holders text[]
+);
 
 -- The rows that transactions lock: one for each object, deleted with its queue. See spanmq_core.lock().
 create table spanmq_core.lock (
@@ -232,6 +244,19 @@ alter table spanmq_core.horizon replica identity full;
 create table spanmq_call.caller (
     proof uuid primary key,
     role name not null default current_user
+);
+
+-- A row while privileges on pgmq.q_<name> count as verbs: see functions/rights/follow.sql.
+create table spanmq_core.following (
+    is_on boolean primary key default true check (is_on)
+);
+-- The verbs that roles had by such privileges when they were last compared. A role by its name, which a dump keeps.
+create table spanmq_core.followed_grant (
+    queue_id int not null,
+    role text not null,
+    verb text not null,
+    was_granted boolean not null,          -- grant_queue() granted the verb, too
+    primary key (queue_id, role, verb)
 );
 
 -- The messages that a statement on the view of a queue has collected, ids and lo to hi, to be deleted (until null) or

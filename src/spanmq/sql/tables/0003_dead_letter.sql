@@ -101,6 +101,20 @@ create type spanmq_core.revived as (
     category text
 );
 
+create type spanmq.failing_message as (
+    msg_id bigint,
+    task text,
+    attempts integer,
+    first_failed_at timestamptz,
+    last_failed_at timestamptz,
+    retry_at timestamptz,
+    category text,
+    error text,
+    error_class text,
+    traceback text,
+    worker text
+);
+
 create type spanmq.dead_letter as (
     dead_letter_id bigint,
     queue_name text,

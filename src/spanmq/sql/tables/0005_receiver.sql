@@ -53,15 +53,24 @@ create table spanmq_core.position (
 create index position_chain on spanmq_core.position (chain, position_id);
 create index position_role on spanmq_core.position (queue_id, noted_by, position_id);
 
--- Which messages of an archive, or which dead letters, a lake has. Once a lake is noted here, retention deletes only what it has: nothing, if the
+-- The lakes that have messages of an archive, or dead letters. Once a lake is noted here, retention deletes only what it has: nothing, if the
 -- lake was refused.
 create table spanmq_core.archive_export (
     queue_id int not null,
     lake text not null,
     of_table text not null default 'archive' check (of_table in ('archive', 'dead_letters')),
-    ids int8multirange not null,
     refused_at timestamptz,            -- since when its position is not of this database; null: it is
     primary key (queue_id, of_table, lake)
+);
+
+-- Which ids a lake has, in rows of 32,768 ids: an export writes those again to which it added.
+create table spanmq_core.archive_export_ids (
+    queue_id int not null,
+    lake text not null,
+    of_table text not null,
+    block bigint not null,             -- id >> 15
+    ids int8multirange not null,
+    primary key (queue_id, of_table, lake, block)
 );
 
 -- The messages that retention has deleted from an archive, so that streams that had not read them can report it. See

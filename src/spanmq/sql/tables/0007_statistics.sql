@@ -49,3 +49,16 @@ create table spanmq_core.task_time (
     n bigint not null,
     primary key (queue_id, minute, kind, has_failed, bucket)
 );
+
+-- Changes to queues, by functions/operate/change.sql; kept for 90 days.
+create table spanmq_core.change (
+    change_id bigint generated always as identity primary key,
+    changed_at timestamptz not null default clock_timestamp(),
+    role name not null,
+    actor text,                            -- the token or command, as the client said
+    action text not null,
+    queue_name text,
+    details jsonb
+);
+create index change_role on spanmq_core.change (role, changed_at);
+create index change_queue on spanmq_core.change (lower(queue_name), change_id);

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.utils.module_loading import autodiscover_modules, import_string
+from django.core.management.base import BaseCommand
 
-from spanmq.tasks import Tasks
+from spanmq.django.management.project import project_tasks
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -18,23 +16,14 @@ class Command(BaseCommand):  # type: ignore[misc]
         """Name the options."""
         parser.add_argument("tasks", nargs="?", help="such as shop.tasks.tasks; SPANMQ_TASKS by default")
         parser.add_argument("--queue", "-q", action="append", help="only this queue; may be given again")
+        parser.add_argument("--create-queues", action="store_true", help="create the queues that are missing")
         parser.add_argument("--concurrency", type=int, default=10, help="how many tasks run at once")
         parser.add_argument("--grace", type=float, default=25.0, help="seconds to end after a signal")
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Run."""
-        path = options["tasks"] or getattr(settings, "SPANMQ_TASKS", None)
-        if path is None:
-            raise CommandError("Name the tasks: manage.py spanmq_worker shop.tasks.tasks, or SPANMQ_TASKS.")
-        # Tasks are known once their modules are imported.
-        autodiscover_modules("tasks")
-        tasks = import_string(path)
-        if not isinstance(tasks, Tasks):
-            raise CommandError(f"{path} is not a registry of tasks, it is a {type(tasks).__name__}.")
-        if hasattr(settings, "TASKS"):
-            from spanmq.django.backend import register_backends
-
-            register_backends()
+        tasks = project_tasks(options["tasks"])
+        tasks.creates_queues |= options["create_queues"]
         queues = options["queue"] or tasks.queues
         self.stdout.write(f"Receiving from {', '.join(queues)}. Quit with CONTROL-C.")
         tasks.run(queues=queues, concurrency=options["concurrency"], grace=options["grace"])

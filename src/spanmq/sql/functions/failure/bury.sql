@@ -1,8 +1,8 @@
--- Dead-lettering: messages that were taken out of their runs become dead letters, in the same transaction. So after a crash at any
--- instant a message is in exactly one of queue, archive and dead letters.
+-- Dead-lettering: messages that were taken out of their runs become dead letters, in the same transaction. So after a
+-- crash at any instant a message is in exactly one of queue, archive and dead letters.
 
--- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a lease), with
--- the attempts that the runs say and the story of each. Returns how many. Locks nothing that others need.
+-- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a
+-- lease), with the attempts that the runs say and the story of each. Returns how many. Locks nothing that others need.
 create or replace function spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason) returns bigint
 language plpgsql as $$
 declare
@@ -33,7 +33,8 @@ begin
     return n;
 end $$;
 
--- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages without a group wait for nothing.
+-- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages
+-- without a group wait for nothing.
 create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 begin

@@ -12,9 +12,10 @@ begin
     return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
 end $$;
 
--- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or, to act on them, by
--- msg_id: those beyond the limit are then also later in their group. `locking` is put behind the statement. Planned for what is given: a
--- filter that is null costs nothing. Each but those on the text of the error and on the body has an index.
+-- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or,
+-- to act on them, by msg_id: those beyond the limit are then also later in their group. `locking` is put behind the
+-- statement. Planned for what is given: a filter that is null costs nothing. Each but those on the text of the error
+-- and on the body has an index.
 create or replace function spanmq_core.find_dead_letters(
     this_queue int, given spanmq_core.letter_filter, after bigint, qty int, by text, locking text default ''
 ) returns setof spanmq_core.dead_letter
@@ -37,8 +38,10 @@ begin
         using this_queue, given, after, qty;
 end $$;
 
--- All dead letters that the messages first_id to last_id have become. Redriven and waiting ones have an index each, and no index has both.
-create or replace function spanmq_core.letters_of_messages(this_queue int, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
+-- All dead letters that the messages first_id to last_id have become. Redriven and waiting ones have an index each, and
+-- no index has both.
+create or replace function spanmq_core.letters_of_messages(this_queue int, first_id bigint, last_id bigint)
+returns setof spanmq_core.dead_letter
 language sql stable as $$
     select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id and w.redriven_at is null
     union all
@@ -52,14 +55,14 @@ language sql stable as $$
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
--- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all filters
--- (null: any): category; error, a regular expression without regard to case, as in a rule of categories; error_class; since
--- and until, times at which they died; payload, JSON that the message contains; match, a JSON path, whose first result in
--- the message is neither false nor null; dead_letter_ids. redriven false: those that were not redriven; true: those that
--- were, as history; null: both. In the order of dead_letter_id, which is that in which they died, qty of them with ids above
--- `after`: pass the last id of the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see
--- cut()). The cost depends on the number of returned rows only; with `error`, payload or match all that fit the other
--- filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
+-- The dead letters of a queue, or of all queues (queue null; only for a role that may look into all), that match all
+-- filters (null: any): category; error, a regular expression without regard to case, as in a rule of categories;
+-- error_class; since and until, times at which they died; payload, JSON that the message contains; match, a JSON path,
+-- whose first result in the message is neither false nor null; dead_letter_ids. redriven false: those that were not
+-- redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which they
+-- died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
+-- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`,
+-- payload or match all that fit the other filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
@@ -81,9 +84,10 @@ begin
         order by d.dead_letter_id limit qty;
 end $$;
 
--- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into all). From counters: costs
--- the same whatever their number.
-create or replace function spanmq_call.count_dead_letters(queue text default null) returns table (queue_name text, category text, n bigint)
+-- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into
+-- all). From counters: costs the same whatever their number.
+create or replace function spanmq_call.count_dead_letters(queue text default null)
+returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
@@ -160,6 +164,9 @@ begin
     return spanmq_core.discard(this, array(
         select d.dead_letter_id from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at < before
             and not exists (select from spanmq_core.archive_export e
-                            where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not e.ids @> d.dead_letter_id)
+                            where e.queue_id = this.queue_id and e.of_table = 'dead_letters' and not exists (
+                                select from spanmq_core.archive_export_ids i
+                                where i.queue_id = e.queue_id and i.of_table = e.of_table and i.lake = e.lake
+                                    and i.block = d.dead_letter_id >> 15 and i.ids @> d.dead_letter_id))
         order by d.queue_id, d.dead_at limit 1000 for update skip locked));
 end $$;

@@ -42,8 +42,8 @@ begin
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
 
--- The earlier failures of the messages of runs, for their dead letters. By blocks: looking each message up would read every
--- failure of its block for each of its neighbours.
+-- The earlier failures of the messages of runs, for their dead letters. By blocks: looking each message up would read
+-- every failure of its block for each of its neighbours.
 create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
@@ -55,8 +55,8 @@ language sql stable rows 100 as $$
     group by e.id
 $$;
 
--- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the outcome
--- dead), and for a day after it was settled.
+-- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the
+-- outcome dead), and for a day after it was settled.
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
                worker text, retry_at timestamptz)
@@ -69,8 +69,8 @@ begin
 end $$;
 
 -- Deletes failures that are no longer needed, at most 10,000 a call: those older than 30 days, and those older than a
--- day whose block of ids has no message left in the queue. That a message was cancelled is known as long as its segment exists. Checks
--- them once a minute.
+-- day whose block of ids has no message left in the queue. That a message was cancelled is known as long as its segment
+-- exists. Checks them once a minute.
 create or replace function spanmq_core.tidy_failures(this spanmq_core.queue) returns bigint
 language plpgsql as $$
 declare
@@ -107,7 +107,8 @@ end $$;
 create or replace function spanmq_core.forget_failures(this_queue int, last_id bigint) returns void
 language plpgsql as $$
 begin
-    -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then maintain() does it.
+    -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then
+    -- maintain() does it.
     delete from spanmq_core.failure f
         where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
     delete from spanmq_core.expiry e

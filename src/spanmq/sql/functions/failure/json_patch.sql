@@ -8,7 +8,8 @@ language sql immutable as $$
         where k.n > 1 order by k.n) end
 $$;
 
--- Return the value at these keys of a body; null if nothing has them. Unlike #>, an element of an array has one name only: not -1 or 01.
+-- Return the value at these keys of a body; null if nothing has them. Unlike #>, an element of an array has one name
+-- only: not -1 or 01.
 create or replace function spanmq_core.value_at(body jsonb, keys text[]) returns jsonb
 language plpgsql immutable as $$
 declare
@@ -22,7 +23,8 @@ begin
     return body;
 end $$;
 
--- Raises MQ002 for what is not a JSON Patch of 1 to 100 operations. The body as a whole can be replaced, but not removed.
+-- Raises MQ002 for what is not a JSON Patch of 1 to 100 operations. The body as a whole can be replaced, but not
+-- removed.
 create or replace function spanmq_core.check_patch(patch jsonb) returns void
 language plpgsql immutable as $$
 declare
@@ -46,7 +48,8 @@ begin
     end loop;
 end $$;
 
--- The body of a message after a patch, which was checked. Raises MQ002 where an operation does not fit, MQ004 for an encrypted body.
+-- The body of a message after a patch, which was checked. Raises MQ002 where an operation does not fit, MQ004 for an
+-- encrypted body.
 create or replace function spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint) returns jsonb
 language plpgsql immutable as $$
 declare

@@ -1,8 +1,9 @@
--- Redriving: a dead letter becomes a message again, the same one: it keeps its msg_id, and so its place in its group and its story. Only
--- its attempts begin anew. What was a log row may be gone by now, with its segment: then it is written again.
+-- Redriving: a dead letter becomes a message again, the same one: it keeps its msg_id, and so its place in its group
+-- and its story. Only its attempts begin anew. What was a log row may be gone by now, with its segment: then it is
+-- written again.
 --
--- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if a segment
--- must be made -> tables and rows of segments, ascending.
+-- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if
+-- a segment must be made -> tables and rows of segments, ascending.
 
 -- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
 create or replace function spanmq_core.redrive_from(delay double precision, rate double precision) returns timestamptz
@@ -16,13 +17,15 @@ begin
     return visible_from;
 end $$;
 
--- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at most qty, to be visible after
--- `delay` seconds, or from then on `rate` a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent
--- calls. They keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it
--- had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them or none: it
--- waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them;
--- MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids
--- by their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
+-- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
+-- most qty, to be visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with
+-- dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
+-- failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
+-- in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
+-- or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
+-- filters, or the patch does not fit one of them; MQ004 for an encrypted body. With dry_run the first ten have their
+-- bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
+-- Raises MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
@@ -105,16 +108,18 @@ language sql immutable as $$
     select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq_core.revived
 $$;
 
--- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as never.
-create or replace function spanmq_core.visible_at(visible_from timestamptz, rate double precision, n bigint) returns timestamptz
+-- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as
+-- never.
+create or replace function spanmq_core.visible_at(visible_from timestamptz, rate double precision, n bigint)
+returns timestamptz
 language sql immutable as $$
     select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
 -- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
 -- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
--- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what another queue of the
--- same log (a subscription) still has: it is one message. Else as redrive().
+-- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
+-- another queue of the same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 0
 ) returns bigint
@@ -206,8 +211,8 @@ begin
     end if;
 end $$;
 
--- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment. What other queues of the
--- log have too stays as it is.
+-- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment. What
+-- other queues of the log have too stays as it is.
 create or replace function spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[]) returns void
 language plpgsql as $$
 declare
@@ -235,8 +240,8 @@ begin
     end loop;
 end $$;
 
--- The segment of an id that was drawn long ago, made again if it is gone, and held in the log to the end of this transaction: maintain()
--- can neither truncate, drop nor swap its table, and judges it anew afterwards.
+-- The segment of an id that was drawn long ago, made again if it is gone, and held in the log to the end of this
+-- transaction: maintain() can neither truncate, drop nor swap its table, and judges it anew afterwards.
 create or replace function spanmq_core.hold_segment(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql as $$
 declare
@@ -276,7 +281,8 @@ begin
         using errcode = '40001', hint = 'Run the transaction again.';
 end $$;
 
--- Makes a segment for an id whose segment is gone: one for the whole gap, so that many old messages don't make many tables.
+-- Makes a segment for an id whose segment is gone: one for the whole gap, so that many old messages don't make many
+-- tables.
 create or replace function spanmq_core.create_gap_segment(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql as $$
 declare

@@ -1,6 +1,7 @@
--- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery, or while a dead letter blocks it;
--- messages behind a delayed one wait for it. Messages without a group are one group, `_default_fifo_group`, as in PGMQ. Here a
--- group is its hash (null: no group): two keys of one hash would only wait for each other.
+-- Ordered groups. A group is blocked while one of its messages is leased or waits after a delivery, or while a dead
+-- letter blocks it; messages behind a delayed one wait for it. Messages without a group are one group,
+-- `_default_fifo_group`, as in PGMQ. Here a group is its hash (null: no group): two keys of one hash would only wait
+-- for each other.
 
 -- Takes the first messages of groups that are not blocked. mode says how they share the quantity:
 --   fair  no group more than a quarter while others have some; half for the oldest, half by turn
@@ -11,11 +12,12 @@
 -- by every second
 --         claim, else the oldest
 -- most_in_flight (null: any number) holds for a group in every mode.
--- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs. Fair claims look at a few
--- of them only. If these do not suffice, a claim continues around the ring of all groups, from where this session ended the last time. So
--- neither a long backlog nor any number of blocked groups hides a free group indefinitely, nor messages without a group (find_ungrouped).
--- waits: see take_any(). Returns runs in the order of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the
--- transaction; never waits.
+-- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs.
+-- Fair claims look at a few of them only. If these do not suffice, a claim continues around the ring of all groups,
+-- from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides a free
+-- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns runs in the order
+-- of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the transaction;
+-- never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz, waits boolean)
 returns spanmq_core.run[]
 language plpgsql as $$
@@ -90,8 +92,8 @@ begin
             end loop;
             left_for_oldest := missing;
         else
-            -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a group come at its end,
-            -- unless they are among the oldest.
+            -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a
+            -- group come at its end, unless they are among the oldest.
             turn := begun_at;
             while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
@@ -151,8 +153,8 @@ begin
     return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
 end $$;
 
--- The groups of the first n_runs visible runs, the oldest first, without blocked ones (but for mode `free`); the number of their messages;
--- whether there may be more runs.
+-- The groups of the first n_runs visible runs, the oldest first, without blocked ones (but for mode `free`); the number
+-- of their messages; whether there may be more runs.
 create or replace function spanmq_core.oldest_groups(
     this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint, out has_more boolean
 ) language plpgsql as $$
@@ -191,10 +193,10 @@ begin
          order by h.queue_id + 0, h.group_hash limit 1));
 end $$;
 
--- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks at the next 500 fresh runs, if
--- it is to be thorough 20,000, from where the last one of this session found some or ended, and round. A round ends at the run that was
--- the last when it began, so one that was committed late, behind others, has its turn. Of held runs it looks at the 500 that became
--- visible first, or at all.
+-- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks
+-- at the next 500 fresh runs, if it is to be thorough 20,000, from where the last one of this session found some or
+-- ended, and round. A round ends at the run that was the last when it began, so one that was committed late, behind
+-- others, has its turn. Of held runs it looks at the 500 that became visible first, or at all.
 create or replace function spanmq_core.find_ungrouped(this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean) returns bigint
 language plpgsql as $$
 declare
@@ -233,9 +235,10 @@ begin
     return null;
 end $$;
 
--- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in flight, unless the group is
--- blocked or another session is at it: then '{}'. alone: false for those before the first message that must be delivered alone, true for
--- that one if it is the first, null for all. Locks the group to the end of the transaction.
+-- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in
+-- flight, unless the group is blocked or another session is at it: then '{}'. alone: false for those before the first
+-- message that must be delivered alone, true for that one if it is the first, null for all. Locks the group to the end
+-- of the transaction.
 create or replace function spanmq_core.take_group(
     this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int, alone boolean
 ) returns spanmq_core.run[]
@@ -288,16 +291,16 @@ begin
         return runs;
     end if;
     if mode <> 'free' then
-        -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired lease that was
-        -- extended, or became a dead letter, blocks the group.
+        -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired
+        -- lease that was extended, or became a dead letter, blocks the group.
         hidden := spanmq_core.hidden_of(this_queue, hash, at_);
         if hidden.blocks or spanmq_core.waits_for_dead_letter(this_queue, hash) then
             return runs;
         end if;
         stop_at := least(stop_at, hidden.delayed_lo, case when not take_group.alone then first_alone end);
     end if;
-    -- Where another session holds a run, or has taken messages out of it since it was seen, nothing behind these is delivered: but where
-    -- groups have no order.
+    -- Where another session holds a run, or has taken messages out of it since it was seen, nothing behind these is
+    -- delivered: but where groups have no order.
     for i in 1 .. coalesce(cardinality(due_los), 0) loop
         exit when due_los[i] >= stop_at;
         took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null, at_);

@@ -1,6 +1,7 @@
 -- The grouped reads of PGMQ, over ordered groups (group.sql).
 
-create or replace function spanmq_core.read_groups(queue_name text, vt int, qty int, mode text) returns setof pgmq.message_record
+create or replace function spanmq_core.read_groups(queue_name text, vt int, qty int, mode text)
+returns setof pgmq.message_record
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
@@ -23,21 +24,24 @@ begin
 end $$;
 
 -- Leases up to qty messages, filling up from the oldest group first. Raises MQ003 outside READ COMMITTED.
-create or replace function spanmq_call.read_grouped(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped(queue_name text, vt integer, qty integer)
+returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'fill');
 end $$;
 
 -- Leases up to qty messages, one of each group in turn.
-create or replace function spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)
+returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'rr');
 end $$;
 
 -- Leases the first message of up to qty groups.
-create or replace function spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer) returns setof pgmq.message_record
+create or replace function spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)
+returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 begin
     return query select * from spanmq_core.read_groups(queue_name, vt, qty, 'head');

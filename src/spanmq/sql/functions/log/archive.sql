@@ -16,9 +16,10 @@ begin
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
--- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and TOAST included), the
--- number of its runs, the bytes of the tables that hold their state, which all queues share, and wal_bytes: what the server ever wrote of
--- WAL, for the difference between two calls. Exact and quick: asks the file system, and counts runs.
+-- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and
+-- TOAST included), the number of its runs, the bytes of the tables that hold their state, which all queues share, and
+-- wal_bytes: what the server ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file
+-- system, and counts runs.
 create or replace function spanmq_call.storage(queue text)
 returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -21,7 +21,9 @@ begin
                    this.archive,
                    case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
                    -- Messages that a lake is to export are kept until it has them.
-                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not e.ids @> msg_id)', this.queue_id),
+                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not exists ('
+                             'select from spanmq_core.archive_export_ids i where i.queue_id = e.queue_id and i.of_table = e.of_table'
+                             ' and i.lake = e.lake and i.block = msg_id >> 15 and i.ids @> msg_id))', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
                    spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
         into gone using drawn - this.retention_count, spanmq_core.before(now(), this.retention_interval);

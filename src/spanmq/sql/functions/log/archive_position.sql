@@ -9,9 +9,10 @@
 -- is not seen from there, whichever transaction wrote it: it comes from a later position, when that transaction has
 -- ended.
 
--- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that can't be seen from the
--- position `from_position`. identity tells this archive from those of other servers, and from a later one of the same name. Raises MQ055 unless
--- from_position has the `token` under which note_position() noted it here, and for one that is ahead of this server's transactions.
+-- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that
+-- can't be seen from the position `from_position`. identity tells this archive from those of other servers, and from a
+-- later one of the same name. Raises MQ055 unless from_position has the `token` under which note_position() noted it
+-- here, and for one that is ahead of this server's transactions.
 create or replace function spanmq_call.archive_position(
     queue text, from_position jsonb default null
 ) returns table (here jsonb, is_gone boolean, identity text)
@@ -70,8 +71,8 @@ begin
     return next;
 end $$;
 
--- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how many each has, and the
--- condition on a row `t` of the archive that tells those of the positions from others.
+-- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how
+-- many each has, and the condition on a row `t` of the archive that tells those of the positions from others.
 create or replace function spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -112,7 +113,8 @@ begin
     return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
 end $$;
 
--- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are the system's own.
+-- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are
+-- the system's own.
 create or replace function spanmq_core.writer_of_row(near bigint) returns text
 language sql immutable as $$
     select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0) end)', near + 2147483648)

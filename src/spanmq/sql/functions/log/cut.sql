@@ -1,6 +1,7 @@
 -- Omits large bodies when many messages are listed.
 
--- The body, or in place of one that takes more bytes (as it is stored, which may be compressed) {"spanmq.cut": bytes}. Reads nothing of what it cuts.
+-- The body, or in place of one that takes more bytes (as it is stored, which may be compressed) {"spanmq.cut": bytes}.
+-- Reads nothing of what it cuts.
 create or replace function spanmq_core.cut(body jsonb, bytes_max integer) returns jsonb
 language sql stable as $$
     select case when body is null or bytes_max is null or pg_catalog.pg_column_size(body) <= bytes_max then body

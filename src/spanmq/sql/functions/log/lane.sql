@@ -93,7 +93,8 @@ begin
     if free_lane is null then
         return false;
     end if;
-    -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is us.
+    -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is
+    -- us.
     select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
     if found then
         execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);

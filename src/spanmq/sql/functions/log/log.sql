@@ -1,6 +1,7 @@
 -- The log: where messages are stored.
 
--- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids that no sender has drawn yet.
+-- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids
+-- that no sender has drawn yet.
 create or replace function spanmq_core.segment_of(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql stable as $$
 declare
@@ -46,7 +47,8 @@ end $$;
 -- Makes the segment that will hold `id`, of about `size` ids, unless it exists, and returns it. Locks to commit: an
 -- inner lock, for which it waits if `patient` (otherwise it returns null); the log's parent table in SHARE UPDATE
 -- EXCLUSIVE mode, which disturbs neither readers nor writers.
-create or replace function spanmq_core.create_segment(this_queue int, id bigint, size int, patient boolean) returns spanmq_core.segment
+create or replace function spanmq_core.create_segment(this_queue int, id bigint, size int, patient boolean)
+returns spanmq_core.segment
 language plpgsql as $$
 declare
     this spanmq_core.segment := spanmq_core.segment_of(this_queue, id);
@@ -72,7 +74,8 @@ begin
     this.lo := case when id - before.hi <= size then before.hi + 1 else id - id % 256 end;
     this.hi := least(this.lo + size, after_lo) - 1;
     this.log_name := format('log_%s_%s', this_queue, nextval('spanmq_core.segment_number'));
-    -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against wrap-around.
+    -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against
+    -- wrap-around.
     execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with (autovacuum_enabled = off)',
                    case when (select q.is_unlogged from spanmq_core.queue q where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
     insert into spanmq_core.segment (queue_id, lo, hi, log_name, n_rows)
@@ -85,8 +88,8 @@ exception
             using errcode = '40001', hint = 'Run the transaction again.';
 end $$;
 
--- The segment for an id that a sender has drawn. It makes one as the last resort; and the one sender in a segment's life that
--- draws its first id sees to it that there is a next.
+-- The segment for an id that a sender has drawn. It makes one as the last resort; and the one sender in a segment's
+-- life that draws its first id sees to it that there is a next.
 create or replace function spanmq_core.enter_segment(this_queue int, id bigint, size int) returns spanmq_core.segment
 language plpgsql as $$
 declare
@@ -134,7 +137,8 @@ declare
     chunk int;
     next_id bigint;
 begin
-    -- Parts are taken by place. A caller's array may begin at another place than 1 (a loop in PL/pgSQL made it), or have two dimensions.
+    -- Parts are taken by place. A caller's array may begin at another place than 1 (a loop in PL/pgSQL made it), or
+    -- have two dimensions.
     if not spanmq_core.is_list(messages) or not spanmq_core.is_list(headers) then
         messages := array(select unnest(messages));
         headers := case when headers is not null then array(select unnest(headers)) end;
@@ -146,8 +150,8 @@ begin
         if ids is not null then
             chunk := (select count(*) from unnest(ids[done + 1:n]) id where id <= this.hi);
         end if;
-        -- Functions that return sets in the select list are streamed; in the from list they would be copied first. In the usual case the
-        -- arrays are not copied either.
+        -- Functions that return sets in the select list are streamed; in the from list they would be copied first. In
+        -- the usual case the arrays are not copied either.
         execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1, unnest($2), %s',
                        this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)' else 'unnest($6)' end,
                        case when headers is not null then 'unnest($3)' else 'null' end)
@@ -166,8 +170,8 @@ begin
     return case when last_id <= this.hi then this.log_name else 'log_' || this_queue end;
 end $$;
 
--- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record with
--- read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
+-- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record
+-- with read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
 create or replace function spanmq_core.fetch_range(this_queue int, first_id bigint, last_id bigint, more text default '') returns text
 language plpgsql stable as $$
 begin
@@ -175,9 +179,10 @@ begin
                   ' where msg_id >= $1 and msg_id < $2 order by msg_id', more, spanmq_core.log_of(this_queue, first_id, last_id));
 end $$;
 
--- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use $5 and, as
--- u.slot, $6. A loop over the ids by force (offset 0): a join to unnest() may scan the whole log.
-create or replace function spanmq_core.fetch_ids(this_queue int, listed spanmq_core.listed, more text default '') returns text
+-- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use
+-- $5 and, as u.slot, $6. A loop over the ids by force (offset 0): a join to unnest() may scan the whole log.
+create or replace function spanmq_core.fetch_ids(this_queue int, listed spanmq_core.listed, more text default '')
+returns text
 language plpgsql stable as $$
 begin
     return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message, l.headers%s'
@@ -207,7 +212,8 @@ begin
     end if;
 end $$;
 
--- The same for receive(): with the lease, and the slot in which each message is. In the order of msg_id if `sorted`, else in that of the runs.
+-- The same for receive(): with the lease, and the slot in which each message is. In the order of msg_id if `sorted`,
+-- else in that of the runs.
 create or replace function spanmq_core.fetch_leased(
     this_queue int, runs spanmq_core.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message
@@ -233,7 +239,8 @@ begin
     end if;
 end $$;
 
--- Runs that follow each other without gaps and are alike, as one; else null. `own_vt`: their vt and last_read_at must be alike too.
+-- Runs that follow each other without gaps and are alike, as one; else null. `own_vt`: their vt and last_read_at must
+-- be alike too.
 create or replace function spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean) returns spanmq_core.run
 language plpgsql immutable as $$
 declare
@@ -272,6 +279,7 @@ create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, r
 language plpgsql as $$
 declare
     place regclass := spanmq_core.archive_of(this);
+    range spanmq_core.run := spanmq_core.as_range(runs, true);
 begin
     if place is distinct from this.archive then
         if place is null then
@@ -280,10 +288,26 @@ begin
         perform spanmq_core.check_archive(place);
         update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
     end if;
-    execute format('insert into %s (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                   ' from spanmq_core.fetch($1, $2, 0, null, null, true)', place)
-        using this.queue_id, runs;
+    if range.lo > this.log_lo and range.lo + range.n - 1 <= this.log_hi then
+        perform spanmq_core.archive_range(this.folded_name, this.log_name, range);
+    else
+        execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                       ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
+                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)', 'a_' || this.folded_name)
+            using this.queue_id, runs;
+    end if;
+end $$;
+
+-- The same for messages that follow each other and are alike, in one segment. By its name: the number of an archive
+-- that is dropped meanwhile would be an error of syntax.
+create or replace function spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)
+returns void
+language plpgsql as $$
+begin
+    execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
+        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz
@@ -299,9 +323,10 @@ begin
     return found_at;
 end $$;
 
--- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Run by run, by force
--- (offset 0): the view would join and sort whatever the queue holds.
-create or replace function spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity int) returns setof pgmq.message_record
+-- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Run by run, by
+-- force (offset 0): the view would join and sort whatever the queue holds.
+create or replace function spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity int)
+returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 begin
     return query execute format(
@@ -318,8 +343,8 @@ begin
         using this.queue_id, first_id, last_id, quantity;
 end $$;
 
--- Settles messages of runs that have no row in the log, as after a crash in an unlogged queue, and records them: otherwise they would be claimed
--- again indefinitely.
+-- Settles messages of runs that have no row in the log, as after a crash in an unlogged queue, and records them:
+-- otherwise they would be claimed again indefinitely.
 create or replace function spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[]) returns void
 language plpgsql as $$
 declare
@@ -360,7 +385,8 @@ begin
 end $$;
 
 -- Since when messages are visible: `known` where it is not null, else since they were sent.
-create or replace function spanmq_core.visible_since(this_queue int, ids bigint[], known timestamptz[]) returns timestamptz[]
+create or replace function spanmq_core.visible_since(this_queue int, ids bigint[], known timestamptz[])
+returns timestamptz[]
 language plpgsql stable as $$
 begin
     execute format('select array_agg(coalesce(u.at, l.enqueued_at) order by u.position)'

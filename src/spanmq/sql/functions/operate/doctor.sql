@@ -175,6 +175,7 @@ declare
     abandoned text[];
     lagging text[];
     silent text[];
+    idle text[];
     -- Rows that no claim finds: see bound.sql.
     unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
                     from spanmq_core.queue q
@@ -189,6 +190,14 @@ declare
             where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
                       from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+    -- Calls of functions change no row of a view, so that its triggers are not called.
+    triggers text := (select string_agg(format('%s on %s', t.tgname, q.queue_view), ', ' order by q.name, t.tgname)
+                      from spanmq_core.queue q join pg_trigger t on t.tgrelid = q.queue_view and not t.tgisinternal
+                      where t.tgname not in ('spanmq_before', 'spanmq_change', 'spanmq_end'));
+    -- Roles of programs that were written for PGMQ.
+    unfollowed text := (select string_agg(distinct format('%s (%s on %s)', p.role, p.verb, q.name), ', ')
+                        from spanmq_core.verbs_by_privileges(null) p join spanmq_core.queue q on q.queue_id = p.queue_id
+                        where not spanmq_core.is_following() and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
     -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
@@ -205,6 +214,12 @@ begin
         into stuck, abandoned, lagging
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
+    -- By the last sample, of a moment ago: receivers that do not report are known by what they received.
+    idle := (
+        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible, make_interval(secs => round(l.oldest_ready_seconds::numeric)))
+                         order by l.oldest_ready_seconds desc)
+        from spanmq_call.latest_statistics() l
+        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0 and not l.is_paused);
     silent := (
         select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held, date_trunc('second', at_ - r.seen_at))
                          order by q.queue_id, r.seen_at)
@@ -218,6 +233,9 @@ begin
          case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job'
               when troubles is not null then 'fix what the errors name; maintenance of other queues continues'
               else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call' end),
+        ('workers', case when idle is not null then 'warning' else 'ok' end,
+         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '), 'messages that wait have a worker'),
+         'start a worker of these queues: spanmq worker; spanmq queue health shows them'),
         ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
@@ -228,6 +246,12 @@ begin
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
          'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+        ('table grants', case when unfollowed is not null then 'warning' else 'ok' end,
+         coalesce('they give no right here: ' || left(unfollowed, 500), 'no role has table privileges without their verb'),
+         'select spanmq.follow_table_grants() makes verbs of them; or revoke them'),
+        ('triggers', case when triggers is not null then 'warning' else 'ok' end,
+         coalesce('no send or receive calls ' || left(triggers, 500), 'no queue has a trigger of yours'),
+         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a notification'),
         ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
          case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
               else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '), 'settled segments are truncated') end,

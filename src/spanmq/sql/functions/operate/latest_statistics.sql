@@ -4,10 +4,14 @@
 --   dead_letters            dead letters that wait now
 --   sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before it, and 0 if that
 --                           was long ago and the queue was empty: an idle queue is not sampled
+--   workers                 workers that have reported within a minute; receivers of other programs do not report
+--   blocked_groups          groups that wait for a dead letter, up to 1,000
+--   oldest_snapshot_seconds as in health(): the same in each row
 create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,
                sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint,
-               oldest_ready_seconds double precision, breaker_open_until timestamptz)
+               oldest_ready_seconds double precision, breaker_open_until timestamptz, workers bigint, blocked_groups bigint,
+               oldest_snapshot_seconds double precision)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
@@ -18,8 +22,15 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
            case when r.is_recent then s.settled else 0 end, case when r.is_recent then s.failed else 0 end,
            case when r.is_recent then s.dead else 0 end,
            coalesce(s.backlog, 0), coalesce(s.visible, 0), coalesce(s.in_flight, 0), s.oldest_ready_seconds,
-           spanmq_core.breaker_open_until(q.queue_id)
+           spanmq_core.breaker_open_until(q.queue_id),
+           (select count(*) from spanmq_core.worker w where w.queue_id = q.queue_id and w.seen_at > clock_timestamp() - interval '60 seconds'),
+           (select count(*) from (
+                select from spanmq_core.blocked_group b where b.queue_id = q.queue_id
+                  and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group)
+                group by b.group_hash order by b.group_hash limit 1000) g),
+           greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision
     from spanmq_core.queue q
+    cross join (select spanmq_core.oldest_snapshot_at() as snapshot_at offset 0) o
     left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
     cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d
     cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r

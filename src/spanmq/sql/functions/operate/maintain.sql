@@ -82,8 +82,7 @@ declare
     queues spanmq_core.queue[] := '{}';
     positions bigint[] := '{}';
     drawn bigint;
-    at_ timestamptz;
-    writers record;
+    mark spanmq_core.bound_mark;
     act record;
     is_last boolean := false;
     n int := 0;
@@ -111,13 +110,20 @@ begin
     if found then
         return;
     end if;
-    at_ := clock_timestamp();
-    writers := spanmq_core.writers();
+    if queues <> '{}' then
+        mark := spanmq_core.note_mark();
+    end if;
     -- A row's, which gives this transaction an id.
     if not spanmq_core.try_lock(0, 'maintain') then
         return;
     end if;
     perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
+    if spanmq_core.is_following() then
+        return query select f.action, f.queue, f.detail from spanmq_core.follow_changes(budget) f;
+        if found then
+            return;
+        end if;
+    end if;
     if may_retire then
         return query select d.action, d.queue, d.detail from spanmq_core.remove_dropped(budget) d;
         if found then
@@ -129,7 +135,7 @@ begin
         this := queues[i];
         begin
             -- All is done before the first row comes.
-            for act in select * from spanmq_core.tend(this, positions[i], may_retire, at_, writers.senders, writers.holders) loop
+            for act in select * from spanmq_core.tend(this, positions[i], may_retire, mark) loop
                 action := act.action;
                 queue := this.name;
                 detail := act.detail;
@@ -191,6 +197,9 @@ begin
             select s.ctid from spanmq_core.task_time s
             where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
         limit 5000));
+    delete from spanmq_core.change c where c.change_id = any (array(
+        select o.change_id from spanmq_core.change o where o.changed_at < clock_timestamp() - interval '90 days' order by o.change_id limit 1000
+        for update skip locked));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
     delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
     for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
@@ -249,11 +258,11 @@ end $$;
 
 -- Maintenance of one queue, a bounded part of each kind. is_last: it holds a lock on a segment.
 create or replace function spanmq_core.tend(
-    this spanmq_core.queue, drawn bigint, may_retire boolean, at_ timestamptz, senders_now text[], holders_now text[]
+    this spanmq_core.queue, drawn bigint, may_retire boolean, mark spanmq_core.bound_mark
 ) returns table (action text, detail text, is_last boolean)
 language plpgsql as $$
 begin
-    perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), at_, senders_now, holders_now),
+    perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), mark),
             spanmq_core.forget_bounds(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;

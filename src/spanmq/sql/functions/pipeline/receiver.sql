@@ -311,56 +311,6 @@ begin
     return next;
 end $$;
 
--- Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size` rows each, and at
--- least at_least of them if there are that many rows. Together they have every id from the lowest to the highest. An archive is measured
--- by a sample of its blocks. Raises as the functions that read these tables, MQ002 for another one.
-create or replace function spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer default 1)
-returns table (first_id bigint, last_id bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue;
-    parts_max constant int := 2000;
-    blocks_max constant int := 2000;
-    share double precision;
-    lowest bigint;
-    highest bigint;
-    counts text;
-begin
-    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Pass the number of rows of a range.');
-    if of_table = 'archive' then
-        this := spanmq_core.find_archive(queue);
-        execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;
-        share := least(1, blocks_max * 8192.0 / greatest(pg_relation_size(this.archive), 1));
-        counts := format('select t.msg_id as id, %s::numeric as n from %s t tablesample system (%s) repeatable (1)', 1 / share, this.archive, share * 100);
-    else
-        this := spanmq_core.find_queue(queue);
-        if of_table = 'queue' then
-            select l.first_id, l.last_id into lowest, highest from spanmq_call.receiver_log(queue) l;
-            counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.fresh f where f.queue_id = $4 union all'
-                      ' select h.lo, h.n from spanmq_core.held h where h.queue_id = $4';
-        elsif of_table = 'dead_letters' then
-            select e.first_id, e.last_id into lowest, highest from spanmq_call.dead_letter_extent(queue) e;
-            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where d.queue_id = $4';
-        elsif of_table = 'failures' then
-            select e.first_id, e.last_id into lowest, highest from spanmq_call.failure_extent(queue) e;
-            counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.failure f where f.queue_id = $4 union all'
-                      ' select d.msg_id, 1 from spanmq_core.dead_letter d where d.queue_id = $4';
-        else
-            raise exception 'table % of a queue does not exist', coalesce(quote_literal(of_table), 'NULL')
-                using errcode = 'MQ002', hint = 'The tables are queue, archive, dead_letters and failures.';
-        end if;
-    end if;
-    -- For each run of ids: the first places of the parts that it contains, and the ids there.
-    return query execute format(
-        'with run as (select c.id, c.n, sum(c.n) over (order by c.id rows unbounded preceding) - c.n as before from (%s) c),'
-        ' total as (select sum(r.n) as n, least(greatest(ceil(sum(r.n) / $1), $2), ceil(sum(r.n)), $3) as parts from run r),'
-        ' cut as (select distinct least(greatest(r.id + trunc(k * t.n / t.parts - r.before)::bigint, $5 + 1), $6) as id'
-        '         from total t, run r, generate_series(ceil(r.before * t.parts / t.n), ceil((r.before + r.n) * t.parts / t.n) - 1) k where k > 0),'
-        ' edge as (select $5 as id where $5 <= $6 union select c.id from cut c where $5 < $6)'
-        ' select e.id, coalesce(lead(e.id) over (order by e.id) - 1, $6) from edge e order by e.id', counts)
-        using size, greatest(coalesce(at_least, 1), 1), parts_max, this.queue_id, lowest, highest;
-end $$;
-
 -- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.
 create or replace function spanmq_call.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
@@ -418,7 +368,7 @@ end $$;
 -- Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
 -- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
 -- still runs under it stops with an error.
-create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null) returns bigint
+create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null, settled_token uuid default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -427,6 +377,9 @@ declare
     released bigint := 0;
 begin
     if settled is not null then
+        if settled_token is not null then
+            perform spanmq_core.check_batch(this, reader, release_receiver.settled, settled_token);
+        end if;
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in

@@ -15,7 +15,7 @@ end $$;
 
 create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null)::spanmq_core.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false)::spanmq_core.policy
 $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.

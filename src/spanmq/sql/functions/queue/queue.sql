@@ -129,7 +129,7 @@ begin
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
                    ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
     perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
-    if is_new then
+    if is_new and not spanmq_core.is_following() then
         perform spanmq_core.close_relation(format('pgmq.%I', a_name)::regclass);
     end if;
     -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.

@@ -3,21 +3,41 @@
 -- tenth. So what a statement changes is collected, from runs that it has locked, and done at once. Lock order: as in
 -- settle.sql; a run is locked for a batch only if that needs no wait.
 
--- The view of a queue: each unsettled message with its read_ct and vt. Lookups by msg_id use the log's key, scans the
--- runs; the view has both conditions so that the planner may choose.
+-- The view of a queue: each unsettled message with its read_ct and vt. PostgreSQL brings no order, limit or max() into a
+-- security_barrier view, so this is none. Instead, every column but msg_id is null unless the row is the view's: a
+-- function in a condition, whenever the planner calls it, learns nothing of settled messages but that their ids existed,
+-- and nothing of other queues. Some conditions follow from others, for the planner's sake: it takes each as one of three.
+-- With these it begins with the runs, unless a limit wants the first rows of the log; then it begins at the first run.
 create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
 language plpgsql as $$
+declare
+    is_left text := format(
+        '(s.n = 1 or s.lease_id = 0'
+        ' or not exists (select from spanmq_core.done d where d.queue_id = %s and d.msg_id = l.msg_id))', queue_id);
+    is_shown text := format(
+        's.queue_id = %s and l.msg_id >= s.lo and l.msg_id < s.lo + s.n and %s', queue_id, is_left);
 begin
     execute format($view$
-        create view pgmq.%1$I with (security_barrier) as
-        select l.msg_id, s.attempts as read_ct, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at) as vt, l.message, l.headers
-        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
+        create view pgmq.%1$I as
+        select l.msg_id,
+               case when s.queue_id = %2$s then s.attempts end as read_ct,
+               case when %4$s then l.enqueued_at end as enqueued_at,
+               case when s.queue_id = %2$s then s.last_read_at end as last_read_at,
+               case when %4$s then coalesce(s.vt, l.enqueued_at) end as vt,
+               case when %4$s then l.message end as message,
+               case when %4$s then l.headers end as headers
+        from (select queue_id, lo, n, 0::bigint as lease_id, 0 as attempts,
+                     null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh
               union all
               select queue_id, lo, n, lease_id, attempts, last_read_at, vt from spanmq_core.held) s
-        join spanmq_core.log_%2$s l on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
-        where s.queue_id = %2$s
-          and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = %2$s and d.msg_id = l.msg_id))
-        $view$, view_name, queue_id);
+        join spanmq_core.log_%2$s l
+            on l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.msg_id <= s.lo + s.n - 1 and l.msg_id < s.lo + 256
+           and s.lo >= l.msg_id - l.msg_id %% 256 and s.lo <= l.msg_id
+        where s.queue_id = %2$s and %3$s
+          and l.msg_id >= (select least(
+              (select f.lo from spanmq_core.fresh f where f.queue_id = %2$s order by f.queue_id, f.lo limit 1),
+              (select h.lo from spanmq_core.held h where h.queue_id = %2$s order by h.queue_id, h.lo limit 1)))
+        $view$, view_name, queue_id, is_left, is_shown);
     -- These three are all that writes through the view: the right of the caller, each row, and what the rows have
     -- collected.
     execute format('create trigger spanmq_before before insert or update or delete on pgmq.%I'
@@ -26,7 +46,9 @@ begin
                    ' for each row execute function spanmq_core.change_view(%s)', view_name, queue_id);
     execute format('create trigger spanmq_end after update or delete on pgmq.%I'
                    ' for each statement execute function spanmq_core.end_change_of_view(%s)', view_name, queue_id);
-    perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
+    if not spanmq_core.is_following() then
+        perform spanmq_core.close_relation(format('pgmq.%I', view_name)::regclass);
+    end if;
     return format('pgmq.%I', view_name)::regclass;
 end $$;
 

@@ -10,12 +10,12 @@
 -- claim commits;
 -- - a transaction that writes a row of held reads the clock after it has locked held, and writes no earlier time as its
 -- vt.
--- The clock may be set back meanwhile, to before the bound or a mark. Then a writer of held locks the bound, which no step
--- can replace until the writer has ended, and moves it back if need be: see heed_clock(). A step replaces the row of the
--- step before, so the second of two side by side does nothing.
--- A bound is a row like any other, so it is rolled back, dumped and restored together with what it is about.
--- maintain() makes a step, and so does every claim that comes past a multiple of 128 ids (8,192 in batches): so there
--- are never many dead rows behind the bound.
+-- The clock may be set back meanwhile, to before the bound or a mark. A writer of held that finds it so counts up
+-- spanmq_core.set_backs, and moves the bound back if need be: see heed_clock(). A step that finds another count than
+-- was noted with its mark begins anew: rows below the mark may be written by transactions that were not noted. A step
+-- replaces the row of the step before, so the second of two side by side does nothing. A bound is a row like any other,
+-- so it is rolled back, dumped and restored together with what it is about. maintain() makes a step, and so does every
+-- claim that comes past a multiple of 128 ids (8,192 in batches): so there are never many dead rows behind the bound.
 
 -- The bound of a queue.
 create or replace function spanmq_core.bound_of(this_queue int) returns spanmq_core.bound
@@ -27,39 +27,50 @@ begin
     return this;
 end $$;
 
--- The transactions of this database that may still send or write into held, prepared ones too.
-create or replace function spanmq_core.writers(out senders text[], out holders text[])
-language sql volatile as $$
+-- The mark of a step: the time, and the transactions of this database that may still send or write into held, prepared
+-- ones too. In this order: a writer that is not among them finds the time when it reads the clock, and counts after
+-- set_backs was read.
+create or replace function spanmq_core.note_mark() returns spanmq_core.bound_mark
+language plpgsql as $$
+declare
+    mark spanmq_core.bound_mark;
+begin
+    mark.mark_at := clock_timestamp();
+    perform setval('spanmq_core.latest_mark',
+                   greatest(spanmq_core.microseconds(mark.mark_at), pg_sequence_last_value('spanmq_core.latest_mark')));
+    mark.set_backs := spanmq_core.set_backs();
     select coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.sending'::regclass), '{}'),
            coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.held'::regclass), '{}')
-    from pg_catalog.pg_locks l
-    where l.locktype = 'relation' and l.relation in ('spanmq_core.sending'::regclass, 'spanmq_core.held'::regclass) and l.mode = 'RowExclusiveLock' and l.granted
-      and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
-$$;
+        into mark.senders, mark.holders
+        from pg_locks l
+        where l.locktype = 'relation' and l.relation in ('spanmq_core.sending'::regclass, 'spanmq_core.held'::regclass)
+          and l.mode = 'RowExclusiveLock' and l.granted
+          and l.database = (select d.oid from pg_database d where d.datname = current_database());
+    return mark;
+end $$;
 
--- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none that is prepared may be there.
+create or replace function spanmq_core.set_backs() returns bigint
+language sql volatile as $$ select coalesce(pg_sequence_last_value('spanmq_core.set_backs'), 0) $$;
+
+-- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none
+-- that is prepared may be there.
 create or replace function spanmq_core.have_ended(noted text[], now_ text[]) returns boolean
 language sql immutable as $$ select not noted && now_ and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
--- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes a new one. In transactions
--- with an old snapshot it does nothing.
+-- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes
+-- a new one. In transactions with an old snapshot it does nothing.
 create or replace function spanmq_core.move_bound(this_queue int, ids regclass) returns void
 language plpgsql as $$
 declare
-    drawn bigint;
-    at_ timestamptz;
-    writers record;
+    -- Before the mark: a transaction that draws an id up to there is noted with it.
+    drawn bigint := spanmq_core.drawn_from(ids);
 begin
-    -- The mark before the transactions: a transaction that draws an id up to the mark, or writes a time before it, is
-    -- among them.
-    drawn := spanmq_core.drawn_from(ids);
-    at_ := clock_timestamp();
-    writers := spanmq_core.writers();
-    perform spanmq_core.step_bound(this_queue, drawn, at_, writers.senders, writers.holders);
+    perform spanmq_core.step_bound(this_queue, drawn, spanmq_core.note_mark());
 end $$;
 
--- The same, where the mark and then the transactions were noted before, for many queues at once.
-create or replace function spanmq_core.step_bound(this_queue int, drawn bigint, at_ timestamptz, senders_now text[], holders_now text[]) returns void
+-- The same, where the last id that was drawn, and then the mark, were noted before, for many queues at once.
+create or replace function spanmq_core.step_bound(this_queue int, drawn bigint, mark spanmq_core.bound_mark)
+returns void
 language plpgsql as $$
 declare
     before spanmq_core.bound;
@@ -76,16 +87,18 @@ begin
     end if;
     before := spanmq_core.bound_of(this_queue);
     next := before;
-    senders_ended := spanmq_core.have_ended(before.senders, senders_now);
-    holders_ended := spanmq_core.have_ended(before.holders, holders_now);
+    senders_ended := spanmq_core.have_ended(before.senders, mark.senders);
+    holders_ended := spanmq_core.have_ended(before.holders, mark.holders);
     is_sequence_back := drawn < before.mark_id or drawn + 1 < before.fresh_from;
-    is_clock_back := at_ < before.mark_at;
+    -- The number before the count: of a writer that counts later the bound has a higher number.
+    next.number := nextval('spanmq_core.bound_number');
+    is_clock_back := mark.mark_at < before.mark_at or before.set_backs <> spanmq_core.set_backs();
     if is_sequence_back then
         -- Somebody has set the sequence back: ids come again.
         next.fresh_from := 0;
     elsif senders_ended then
-        -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a statement each: what is
-        -- published is a block first, and then a row.
+        -- Ids that were drawn by a transaction which has ended, and are published by another. In this order, a
+        -- statement each: what is published is a block first, and then a row.
         first_block := (
             select min(b.lo) from spanmq_core.bulk_block b
             where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue), this_queue));
@@ -94,7 +107,7 @@ begin
     end if;
     if before.senders is null or senders_ended or is_sequence_back then
         next.mark_id := drawn;
-        next.senders := senders_now;
+        next.senders := mark.senders;
     end if;
     if is_clock_back then
         -- The clock was set back: what is written now may be due before the bound.
@@ -102,24 +115,24 @@ begin
     elsif holders_ended then
         -- Earlier than the mark by the time since then: a clock that was set back by less is not seen to be so.
         next.due_from := greatest(before.due_from, least(
-            before.mark_at - (at_ - before.mark_at),
+            before.mark_at - (mark.mark_at - before.mark_at),
             (select h.vt from spanmq_core.held h
              where h.queue_id + 0 = this_queue and h.vt >= before.due_from order by h.queue_id + 0, h.vt limit 1)));
     end if;
     if before.holders is null or holders_ended or is_clock_back then
-        next.mark_at := at_;
-        next.holders := holders_now;
+        next.mark_at := mark.mark_at;
+        next.set_backs := mark.set_backs;
+        next.holders := mark.holders;
     end if;
     -- Nothing is written for an idle queue.
     if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
-       or next.holders is distinct from before.holders or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
+       or (next.set_backs, next.holders) is distinct from (before.set_backs, before.holders)
+       or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
-        next.number := nextval('spanmq_core.bound_number');
         delete from spanmq_core.bound b
             where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
         if found then
             insert into spanmq_core.bound select next.*;
-            perform setval('spanmq_core.latest_mark', greatest(spanmq_core.microseconds(at_), pg_sequence_last_value('spanmq_core.latest_mark')));
         end if;
     end if;
 end $$;
@@ -127,9 +140,17 @@ end $$;
 create or replace function spanmq_core.microseconds(at_ timestamptz) returns bigint
 language sql stable as $$ select (extract(epoch from at_) * 1000000)::bigint $$;
 
--- For transactions that are about to write rows of held: if the clock was set back to before the bound or its mark, the bound is moved back
--- first. The next step might come when the clock has passed the mark again, and not notice. Senders, whose plans are not pinned, call it
--- too. Raises a serialization failure if the clock was set back and the snapshot does not have the newest bound.
+-- Whether a step, committed or not, has a later mark. In SQL, so that it is a part of the statement; without numeric,
+-- which costs more.
+create or replace function spanmq_core.is_marked_after(at_ timestamptz) returns boolean
+language sql volatile as $$
+    select coalesce(pg_sequence_last_value('spanmq_core.latest_mark') / 1e6::float8 > date_part('epoch', at_), false)
+$$;
+
+-- For transactions that are about to write rows of held: if the clock was set back to before the bound or its mark, the
+-- bound is moved back first. The next step might come when the clock has passed the mark again, and not notice.
+-- Senders, whose plans are not pinned, call it too. Raises a serialization failure if the clock was set back and the
+-- snapshot does not have the newest bound.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
 language plpgsql :pinned as $$
 declare
@@ -140,11 +161,12 @@ begin
     lock table only spanmq_core.held in row exclusive mode;
     this := spanmq_core.bound_of(this_queue);
     now_at := clock_timestamp();
-    -- The sequence has the latest mark also where the snapshot is older.
+    -- The sequence has the latest mark also where the snapshot is older, or the step is not committed.
     if greatest(this.due_from, this.mark_at) <= now_at
-       and (pg_sequence_last_value('spanmq_core.latest_mark') > spanmq_core.microseconds(now_at)) is not true then
+       and not spanmq_core.is_marked_after(now_at) then
         return;
     end if;
+    perform nextval('spanmq_core.set_backs');
     perform from spanmq_core.bound b where b.queue_id = this_queue and b.number = this.number for key share skip locked;
     if not found or greatest(this.due_from, this.mark_at) > now_at then
         -- Also beside a step that is not committed yet, whose number is lower.

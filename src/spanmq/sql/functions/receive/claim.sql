@@ -1,9 +1,10 @@
 -- Claims: what read, receive, pop and a receiver's batch have in common.
 
--- Takes up to `quantity` visible messages, in the order and under the limits of the queue's policy, and leases them until then (lease null:
--- they are out of the queue). conditional: only messages that contain it. mode: null, or how groups are read (take_groups). waits: whether
--- the caller handles nothing beside a message that must be delivered alone, which it gets by itself; null: it gets these like others.
--- Returns the runs as they were, in the order of delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
+-- Takes up to `quantity` visible messages, in the order and under the limits of the queue's policy, and leases them
+-- until then (lease null: they are out of the queue). conditional: only messages that contain it. mode: null, or how
+-- groups are read (take_groups). waits: whether the caller handles nothing beside a message that must be delivered
+-- alone, which it gets by itself; null: it gets these like others. Returns the runs as they were, in the order of
+-- delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
 create or replace function spanmq_core.claim(
     this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}',
     mode text default null, waits boolean default null
@@ -39,7 +40,8 @@ begin
 end $$;
 
 -- waits, here and below: not null if messages that must be delivered alone are left where they are.
-create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean) returns spanmq_core.run[]
+create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -51,7 +53,8 @@ begin
     return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_, waits));
 end $$;
 
--- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their own.
+-- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their
+-- own.
 create or replace function spanmq_core.take_governed(
     this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text, waits boolean
 ) returns spanmq_core.run[]
@@ -67,7 +70,7 @@ begin
         if policy.paused then
             return runs;
         end if;
-        mode := coalesce(mode, case when policy.ordered then 'fair' when policy.max_in_flight_per_group is not null then 'free' end);
+        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end when policy.max_in_flight_per_group is not null then 'free' end);
     end if;
     if mode is not null and conditional <> '{}' then
         raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name
@@ -163,8 +166,9 @@ begin
     return runs;
 end $$;
 
--- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh one level, so that
--- a high one never starves the others; by id among equals. Compares the heads of all levels, so the backlogs behind them cost nothing.
+-- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh
+-- one level, so that a high one never starves the others; by id among equals. Compares the heads of all levels, so the
+-- backlogs behind them cost nothing.
 create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz, waits boolean)
 returns spanmq_core.run[]
 language plpgsql as $$
@@ -182,7 +186,8 @@ declare
     has_passed boolean;
 begin
     loop
-        -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher level.
+        -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher
+        -- level.
         select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
             into found_los, found_priorities, found_at, are_fresh
             from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f

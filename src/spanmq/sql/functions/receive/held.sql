@@ -1,7 +1,7 @@
 -- Changes of held messages other than settling: releasing, searching.
 
--- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if they had not
--- been delivered: an earlier one goes back, so none of them may be handled before it.
+-- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if
+-- they had not been delivered: an earlier one goes back, so none of them may be handled before it.
 create or replace function spanmq_core.release_followers(this_queue int, key text, after_id bigint) returns void
 language plpgsql as $$
 declare
@@ -12,7 +12,8 @@ declare
     runs spanmq_core.run[] := '{}';
     is_overtaken boolean;
 begin
-    -- Again where a run was another's by the time that its lock was had: its messages may be in other rows of the lease.
+    -- Again where a run was another's by the time that its lock was had: its messages may be in other rows of the
+    -- lease.
     for round in 1 .. 100 loop
         is_overtaken := false;
         for candidate in
@@ -76,7 +77,8 @@ begin
 end $$;
 
 -- Takes messages out of expired leases, skipping those that other transactions have locked.
-create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange) returns spanmq_core.run[]
+create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;

@@ -6,8 +6,9 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
--- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is written with a vt that is not
--- before the clock: see bound.sql. alone: as held.alone; a delivery that is only reserved (1) does not count as an attempt.
+-- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is
+-- written with a vt that is not before the clock: see bound.sql. alone: as held.alone; a delivery that is only reserved
+-- (1) does not count as an attempt.
 create or replace function spanmq_core.hold(
     this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz, alone int default 0
 ) returns void
@@ -31,14 +32,17 @@ language sql stable as $$
     select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.lease, b.fresh_from, b.due_from
     from spanmq_core.queue q
     cross join lateral (
-        select * from spanmq_core.bound b
+        select b.*, b.xmax from spanmq_core.bound b
         where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
     where q.folded_name = lower(queue_name) and q.is_plain and greatest(b.due_from, b.mark_at) <= at_
+      -- A step that is not committed has deleted the bound.
+      and (b.xmax = '0' or not spanmq_core.is_marked_after(at_))
       and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select')
 $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
--- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before them.
+-- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before
+-- them.
 create or replace function spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
@@ -128,12 +132,12 @@ begin
     end if;
 end $$;
 
--- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and returns them in that
--- order; by priority, the highest first, then by id, where messages have one and no order of groups counts. All carry one
--- lease_id, the token without which ack() settles nothing. A slot is what one transaction will settle: with `slots` = 1 the
--- whole batch, with as many slots as concurrent handlers each its share. alone: the caller is a worker that handles nothing beside a message of
--- slot 0, which has no body yet and is only reserved: begin_alone() returns it. Other callers get such a message alone, while no other one is in
--- flight.
+-- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and
+-- returns them in that order; by priority, the highest first, then by id, where messages have one and no order of
+-- groups counts. All carry one lease_id, the token without which ack() settles nothing. A slot is what one transaction
+-- will settle: with `slots` = 1 the whole batch, with as many slots as concurrent handlers each its share. alone: the
+-- caller is a worker that handles nothing beside a message of slot 0, which has no body yet and is only reserved:
+-- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight.
 create or replace function spanmq_call.receive(
     queue text, qty integer default 1, lease double precision default null, slots integer default 1, alone boolean default false
 )
@@ -221,8 +225,9 @@ begin
     end if;
 end $$;
 
--- As read, repeated until messages come or the time is over. PGMQ's interface makes this sleep inside one statement, which
--- holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in PGMQ.
+-- As read, repeated until messages come or the time is over. PGMQ's interface makes this sleep inside one statement,
+-- which holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in
+-- PGMQ.
 create or replace function spanmq_call.read_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100,
     conditional jsonb default '{}'

@@ -3,7 +3,8 @@
 create or replace function spanmq_core.ids_of(lo bigint, n int) returns int8multirange
 language sql immutable as $$ select int8multirange(int8range(lo, lo + n)) $$;
 
--- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls _default_fifo_group.
+-- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls
+-- _default_fifo_group.
 create or replace function spanmq_core.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
 
@@ -76,8 +77,8 @@ language sql immutable as $$
           from unnest(runs) with ordinality r, generate_series(r.lo, r.lo + r.n - 1) e (id)) m
 $$;
 
--- A run that gives its delivery back: it does not count as an attempt (one that was only reserved never did), and if it was alone, so is the
--- next. For give_back(), which makes it visible.
+-- A run that gives its delivery back: it does not count as an attempt (one that was only reserved never did), and if it
+-- was alone, so is the next. For give_back(), which makes it visible.
 create or replace function spanmq_core.undelivered(this spanmq_core.run) returns spanmq_core.run
 language plpgsql immutable as $$
 begin
@@ -123,7 +124,8 @@ begin
 end $$;
 
 -- The part of each run that is among the ids.
-create or replace function spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange) returns spanmq_core.run[]
+create or replace function spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)
+returns spanmq_core.run[]
 language plpgsql immutable as $$
 declare
     this spanmq_core.run;
@@ -143,7 +145,8 @@ begin
 end $$;
 
 -- The part of each run that is not among the ids.
-create or replace function spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange) returns spanmq_core.run[]
+create or replace function spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)
+returns spanmq_core.run[]
 language plpgsql immutable as $$
 begin
     return case when isempty(gone) then runs

@@ -1,5 +1,5 @@
--- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold() then leases
--- them. A claim never waits: it skips rows that other transactions have locked.
+-- Taking visible messages. Taken messages are out of their queue, for this transaction alone until it commits; hold()
+-- then leases them. A claim never waits: it skips rows that other transactions have locked.
 
 -- Takes up to `quantity` fresh messages, lowest ids first, if no held message is visible; null if one is. Returns runs,
 -- ascending; or, in the usual case, lo and n: they follow each other, and have neither a group nor a priority. Where
@@ -129,7 +129,8 @@ declare
     runs spanmq_core.run[] := '{}';
     missing bigint := quantity;
 begin
-    -- Again where others hold some of those that were found, or messages of a run were done before. Each round passes a run.
+    -- Again where others hold some of those that were found, or messages of a run were done before. Each round passes a
+    -- run.
     for round in 1 .. 1000 loop
         with due as materialized (
             select h.lo, h.n from spanmq_core.held h
@@ -153,7 +154,8 @@ begin
 end $$;
 
 -- Takes the visible held runs that begin at these ids, but for those that others hold.
-create or replace function spanmq_core.take_held(this_queue int, los bigint[], at_ timestamptz) returns spanmq_core.run[]
+create or replace function spanmq_core.take_held(this_queue int, los bigint[], at_ timestamptz)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     runs spanmq_core.run[];
@@ -229,7 +231,8 @@ declare
     added bigint[];
 begin
     if not spanmq_core.sees_now() then
-        -- An old snapshot does not show a note that was committed since. Writing it again does, as a serialization failure.
+        -- An old snapshot does not show a note that was committed since. Writing it again does, as a serialization
+        -- failure.
         with added as (
             insert into spanmq_core.done (queue_id, msg_id)
                 select this_queue, id from generate_series(first_id, first_id + n - 1) id
@@ -253,8 +256,10 @@ language sql immutable as $$
         from unnest(ids) r order by lower(r))
 $$;
 
--- The first `quantity` messages of runs that the caller has taken, joined where they follow each other; the rest goes back.
-create or replace function spanmq_core.keep_first(this_queue int, runs spanmq_core.run[], quantity int) returns spanmq_core.run[]
+-- The first `quantity` messages of runs that the caller has taken, joined where they follow each other; the rest goes
+-- back.
+create or replace function spanmq_core.keep_first(this_queue int, runs spanmq_core.run[], quantity int)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     this spanmq_core.run;

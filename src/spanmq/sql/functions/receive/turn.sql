@@ -14,7 +14,8 @@ begin
     return ((random() * 2 - 1) * 9.2e18)::bigint;
 end $$;
 
--- `place` is the hash of the group that was looked at last. (Groups whose hashes differ in the last five bits only share a turn.)
+-- `place` is the hash of the group that was looked at last. (Groups whose hashes differ in the last five bits only
+-- share a turn.)
 create or replace function spanmq_core.set_turn(this_queue int, place bigint, is_odd boolean) returns void
 language plpgsql as $$
 begin

@@ -10,7 +10,7 @@ language sql stable as $$
 $$;
 
 -- Grants select on the view and the archive of a new queue to roles that may look into all queues, and on its own to
--- those that may look into it.
+-- those that may look into it; follows the table privileges that it has by default.
 create or replace function spanmq_core.open_relations(this spanmq_core.queue) returns void
 language plpgsql as $$
 declare
@@ -21,13 +21,16 @@ begin
     loop
         perform spanmq_core.open_to(this, role, true);
     end loop;
+    if spanmq_core.is_following() then
+        perform spanmq_core.follow(this);
+    end if;
 end $$;
 
 -- Lets a role look at the view and the archive of a queue, or no longer.
 create or replace function spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean) returns void
 language plpgsql as $$
 begin
-    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s' end,
+    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s cascade' end,
                    this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
 end $$;
 
@@ -94,6 +97,8 @@ begin
             perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
+    update spanmq_core.followed_grant f set was_granted = true
+        where f.queue_id = this.queue_id and f.role = grant_queue.role and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
 end $$;
 
 create or replace function spanmq_core.check_queue_verb(verb text) returns void
@@ -116,7 +121,7 @@ end $$;
 
 -- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
 -- a member of a role, by PUBLIC,
--- on all queues) it keeps; false if it may still do it. Raises what grant_queue() raises, and MQ004 for the owner.
+-- on all queues) it keeps; false if it may still do it. Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -138,6 +143,10 @@ begin
             end if;
         end if;
     end loop;
+    if spanmq_core.is_following() then
+        perform spanmq_core.close_privileges(this, grantee, spanmq_core.verbs_revoked_with(verb));
+        perform spanmq_core.follow(this);
+    end if;
     return not (has_function_privilege(role, format('spanmq_call.may_%s()', verb), 'execute')
                 or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
 end $$;

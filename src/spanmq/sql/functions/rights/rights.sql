@@ -96,7 +96,8 @@ begin
     if not spanmq_call.may(number, verb) then
         if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
             raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
-                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no right on it.', queue_name);
+                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no right on it:'
+                                                             ' see spanmq.grant_queue() and spanmq.follow_table_grants().', queue_name);
         end if;
         raise exception 'permission denied for queue %', queue_name
             using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb);

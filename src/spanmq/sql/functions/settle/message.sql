@@ -52,7 +52,7 @@ begin
         delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
         if found then
             return true;
-        elsif spanmq_core.note_one(this_queue, delete.msg_id, null) then
+        elsif (spanmq_core.note_one(this_queue, delete.msg_id, null)).lo is not null then
             return true;
         end if;
     end if;
@@ -89,7 +89,7 @@ begin
             has_leased := has_leased or n_gone > 1 and lease > 0;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, null)) then
+        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, null)).lo is not null) then
             return next first_id;
             return;
         -- A new statement, under the locks: messages may have been deleted from these runs one by one.
@@ -104,13 +104,17 @@ begin
         spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
 end $$;
 
-create or replace function spanmq_core.archive_messages(this spanmq_core.queue, msg_ids bigint[]) returns spanmq_core.run[]
+create or replace function spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    runs spanmq_core.run[] := spanmq_core.remove(this, msg_ids, null);
+    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, null, true);
 begin
     if runs <> '{}' then
         perform spanmq_core.copy_to_archive(this, runs);
+    end if;
+    if not this.settles_quietly then
+        perform spanmq_core.tell_settled(this, runs);
     end if;
     return runs;
 end $$;
@@ -118,15 +122,41 @@ end $$;
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    this record;
+    run spanmq_core.run;
 begin
-    return spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), array[msg_id]) <> '{}';
+    select q.queue_id, q.log_name, q.folded_name into this from spanmq_core.queue q
+        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
+          and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
+          and q.archive = to_regclass('pgmq.' || quote_ident('a_' || q.folded_name));
+    if found then
+        -- As in delete().
+        delete from spanmq_core.held h
+            where h.queue_id = this.queue_id and h.lo = archive.msg_id and h.n = 1 and h.lease_id >= 0
+            returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run;
+        if not found then
+            run := spanmq_core.note_one(this.queue_id, archive.msg_id, null);
+        end if;
+        if run.lo is not null then
+            perform spanmq_core.archive_range(this.folded_name, this.log_name, run);
+            return true;
+        end if;
+    end if;
+    return spanmq_core.archive_messages(queue_name, array[msg_id]) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(spanmq_core.find_queue(queue_name), msg_ids));
+    if cardinality(msg_ids) = 1 then
+        if spanmq_call.archive(queue_name, msg_ids[1]) then
+            return next msg_ids[1];
+        end if;
+        return;
+    end if;
+    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(queue_name, msg_ids));
 end $$;
 
 -- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
@@ -207,7 +237,7 @@ begin
             has_several := has_several or n_gone > 1;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or spanmq_core.note_one(this_queue, first_id, ack.lease_id)) then
+        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
             msg_id := first_id;
             outcome := 'acked';
             return next;

@@ -54,7 +54,8 @@ language plpgsql immutable as $$
 declare
     n int := cardinality(ids);
 begin
-    -- greatest(): the distance between the lowest and the highest number is out of range. A statement of its own: a plan may run the next one's query first.
+    -- greatest(): the distance between the lowest and the highest number is out of range. A statement of its own: a
+    -- plan may run the next one's query first.
     if n = 1 then
         return true;
     elsif (greatest(ids[n], 0) - greatest(ids[1], 0) = n - 1) is not true then
@@ -64,7 +65,8 @@ begin
 end $$;
 
 -- Goes on with take_out(), run by run.
-create or replace function spanmq_core.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean) returns spanmq_core.run[]
+create or replace function spanmq_core.take_parts(this_queue int, asked int8multirange, fence bigint, for_good boolean)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     candidate record;
@@ -150,9 +152,10 @@ begin
         group by f.lo, f.n;
 end $$;
 
--- Takes these messages (null: all) out of the held run that begins at this_lo; the rest stays as it was. Waits for the lock of the run; with
--- due_at it takes only a run that was visible then, and doesn't wait. Returns null if the run was not taken, is another lease's by now, or no
--- longer holds all of these: what it lost may be in another that is before the next one.
+-- Takes these messages (null: all) out of the held run that begins at this_lo; the rest stays as it was. Waits for the
+-- lock of the run; with due_at it takes only a run that was visible then, and doesn't wait. Returns null if the run was
+-- not taken, is another lease's by now, or no longer holds all of these: what it lost may be in another that is before
+-- the next one.
 create or replace function spanmq_core.take_from_held(
     this_queue int, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamptz default null
 ) returns spanmq_core.run[]
@@ -191,7 +194,8 @@ begin
 end $$;
 
 -- The same of a run of fresh.
-create or replace function spanmq_core.take_from_fresh(this_queue int, this_lo bigint, wanted int8multirange) returns spanmq_core.run[]
+create or replace function spanmq_core.take_from_fresh(this_queue int, this_lo bigint, wanted int8multirange)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     this spanmq_core.fresh;
@@ -207,9 +211,10 @@ begin
     return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
--- Notes that these messages have left the run of this lease that begins at this_lo, so that others may leave it at the same time. Returns those
--- that had not left it before; null if the run no longer holds all of these.
-create or replace function spanmq_core.note_done(this_queue int, this_lo bigint, lease bigint, wanted int8multirange) returns spanmq_core.run[]
+-- Notes that these messages have left the run of this lease that begins at this_lo, so that others may leave it at the
+-- same time. Returns those that had not left it before; null if the run no longer holds all of these.
+create or replace function spanmq_core.note_done(this_queue int, this_lo bigint, lease bigint, wanted int8multirange)
+returns spanmq_core.run[]
 language plpgsql as $$
 declare
     this spanmq_core.held;
@@ -235,31 +240,32 @@ begin
     return spanmq_core.pieces(spanmq_core.run_of(this), took);
 end $$;
 
--- Notes that a message has left the leased run of several that holds it. False if there is no such run, or it had left
--- before. fence: null, or the lease that must hold it.
-create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns boolean
+-- Notes that a message has left the leased run of several that holds it, and returns what it was; null if there is no
+-- such run, or it had left before. fence: null, or the lease that must hold it.
+create or replace function spanmq_core.note_one(this_queue int, id bigint, fence bigint) returns spanmq_core.run
 language plpgsql as $$
 declare
-    this_lo bigint;
-    n int;
+    run spanmq_core.run;
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
-    select h.lo, h.n into this_lo, n from spanmq_core.held h
+    select h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run from spanmq_core.held h
         where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
             where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
         for key share;
     if not found then
-        return false;
+        return null;
     end if;
     insert into spanmq_core.done (queue_id, msg_id) values (this_queue, id) on conflict do nothing;
     if not found then
-        return false;
+        return null;
     end if;
-    if spanmq_core.may_be_last(this_lo, n, id) then
-        perform spanmq_core.sweep_run(this_queue, this_lo, n);
+    if spanmq_core.may_be_last(run.lo, run.n, id) then
+        perform spanmq_core.sweep_run(this_queue, run.lo, run.n);
     end if;
-    return true;
+    run.lo := id;
+    run.n := 1;
+    return run;
 end $$;
 
 -- Whether the transaction that takes this message of a leased run counts what is left, and sweeps the run after the
@@ -301,7 +307,8 @@ begin
     return true;
 end $$;
 
--- How many messages a held run has: without those that were deleted from it one by one. In SQL, so that it is a part of the statement.
+-- How many messages a held run has: without those that were deleted from it one by one. In SQL, so that it is a part of
+-- the statement.
 create or replace function spanmq_core.count_left(this spanmq_core.held) returns int
 language sql stable as $$
     select case when this.n = 1 or this.lease_id = 0 then this.n
@@ -309,8 +316,8 @@ language sql stable as $$
                                where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
 $$;
 
--- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten a row. A
--- delivery alone has ended with this; one that has not begun is still to come.
+-- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten
+-- a row. A delivery alone has ended with this; one that has not begun is still to come.
 create or replace function spanmq_core.give_back(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql set jit = off as $$
 begin
@@ -334,7 +341,8 @@ declare
     seen_in pg_snapshot;
     unpublished int8multirange;
     run_lo bigint;
-    -- Runs are taken without waiting for a lock. If that fails, it starts over, and first locks the runs up to this id in their order, waiting.
+    -- Runs are taken without waiting for a lock. If that fails, it starts over, and first locks the runs up to this id
+    -- in their order, waiting.
     locked_to bigint;
     must_wait boolean := false;
     is_waiting boolean := false;
@@ -366,12 +374,14 @@ begin
                        (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
                        exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
                        pg_current_snapshot(),
-                       -- Ids of bulk writes that are reserved and not published: of these and the runs one statement sees one.
+                       -- Ids of bulk writes that are reserved and not published: of these and the runs one statement
+                       -- sees one.
                        (select coalesce(range_agg(int8range(b.lo, b.hi, '[]')), '{}') from spanmq_core.bulk_block b
                         where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue))
                     into n, n_fresh, runs, sees_any, seen_in, unpublished;
                 exit when not sees_any;
-                -- A new statement, under the locks: what was deleted from these runs one by one before was not in the queue.
+                -- A new statement, under the locks: what was deleted from these runs one by one before was not in the
+                -- queue.
                 purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
             end loop;
             exit;

@@ -1,8 +1,9 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and returns the channel to listen
--- to. Each settlement notifies it then; its payload is a range of ids that holds those that were settled. Messages that leave the queue in other ways
--- (an expiry, a pop, a purge) are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and
+-- returns the channel to listen to. Each settlement notifies it then; its payload is a range of ids that holds those
+-- that were settled. Messages that leave the queue in other ways (an expiry, a pop, a purge) are not notified: call
+-- unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare
@@ -33,8 +34,9 @@ begin
     return query select id from unnest(msg_ids) id where exists (select from spanmq_core.find_run(this.queue_id, id));
 end $$;
 
--- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the ack. A result that is
--- stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another keep_for.
+-- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the
+-- ack. A result that is stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another
+-- keep_for.
 create or replace function spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision default 3600) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -68,7 +70,8 @@ begin
 end $$;
 
 -- The results of these messages, where they have any that are still kept.
-create or replace function spanmq_call.get_results(queue text, msg_ids bigint[]) returns table (msg_id bigint, result jsonb, stored_at timestamptz)
+create or replace function spanmq_call.get_results(queue text, msg_ids bigint[])
+returns table (msg_id bigint, result jsonb, stored_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare

@@ -1,10 +1,11 @@
 -- One message as a person asks for it, and pausing a queue.
 
--- A message whose id was drawn before a purge may be committed after the purge has looked for the last time: it stays, and is a message like any
--- other.
+-- A message whose id was drawn before a purge may be committed after the purge has looked for the last time: it stays,
+-- and is a message like any other.
 
--- Whether a message that has a row in the log, written by this transaction, and is in no run was purged, or settled before a purge. Of what
--- was written under a savepoint the transaction is not known: it counts as purged if its savepoint was older than the purge's look.
+-- Whether a message that has a row in the log, written by this transaction, and is in no run was purged, or settled
+-- before a purge. Of what was written under a savepoint the transaction is not known: it counts as purged if its
+-- savepoint was older than the purge's look.
 create or replace function spanmq_core.was_purged(this_queue int, id bigint, written_by xid) returns boolean
 language plpgsql stable as $$
 declare

@@ -1,15 +1,14 @@
-"""`bodySchema=registered`: a queue's JSON Schema as Spark's; and writes into a queue that checks its bodies."""
+"""A queue's JSON Schema as the type of its bodies in Spark; and writes into a queue that checks them."""
 
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
-from tests.spark.conftest import Load, Streams
+from tests.spark.conftest import Load
 from tests.spark.protocol import save
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
-from spanmq.spark.registered import spark_type
+from spanmq.spark.bodies import registered_schema, spark_type
 
 TYPES: dict[str, Any] = {
     "bigint": [
@@ -57,7 +56,6 @@ ORDER = {
     "type": "object",
     "properties": {"order": {"type": "integer"}, "at": {"format": "date", "type": "string"}},
 }
-BODY = StructType().add("at", "date").add("order", "long")
 
 
 @pytest.mark.parametrize(
@@ -67,19 +65,12 @@ def test_schema_has_a_type_of_spark(schema: Any, kind: str) -> None:
     assert spark_type(schema, {"$defs": DEFINITIONS}) == kind
 
 
-def test_bodies_are_read_by_the_schema_of_their_queue(client: Client, load: Load, stream: Streams) -> None:
-    client.queues.set_schema("orders", ORDER)
-    client.send_batch("orders", [{"order": 1, "at": "2026-01-31"}, {"order": "x"}])
-    source = load(bodySchema="Registered", body=BODY)
-    fields = "struct</* option bodySchema: */ `at`: date, `order`: bigint>"
-    assert f"`body` {fields}" in source.source.schema()
-    assert [row["body"]["order"] for row in source.rows()] == [1, None]
-    client.queues.create("more")
-    client.queues.set_schema("more", ORDER)
-    assert fields in load("orders,more", bodySchema="registered").source.schema()
-    lake = stream(bodySchema="registered")
-    lake.run(body=BODY)
-    assert [row["body"]["order"] for epoch in lake.lake.values() for row in epoch] == [1, None]
+def test_type_of_bodies_is_that_of_all_queues(client: Client, database: str) -> None:
+    for name in ("orders", "more"):
+        client.queues.create(name)
+        client.queues.set_schema(name, ORDER)
+    for queue in ("orders", "orders,more", "*"):
+        assert registered_schema(database, queue) == "struct<`at`: date, `order`: bigint>"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +82,7 @@ def test_bodies_are_read_by_the_schema_of_their_queue(client: Client, load: Load
         ("orders, other", "the queues orders and other have bodies of other types"),
     ],
 )
-def test_what_has_no_such_schema_is_named(client: Client, load: Load, queue: str, said: str) -> None:
+def test_what_has_no_such_schema_is_named(client: Client, database: str, queue: str, said: str) -> None:
     for name, schema in (
         ("none", None),
         ("texts", {"type": "string"}),
@@ -101,9 +92,8 @@ def test_what_has_no_such_schema_is_named(client: Client, load: Load, queue: str
         client.queues.create(name)
         client.queues.set_schema(name, schema)
     client.queues.set_schema("other", {"type": "object", "properties": {"order": {"type": "number"}}})
-    with pytest.raises(InvalidArgumentError, match=f"bodySchema is registered, but {said}"):
-        load(queue, bodySchema="registered").source.schema()
-    assert "body" not in load(queue, bodySchema="registered", columns="message_id").source.schema()
+    with pytest.raises(InvalidArgumentError, match=said):
+        registered_schema(database, queue)
 
 
 def test_frame_that_does_not_fit_a_checked_queue_is_not_sent(client: Client, load: Load) -> None:

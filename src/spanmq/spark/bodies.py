@@ -1,49 +1,67 @@
-"""`bodySchema=registered`: the JSON Schema of a queue as the fields of a struct in Spark.
-
-Spark needs one type for each value. Where a schema allows several, or says nothing, that is a string with the
-JSON, so that nothing is lost.
-"""
+"""Bodies as structs: Spark's own `from_json`, by a schema of the caller's or of the queue."""
 
 from typing import Any, Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, from_json, lit, raise_error, when
+from pyspark.sql.types import StructType
+
+from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
-from spanmq.spark.column import quoted
-from spanmq.spark.options import Options
 from spanmq.spark.reader import queues_named
 from spanmq.spark.rows import connected
 
 _SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
 _FORMATS: Final = {"date-time": "timestamp", "date": "date"}
+# On lines of its own, where cause_of() finds it in what Spark says.
+_SEALED: Final = (
+    "\nspanmq.errors.DecryptionError: a body is sealed, so it can't be parsed\n"
+    "hint: The option encryptionKeyFile names the file of keys that opens it.\n"
+)
 
 
-def registered_fields(options: Options) -> str:
-    """Return the fields of the bodies of the queues; raises InvalidArgumentError unless all have the same."""
-    with connected(options.dsn) as connection:
+def parse_bodies(frame: DataFrame, schema: str | StructType, **options: str) -> DataFrame:
+    """Return a frame, perhaps of a stream, whose column `body` is a struct that `from_json` made of the text.
+
+    `schema` has the fields: `order long, amount double`, what `schema.json()` returns, a type of PySpark, or
+    what registered_schema() returns. `options` are those of from_json. By default what does not fit is null;
+    a field `_corrupt_record string` has the text of such a body, and `mode="FAILFAST"` ends the query. A body that is
+    sealed ends it, too.
+    """
+    text = when(col("body").startswith(f'{{"{SEALED_KEY}"'), raise_error(lit(_SEALED))).otherwise(col("body"))
+    return frame.withColumn("body", from_json(text, schema, options))
+
+
+def registered_schema(dsn: str, queue: str) -> str:
+    """Return the type of the bodies of a queue, of a list or a pattern, from the JSON Schema that the queue has.
+
+    Spark needs one type for each value: where the schema allows several, or says nothing, that is a string with the
+    JSON. Raises InvalidArgumentError unless each queue has a schema with properties, and all the same type.
+    """
+    with connected(dsn) as connection:
         found: dict[str, str] = {}
-        for queue in queues_named(connection, options.queue):
-            row = connection.execute("select schema from spanmq.get_schema(queue => %s)", [queue]).fetchone()
+        for name in queues_named(connection, queue):
+            row = connection.execute("select schema from spanmq.get_schema(queue => %s)", [name]).fetchone()
             if row is None or row[0] is None:
                 raise InvalidArgumentError(
-                    f"bodySchema is registered, but queue {queue} has no schema",
+                    f"queue {name} has no schema",
                     hint="client.queues.set_schema(), or spanmq queue set-schema, sets one.",
-                    queue=queue,
+                    queue=name,
                 )
             kind = spark_type(row[0])
             if not kind.startswith("struct<"):
                 raise InvalidArgumentError(
-                    f"bodySchema is registered, but the schema of queue {queue} has no properties",
-                    hint="Write the fields into bodySchema, or leave it out.",
-                    queue=queue,
+                    f"the schema of queue {name} has no properties",
+                    hint="Pass the fields of the bodies to parse_bodies().",
+                    queue=name,
                 )
-            found[kind] = queue
+            found[kind] = name
     if len(found) > 1:
         first, second, *_ = found.values()
         raise InvalidArgumentError(
-            f"bodySchema is registered, but the queues {first} and {second} have bodies of other types",
-            hint="Read them in two streams, or write the fields into bodySchema.",
+            f"the queues {first} and {second} have bodies of other types", hint="Read them in two frames."
         )
-    [kind] = found
-    return kind.removeprefix("struct<").removesuffix(">")
+    return next(iter(found))
 
 
 def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str:
@@ -69,7 +87,7 @@ def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str
         return f"array<{spark_type(schema.get('items'), root, refs)}>"
     if name == "object" and schema.get("properties"):
         fields = [
-            f"{quoted(key)}: {spark_type(each, root, refs)}" for key, each in schema["properties"].items()
+            f"{_quoted(key)}: {spark_type(each, root, refs)}" for key, each in schema["properties"].items()
         ]
         return f"struct<{', '.join(fields)}>"
     if name == "object" and isinstance(schema.get("additionalProperties"), dict):
@@ -87,3 +105,7 @@ def _at(root: Any, ref: str) -> Any:
         name = part.replace("~1", "/").replace("~0", "~")
         root = root.get(name) if isinstance(root, dict) else None
     return root
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

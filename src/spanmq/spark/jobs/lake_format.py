@@ -1,0 +1,93 @@
+"""The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Protocol
+
+import pyarrow
+
+from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.spark.jobs.delta import DeltaFormat
+from spanmq.spark.jobs.iceberg import IcebergFormat
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, format_of
+from spanmq.spark.jobs.parquet import Written
+from spanmq.spark.jobs.plain import PlainFormat
+from spanmq.spark.options import hint_of
+
+
+class LakeFormat(Protocol):
+    """A table of a lake: tasks append files, and the driver's commit makes them rows."""
+
+    # Whether small files of it can be joined.
+    compacts: ClassVar[bool]
+
+    def append(
+        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Write rows of a queue into files whose names begin with `prefix`; yield what each has, as REPORT."""
+        ...
+
+    def committed(self, manifest: Manifest) -> int:
+        """Return the `commit` of the last manifest of the same queue that the table has, 0 without any."""
+        ...
+
+    def commit(self, manifest: Manifest, files: Sequence[Written]) -> None:
+        """Make rows of files under the `commit` of a manifest; without files, only take that number.
+
+        Raises PipelineError where another run has taken it.
+        """
+        ...
+
+    def read(self, queue: str | None) -> list[str]:
+        """Return the names in the lake of the files that have the rows of a queue, or of all."""
+        ...
+
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
+        """Make files of up to `size` bytes of a run's small ones; return how many were replaced, and by how many."""
+        ...
+
+    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
+        """Delete the rows with ids in these ranges, which are in these files; return what the manifest then is."""
+        ...
+
+    def expire(self) -> None:
+        """Delete what only older versions of the table need, by the policy of the format."""
+        ...
+
+
+FORMATS: Final[Mapping[str, type[PlainFormat | DeltaFormat | IcebergFormat]]] = {
+    "parquet": PlainFormat,
+    "delta": DeltaFormat,
+    "iceberg": IcebergFormat,
+}
+
+
+def table_of(
+    kind: str,
+    dsn: str | None,
+    lake: Lake,
+    table: str,
+) -> LakeFormat:
+    """Open a table of a lake; its catalogue, where a format has one, may be in the database of `dsn`."""
+    return FORMATS[kind](dsn, lake, table)
+
+
+def known_table(dsn: str | None, lake: Lake, table: str) -> LakeFormat:
+    """Open a table of a lake in the format that it has."""
+    return table_of(format_of(lake, table) or "parquet", dsn, lake, table)
+
+
+def check_format(name: str) -> None:
+    """Raise InvalidArgumentError, with the nearest name, for a format that does not exist."""
+    if name not in FORMATS:
+        hint = hint_of(name, tuple(FORMATS), f"There are {', '.join(FORMATS)}.")
+        raise InvalidArgumentError(f"a lake has no format {name!r}", hint=hint)
+
+
+def check_compacts(name: str) -> None:
+    """Raise PipelineError for a format whose files can't be joined."""
+    if not FORMATS[name].compacts:
+        raise PipelineError(
+            f"spanmq compacts no tables of format {name}",
+            hint="Use the procedure rewrite_data_files of Iceberg for Spark.",
+        )

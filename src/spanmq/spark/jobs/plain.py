@@ -1,0 +1,110 @@
+"""Plain Parquet files: a file counts when a manifest names it, so the manifest is the commit."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pyarrow
+
+from spanmq.spark.jobs import parquet
+from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_table import TABLES, folder_of
+from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, files_of, has, read_manifest, write_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFormat:
+    """A table of Parquet files, in folders of queues and days that have those two columns as their names."""
+
+    dsn: str | None
+    lake: Lake
+    table: str
+    compacts: ClassVar[bool] = True
+
+    def append(
+        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Write rows into files; yield what each has."""
+        table = TABLES[self.table]
+        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0))
+
+    def committed(self, manifest: Manifest) -> int:
+        """Return the number of a manifest that is written."""
+        written = read_manifest(self.lake, manifest.queue, self.table, manifest.number)
+        return 0 if written is None else written.commit
+
+    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+        """Do nothing: the manifest is the commit."""
+
+    def read(self, queue: str | None) -> list[str]:
+        """Return the files that manifests name."""
+        return files_of(self.lake, queue, self.table)
+
+    def compact(self, run: Writing, size: int) -> tuple[int, int]:
+        """Join small files of a day; a manifest has the new ones, and then the others are deleted."""
+        queue = run.exported.queue
+        sizes = self.lake.sizes(folder_of(self.table, queue))
+        groups = list(_groups(self.read(queue), sizes, size))
+        if not groups:
+            return 0, 0
+        manifest = run.begin(run.exported.source, "parquet")
+        files = []
+        for n, names in enumerate(groups):
+            files.append(f"{names[0].rpartition('/')[0]}/{manifest.token}-{n:05}.parquet")
+            parquet.join(self.lake, names, files[-1])
+        removed = [name for names in groups for name in names]
+        manifest = replace(manifest, files=files, removed=removed)
+        write_manifest(self.lake, manifest)
+        run.end(manifest)
+        return len(removed), len(files)
+
+    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
+        """Write what files have besides these ids into new ones, which replace them in the manifest."""
+        names = []
+        for number, name in enumerate(files):
+            into = f"{name.rpartition('/')[0]}/{manifest.token}-{number:05}.parquet"
+            with ExitStack() as stack:
+                writer = None
+                for batch in self._others(name, ids):
+                    if writer is None:
+                        writer = stack.enter_context(parquet.Writer.opened(self.lake, into, batch.schema))
+                        names.append(into)
+                    writer.add(batch)
+        return replace(manifest, files=names, removed=list(files))
+
+    def expire(self) -> None:
+        """Do nothing: replaced files are deleted at once."""
+
+    def _others(self, name: str, ids: Ranges) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of a file that are in none of these ranges."""
+        table = TABLES[self.table]
+        for batch in parquet.read(self.lake, [name], table.schema.remove(0).names):
+            part = batch.filter(
+                pyarrow.array([not has(ids, id_) for id_ in batch.column(table.id).to_pylist()])
+            )
+            if part.num_rows:
+                yield part
+
+
+def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:
+    """Yield the small files of a day that become one, in the order of their export."""
+    days: dict[str, list[str]] = defaultdict(list)
+    for name in files:
+        days[name.rpartition("/")[0]].append(name)
+    for names in days.values():
+        group: list[str] = []
+        total = 0
+        for name in names:
+            n = sizes[name]
+            if n >= size:
+                continue
+            if group and total + n > size:
+                if len(group) > 1:
+                    yield group
+                group, total = [], 0
+            group.append(name)
+            total += n
+        if len(group) > 1:
+            yield group

@@ -1,0 +1,78 @@
+"""Many callers at once, as a busy queue has them: none is the victim of a deadlock."""
+
+import threading
+from functools import partial
+
+import psycopg
+import pytest
+from tests.sql.race.sessions import Race, Session, side_by_side
+from tests.sql.seeds import IS_DEEP
+
+CALLERS = 8
+ROUNDS = 80 if IS_DEEP else 3
+CYCLES = 500 if IS_DEEP else 15
+# Each settles one message of a batch of a hundred; in a transaction of its own, unless it is among the last two.
+VERBS = {
+    "set_vt": "select pgmq.set_vt('jobs', %(id)s::bigint, 60)",
+    "nack": "select spanmq.nack('jobs', %(lease)s, array[%(id)s::bigint])",
+    "ack": "select spanmq.ack('jobs', %(lease)s, array[%(id)s::bigint])",
+    "delete": "select pgmq.delete('jobs', %(id)s::bigint)",
+    "archive": "select pgmq.archive('jobs', %(id)s::bigint)",
+}
+
+
+def settle(session: Session, verb: str, lease: int, ids: list[int], calls: int) -> None:
+    for first in range(0, len(ids), calls):
+        session.begin()
+        for each in ids[first : first + calls]:
+            session.rows(VERBS[verb], {"id": each, "lease": lease})
+        session.commit()
+
+
+@pytest.mark.parametrize(("verb", "calls"), [*((verb, 1) for verb in VERBS), ("delete", 4), ("archive", 4)])
+def test_callers_of_one_verb_on_one_batch(race: Race, verb: str, calls: int) -> None:
+    sessions = [race.open() for _ in range(CALLERS)]
+    for each in sessions:
+        each.rows("set deadlock_timeout = '20ms'")
+    for _ in range(ROUNDS):
+        ids = race.send(100)
+        lease = race.lease(100)
+        side_by_side(
+            *(
+                partial(settle, each, verb, lease, ids[number::CALLERS], calls)
+                for number, each in enumerate(sessions)
+            )
+        )
+    if verb not in ("set_vt", "nack"):
+        assert race.left() == []
+
+
+def test_drops_under_traffic(race: Race) -> None:
+    """The queue is dropped and created again while others send, read, hide, refuse and settle."""
+    over = threading.Event()
+    errors = set()
+
+    def use(session: Session) -> None:
+        while not over.is_set():
+            try:
+                session.rows("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[20]))")
+                session.begin()
+                got = session.rows("select lease_id, msg_id from spanmq.receive('jobs', 15)")
+                for verb, (lease, each) in zip((*VERBS, *VERBS, *VERBS), got, strict=False):
+                    session.rows(VERBS[verb], {"id": each, "lease": lease})
+                session.commit()
+            except psycopg.Error as error:
+                # Of the others the whole text.
+                errors.add(error.sqlstate if error.sqlstate == "42P01" else str(error))
+                session.rollback()
+
+    def drop() -> None:
+        try:
+            for _ in range(CYCLES):
+                race.main.rows("select pgmq.drop_queue('jobs')")
+                race.main.rows("select pgmq.create('jobs')")
+        finally:
+            over.set()
+
+    side_by_side(drop, *(partial(use, race.open()) for _ in range(4)), finally_do=over.set)
+    assert errors <= {"42P01"}

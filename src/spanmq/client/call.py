@@ -267,11 +267,6 @@ def bigint(name: str, value: int) -> Argument:
     return Argument(name, str(_index(name, value)), "cast({} as bigint)")
 
 
-def uuid(name: str, value: str) -> Argument:
-    """Pass a UUID, as text."""
-    return Argument(name, text(name, value).value, "cast({} as uuid)")
-
-
 def bigints(name: str, values: int | Iterable[int]) -> Argument:
     """Pass an array of bigints; one number is an array of one."""
     if isinstance(values, str | bytes | bytearray | memoryview):  # whose elements may be numbers

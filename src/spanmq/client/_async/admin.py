@@ -213,7 +213,7 @@ class AsyncReceivers:
         arguments = (
             argument.text("receiver", receiver),
             *given(argument.bigint, "settled", settled),
-            *given(argument.uuid, "settled_token", settled_token),
+            *given(_token, "settled_token", settled_token),
         )
         return await self._link.run(about(queue, "release_receiver", number, *arguments))
 
@@ -248,6 +248,10 @@ class AsyncReceivers:
     async def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
         return await self._link.run(about_any(queue, "list_receivers", receivers))
+
+
+def _token(name: str, value: str) -> argument.Argument:
+    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class AsyncPipelineRuns:

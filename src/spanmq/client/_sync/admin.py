@@ -215,7 +215,7 @@ class Receivers:
         arguments = (
             argument.text("receiver", receiver),
             *given(argument.bigint, "settled", settled),
-            *given(argument.uuid, "settled_token", settled_token),
+            *given(_token, "settled_token", settled_token),
         )
         return self._link.run(about(queue, "release_receiver", number, *arguments))
 
@@ -250,6 +250,10 @@ class Receivers:
     def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a queue, or of all, and what each holds."""
         return self._link.run(about_any(queue, "list_receivers", receivers))
+
+
+def _token(name: str, value: str) -> argument.Argument:
+    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class PipelineRuns:

@@ -36,6 +36,7 @@ def test_page_that_concerns_one_queue_says_so() -> None:
         "/dead-letters",
         "/policies",
         "/batches",
+        "/changes",
         "/workers",
         "/tasks",
         "/pipeline-runs",

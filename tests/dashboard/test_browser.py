@@ -38,6 +38,9 @@ PAGES = {
     "batches": "/batches",
     "workers": "/workers",
     "tasks": "/tasks",
+    "failing-queue": "/queue/failing?queue=orders",
+    "changes": "/changes",
+    "changes-queue": "/queue/changes?queue=orders",
     "pipeline-runs": "/pipeline-runs",
     "pipeline-runs-queue": "/queue/pipeline-runs?queue=orders",
 }

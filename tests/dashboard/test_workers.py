@@ -27,7 +27,7 @@ def test_workers_are_shown_with_what_they_hold(keeper: Person, filled: str) -> N
     assert [each.split(" ")[0] for each in cells(text, "Circuit breaker")] == ["closed", "open"]
     assert [each for each in cells(text, "Started") if "ago" not in each] == []
     text = keeper.get("/tasks").text
-    assert cells(text, "Done", "Failed", "Failure rate") == ["99", "1", "1.0 %"]
+    assert cells(text, "Done", "Failed attempts", "Failure rate") == ["99", "1", "1.0 %"]
     assert cells(text, "Per second", "p50", "p95") == ["0.03", "0.2 s", "0.2 s"]
     assert 'aria-current="true">1 hour<' in text
     assert cells(keeper.get("/tasks", span="1d").text, "Done") == ["99"]

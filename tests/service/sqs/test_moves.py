@@ -133,12 +133,12 @@ def test_task_that_meets_a_bug_fails_and_the_others_go_on(first: Running, databa
     assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))
 
 
-def test_bug_before_a_task_is_known_is_logged(first: Running, database: str) -> None:
+def test_schema_that_lacks_what_a_task_needs_is_logged(first: Running, database: str) -> None:
     sqs = client_of(first.address)
     _, _, arn = stage(sqs, 1)
     do(database, "alter type spanmq.sqs_move rename attribute moved to moved_before")
     start(sqs, arn)
-    wait_until(lambda: "moves_broke" in first.log.read_text())
+    wait_until(lambda: "moves_failed error=SchemaVersionError" in first.log.read_text())
 
 
 def test_task_goes_only_to_queues_that_name_its_source(first: Running, database: str) -> None:

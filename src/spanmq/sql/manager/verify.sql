@@ -22,6 +22,8 @@ union all
 select 'function', live.name, 'unknown', 'is called as one of ours, and is none: drop it'
 from live
 where live.kind = 'function'
+    -- In schema pgmq, functions of yours may have such a name.
+    and live.name !~ '^pgmq[.]'
     and not exists (select from spanmq_core.object_checksum known where known.kind = 'function' and known.name = live.name)
     and exists (select from spanmq_core.object_checksum known
                 where known.kind = 'function'

@@ -5,17 +5,17 @@
 create or replace function spanmq_core.error_pattern(error text) returns text
 language plpgsql immutable as $$
 declare
-    line text := substring(left(error, 2000) from '^\s*([^\r\n]*)');
+    line text := substring(left(error, 2000) from E'^\\s*([^\\r\\n]*)');
 begin
-    line := regexp_replace(line, $p$(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*"$p$, '<text>', 'g');
+    line := regexp_replace(line, E'(?<!\\w)\'[^\'\\n]*\'(?!\\w)|"[^"\\n]*"', '<text>', 'g');
     -- Ids have digits, and most errors have none: each of these patterns costs more than all else.
     if line ~ '[0-9]' then
-        line := regexp_replace(line, '\y[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\y', '<id>', 'gi');
-        line := regexp_replace(line, '\y0x[0-9a-f]+\y', '<id>', 'gi');
-        line := regexp_replace(line, '\y(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\y', '<id>', 'gi');
-        line := regexp_replace(line, '\d+(\.\d+)*', '<number>', 'g');
+        line := regexp_replace(line, E'\\y[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\\y', '<id>', 'gi');
+        line := regexp_replace(line, E'\\y0x[0-9a-f]+\\y', '<id>', 'gi');
+        line := regexp_replace(line, E'\\y(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\\y', '<id>', 'gi');
+        line := regexp_replace(line, E'\\d+(\\.\\d+)*', '<number>', 'g');
     end if;
-    return btrim(regexp_replace(coalesce(line, ''), '\s+', ' ', 'g'));
+    return btrim(regexp_replace(coalesce(line, ''), E'\\s+', ' ', 'g'));
 end $$;
 
 -- These messages, which have these attempts and are hidden until these times, with their last failure, the time of their first one, and the task

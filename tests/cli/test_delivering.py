@@ -56,7 +56,7 @@ def test_bad_words_are_refused(filled: str) -> None:
 
 
 def test_pause_and_resume(filled: str) -> None:
-    assert "state" not in spanmq("queue list", dsn=filled).out.lower()
+    assert "paused" not in spanmq("queue list", dsn=filled).out.lower()
     assert records("queue pause", "orders", dsn=filled) == [{"queue": "orders", "is_paused": True}]
     do(filled, "select spanmq.report_breaker('orders', 'worker-7', 600)")
     for verb in ("list", "health", "metrics", "count", "latest-statistics"):

@@ -16,6 +16,7 @@ from spanmq.dashboard.app import PAGES
 FIRST = (
     *(
         "/",
+        "/changes",
         "/dead-letters",
         "/policies",
         "/schedules",

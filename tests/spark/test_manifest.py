@@ -65,7 +65,7 @@ def test_export_writes_the_ids_of_its_own_blocks_only(tmp_path: Path) -> None:
     write_manifest(lake, Manifest(1, "orders", "here", gaps, ["1.parquet"], len(gaps), 0))
     write_exported(read_exported(lake, "orders"))
     folder = tmp_path / FOLDER / "archive" / "ids" / "orders"
-    before = {path.name: path.stat().st_ino for path in folder.iterdir()}
+    before = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
     assert len(before) == 13
     # One at the end, and one of long ago.
     write_manifest(
@@ -77,8 +77,8 @@ def test_export_writes_the_ids_of_its_own_blocks_only(tmp_path: Path) -> None:
     assert found.ids_in([0])[:2] == [(1, 1), (99, 101)]
     assert (found.count, found.ids_in([12])[-1]) == (200_101, (400_001, 400_100))
     write_exported(found)
-    after = {path.name: path.stat().st_ino for path in folder.iterdir()}
-    assert sorted(name for name, inode in after.items() if before.get(name) != inode) == [
+    after = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+    assert sorted(name for name, written in after.items() if before.get(name) != written) == [
         f"{block:015}.json" for block in (0, 12)
     ]
     # A restored database: ids that no longer count.

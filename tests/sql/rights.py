@@ -250,7 +250,7 @@ CALLED = {
 }
 # Every role may call these: they return what the catalogue shows to all, or check the caller.
 CALLED_FREELY = names(
-    "check_topic_send known_queues may names_for number_of prove_caller queue_of_run queue_of_schedule"
+    "check_topic_send known_queues may names_for note_change number_of prove_caller queue_of_run queue_of_schedule"
     " routed_queues sees targets_of wrapper_call"
 )
 EXECUTABLE = """

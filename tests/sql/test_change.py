@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from tests.sql.queue import Connection, one, rows, sqlstate_of
 
+from spanmq.actor import ACTOR
 from spanmq.client import Client
-from spanmq.client.changes import ACTOR
 from spanmq.model import Change
 
 ROLE = "spanmq_test_changer"

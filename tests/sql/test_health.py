@@ -180,7 +180,7 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
     rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 19
+    assert len({row[0] for row in rows}) == len(rows) == 20
     assert all(found for _, _, found, _ in rows)
     assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
     assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}

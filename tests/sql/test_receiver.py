@@ -207,7 +207,7 @@ def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connect
     assert client.delete("orders", [1, 2, 3, 4]) == []
     assert client.archive("orders", [1, 2, 3]) == []
     assert client.set_vt("orders", [1, 4], 0) == []
-    assert {each.outcome for each in client.cancel("orders", [1, 4])} == {"processing"}
+    assert {each.outcome for each in client.cancel("orders", [1, 4])} == {"cancelling"}
     assert client.queues.metrics("orders").length == 4
     assert reader.claim(1) == 1
     assert client.queues.metrics("orders").length == 0

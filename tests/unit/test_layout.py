@@ -39,6 +39,7 @@ class Rule:
 
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
+    "actor": Rule(ours=()),
     "errors": Rule(ours=()),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
@@ -56,7 +57,7 @@ RULES = {
     "client.dsn": Rule(
         packages=DRIVER, ours=("errors", "embedded", "schema"), not_ours_at_the_top=("embedded", "schema")
     ),
-    "client": Rule(packages=DRIVER, ours=("client", "codec", "errors", "model", "schema", "tracing")),
+    "client": Rule(packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model")),

@@ -129,7 +129,7 @@ class Program(Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one command."""
-        from spanmq.client.changes import ACTOR
+        from spanmq.actor import ACTOR
 
         ACTOR.set(f"command, spanmq {self._command}")
         with reported(as_json=self._as_json):

@@ -1,15 +1,13 @@
 """The record of changes: calls that change queues, rights or schedules are recorded with their user. No I/O here."""
 
 import json
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Final
 
+from spanmq.actor import ACTOR
 from spanmq.client import call as argument
 from spanmq.client.call import Call, Result, given
 
-# The user of a change beside the role: the token of a request, or the command.
-ACTOR: Final[ContextVar[str | None]] = ContextVar("spanmq_actor", default=None)
 RECORDED: Final = frozenset(
     "create create_unlogged create_partitioned drop_queue purge_queue pause resume set_policy set_schema"  # noqa: SIM905
     " set_category_policy set_category_rule drop_category_rule grant_queue revoke_queue grant_all revoke_all"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from spanmq.client.changes import ACTOR
+from spanmq.actor import ACTOR
 from spanmq.dashboard import (
     changes,
     dead_letters,

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from spanmq.client.changes import ACTOR
+from spanmq.actor import ACTOR
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
 from spanmq.service.failure import Refusal, described, forbidden, unauthorized

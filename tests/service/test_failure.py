@@ -10,7 +10,14 @@ from spanmq.service.failure import STATUS_OF, describe, kind_of
 
 # What no request can meet: faults of the installation, of other programs, or of the service itself.
 ELSEWHERE = {
-    *("SpanmqError", "ServerError", "InvalidTransactionError", "HandlerStuckError", "HandlerCancelledError", "MessagesLostError"),
+    *(
+        "SpanmqError",
+        "ServerError",
+        "InvalidTransactionError",
+        "HandlerStuckError",
+        "HandlerCancelledError",
+        "MessagesLostError",
+    ),
     *(
         "AnswerTooLargeError",
         "ShardsChangedError",

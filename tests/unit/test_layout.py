@@ -57,7 +57,9 @@ RULES = {
     "client.dsn": Rule(
         packages=DRIVER, ours=("errors", "embedded", "schema"), not_ours_at_the_top=("embedded", "schema")
     ),
-    "client": Rule(packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")),
+    "client": Rule(
+        packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")
+    ),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
     "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model")),

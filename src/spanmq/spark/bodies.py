@@ -29,7 +29,8 @@ def parse_bodies(frame: DataFrame, schema: str | StructType, **options: str) -> 
     sealed ends it, too.
     """
     text = when(col("body").startswith(f'{{"{SEALED_KEY}"'), raise_error(lit(_SEALED))).otherwise(col("body"))
-    return frame.withColumn("body", from_json(text, schema, options))
+    # Spark Connect takes no empty options.
+    return frame.withColumn("body", from_json(text, schema, options or None))
 
 
 def registered_schema(dsn: str, queue: str) -> str:

@@ -50,7 +50,7 @@ def test_page_is_whole_without_scripts(busy: Running, tmp_path: Path) -> None:
         plain.open("/?span=6h")
         assert "orders" in plain.text("#rows")
         assert not plain.find("#live-switch").is_displayed()
-        plain.click("a[href='/queue?queue=orders']")
+        plain.click("#rows a[href='/queue?queue=orders']")
         assert "customer-0" in plain.text("#group-rows")
 
 

@@ -8,6 +8,8 @@ from tests.dashboard.browser import Browser
 from tests.dashboard.conftest import rows
 from tests.service.running import service
 
+from spanmq import Client
+
 ROW = "#schedule-rows tr"
 
 
@@ -93,3 +95,33 @@ def test_message_is_delivered_now_and_cancelled(at_work: Browser, filled: str) -
     assert rows(filled, visible) == [(True,)]
     at_work.click("form[action^='/message/cancel'] button")
     assert rows(filled, visible) == []
+
+
+def test_dead_message_is_redriven_or_discarded(at_work: Browser, filled: str) -> None:
+    at_work.open("/message?queue=invoices&id=1")
+    at_work.click("form[action^='/message/redrive'] button")
+    assert rows(filled, "select msg_id from pgmq.q_invoices where msg_id = 1") == [(1,)]
+    [(dead,)] = rows(filled, "select msg_id from spanmq.dead_letters('orders')")
+    at_work.open(f"/message?queue=orders&id={dead}")
+    at_work.click("form[action^='/message/discard'] button")
+    assert rows(filled, "select msg_id from spanmq.dead_letters('orders')") == []
+
+
+def test_failing_messages_are_retried_and_rejected(at_work: Browser, filled: str) -> None:
+    rows(filled, "select pgmq.purge_queue('empty')")
+
+    def fail() -> None:
+        with Client(filled) as client:
+            for message in client.receive("empty", 10):
+                client.nack(message, "no customer", retry_in=600)
+
+    with Client(filled) as client:
+        ids = client.send_batch("empty", ["a", "b"])
+    for act in ("retry", "reject"):
+        fail()
+        at_work.open("/queue/failing?queue=empty")
+        at_work.click(f"section[aria-labelledby='messages'] form[action^='/queue/failing/{act}'] button")
+        assert "2 messages" in at_work.text(".notice")
+    assert rows(filled, "select msg_id from spanmq.dead_letters('empty') order by 1")[-2:] == [
+        (each,) for each in ids
+    ]

@@ -15,6 +15,10 @@ DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
         *("/queue/dead-letters/repair", "/queue/dead-letters/redrive", "/queue/dead-letters/discard"),
     ),
     test_browser_acts.test_message_is_delivered_now_and_cancelled: ("/message/deliver", "/message/cancel"),
+    test_browser_acts.test_dead_message_is_redriven_or_discarded: ("/message/redrive", "/message/discard"),
+    test_browser_acts.test_failing_messages_are_retried_and_rejected: (
+        *("/queue/failing/retry", "/queue/failing/reject"),
+    ),
     test_browser_acts.test_policy_is_found_and_changed: ("/queue/policy",),
     test_browser_acts.test_schedule_is_made_paused_resumed_and_ended: (
         *("/schedules/new", "/schedules/pause", "/schedules/resume", "/schedules/end"),

@@ -58,9 +58,12 @@ def test_drops_under_traffic(race: Race) -> None:
                 session.rows("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[20]))")
                 session.begin()
                 got = session.rows("select lease_id, msg_id from spanmq.receive('jobs', 15)")
-                for verb, (lease, each) in zip((*VERBS, *VERBS, *VERBS), got, strict=False):
+                for verb, (lease, each) in zip(("ack", "delete", "archive") * 3, got[:9], strict=False):
                     session.rows(VERBS[verb], {"id": each, "lease": lease})
                 session.commit()
+                # Alone: with others in one transaction, these may meet each other.
+                for verb, (lease, each) in zip(("set_vt", "nack") * 3, got[9:], strict=False):
+                    session.rows(VERBS[verb], {"id": each, "lease": lease})
             except psycopg.Error as error:
                 # Of the others the whole text.
                 errors.add(error.sqlstate if error.sqlstate == "42P01" else str(error))

@@ -1,4 +1,4 @@
-"""Build a release in `dist` and try it where there is no checkout: release.py [--quick] [--any-state].
+"""Build a release in `dist` and try it outside the checkout: release.py [--quick] [--any-state].
 
 The wheel is made of the source distribution. It is installed by itself for each Python that is found, imported,
 and asked for its version; with extras it runs the demo. The source distribution runs its tests (not with --quick). The

@@ -67,7 +67,7 @@ def wait(session: Connection) -> None:
 
 
 def forget_last(session: Connection) -> None:
-    """Let the times pass in which nothing is woken again."""
+    """End the times in which nothing is woken again."""
     session.execute("select setval('spanmq_core.woken_1', 0)")
     session.execute(
         "select setval(c, (v >> 20 << 20) | ((v - 60) & 1048575)) from spanmq_core.listener,"

@@ -222,6 +222,23 @@ def test_entries_and_wrappers_follow_their_function(
     assert one(session, "select count(*) from pg_proc where proname ~ '^pause(_[0-9]+)?$'") == 3
 
 
+def test_function_that_moves_to_another_verb_leaves_the_roles_of_the_first(
+    session: Connection, real: Path, role: str, empty_database: str
+) -> None:
+    listed = (real / "functions/entries.sql").read_text()
+    moved = ("drop_category_rule pause resume", "drop_category_rule resume")
+    older = change(real, "entries.sql", moved, ("peek peek_archive", "pause peek peek_archive"))
+    schema.install(session, release=older)
+    session.execute(f"select pgmq.create('orders'); select spanmq.grant_all('{role}', 'look')".encode())
+    with session_of(empty_database, role) as other:
+        other.execute("select spanmq.pause('orders')")
+        (real / "functions/entries.sql").write_text(listed)
+        more = PAUSE.replace("queue text", "queue text, reason text default null")
+        schema.upgrade(session, release=change(real, "settle/state.sql", (PAUSE, more)))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            other.execute("select spanmq.pause('orders')")
+
+
 def test_entry_and_wrappers_go_with_their_function(session: Connection, real: Path, role: str) -> None:
     schema.install(session)
     session.execute("select pgmq.create('orders')")

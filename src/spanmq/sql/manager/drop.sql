@@ -50,7 +50,10 @@
                     from pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) e
                     -- That PUBLIC has none is a row, too.
                     union all select p.proowner, false) a
-                where p.oid = any (differing)), '[]'))::text, true);
+                -- On the others, entries.sql grants what verbs include.
+                where p.oid = any (differing)
+                  and p.pronamespace in ('pgmq'::pg_catalog.regnamespace, 'spanmq'::pg_catalog.regnamespace)
+            ), '[]'))::text, true);
         for this in select r.oid::pg_catalog.regprocedure as function from pg_catalog.unnest(differing) r (oid) loop
             execute pg_catalog.format('drop function %s', this.function);
         end loop;

@@ -239,6 +239,28 @@ def test_function_that_moves_to_another_verb_leaves_the_roles_of_the_first(
             other.execute("select spanmq.pause('orders')")
 
 
+def test_wrapper_of_a_function_that_moves_to_another_verb_is_closed(
+    session: Connection, real: Path, role: str, empty_database: str
+) -> None:
+    listed = (real / "functions/entries.sql").read_text()
+    moved = ("drop_category_rule pause resume", "drop_category_rule resume")
+    older = change(real, "entries.sql", moved, ("peek peek_archive", "pause peek peek_archive"))
+    schema.install(session, release=older)
+    session.execute(
+        f"select pgmq.create('orders'); select spanmq.grant_queue('{role}', 'orders', 'look')".encode()
+    )
+    [wrapper] = one(
+        session, "select array_agg(oid::regproc::text) from pg_proc where proname ~ '^pause_[0-9]+$'"
+    )
+    with session_of(empty_database, role) as other:
+        other.execute(f"select {wrapper}()".encode())
+        (real / "functions/entries.sql").write_text(listed)
+        schema.upgrade(session, release=load_release(real, version="9.1.0"))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            other.execute(f"select {wrapper}()".encode())
+        other.execute("select * from spanmq.glance(array['orders'])")
+
+
 def test_entry_and_wrappers_go_with_their_function(session: Connection, real: Path, role: str) -> None:
     schema.install(session)
     session.execute("select pgmq.create('orders')")

@@ -164,7 +164,9 @@ begin
             end if;
         end loop;
     end loop;
-    perform spanmq_core.close_functions(closed);
+    -- With the wrappers of functions that another verb had before.
+    perform spanmq_core.close_functions(closed || array(
+        select p.oid::regprocedure from pg_proc p where p.pronamespace = 'spanmq_call'::regnamespace and p.proname ~ '_[0-9]+$'));
     foreach each in array grants loop
         execute each;
     end loop;

@@ -9,6 +9,7 @@ import importlib.resources
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources.abc import Traversable
 from itertools import takewhile
 
@@ -54,6 +55,8 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
 
     The first line of a migration, `-- since 0.2.0`, says which version brought it; without, it counts as new.
     """
+    if folder is None and version is None:
+        return _installed_release()
     folder = folder or importlib.resources.files("spanmq") / "sql"
     version = version or spanmq.__version__
     tokens = {
@@ -73,6 +76,11 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
     )
     digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
     return Release(version, tuple(migrations), functions, digest.hexdigest())
+
+
+@cache
+def _installed_release() -> Release:
+    return load_release(version=spanmq.__version__)
 
 
 _FUNCTION = re.compile(

@@ -117,6 +117,9 @@ def lend(shared_database: str) -> Iterator[Callable[[], Lent]]:
 
     def lend() -> Lent:
         if not sessions or sessions[-1].info.transaction_status != TransactionStatus.IDLE:
+            # A test may have ended it, or left its transaction open.
+            for each in sessions:
+                each.close()
             sessions.append(psycopg.connect(shared_database, autocommit=True))
         # What a rollback leaves.
         sessions[-1].execute("deallocate all; select pg_advisory_unlock_all()")

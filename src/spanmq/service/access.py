@@ -117,9 +117,8 @@ async def hung_up(request: Request) -> None:
 class Guarded(APIRoute):
     """A route that identifies the caller and checks the scope before it reads a body.
 
-    FastAPI describes it and validates its arguments. It answers by itself, because FastAPI's own handling of a
-    request takes more processor time than the call of the database: stacks of contexts to leave, a response
-    that dependencies may change, a search of each dependency for all kinds of parameters.
+    FastAPI reads the function's signature and describes the route. The request is handled here: FastAPI's own
+    handling, for all that a route may be, took a third of the service's processor time.
     """
 
     def __init__(
@@ -142,8 +141,9 @@ class Guarded(APIRoute):
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
+        answer: Callable[..., Awaitable[Response]] = self.endpoint
         if self._scope is None:
-            return await self.endpoint(**await self._arguments.read(request, b"", {}))
+            return await answer(**await self._arguments.read(request, b"", {}))
         caller = await self._scope(request)
         # A body that arrives slowly takes no turn.
         try:
@@ -152,7 +152,7 @@ class Guarded(APIRoute):
             raise HTTPException(400, "the client has hung up") from error
         backend: Backend = request.app.state.backend
         await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
-        return await self.endpoint(**await self._arguments.read(request, body, {self._scope: caller}))
+        return await answer(**await self._arguments.read(request, body, {self._scope: caller}))
 
 
 def _errors_of(path: str, endpoint: Callable[..., Any]) -> dict[int | str, dict[str, Any]]:

@@ -1,10 +1,10 @@
 """The arguments of a route's function, read from a request and validated."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from functools import lru_cache
 from json import JSONDecodeError
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
@@ -15,19 +15,25 @@ from starlette.requests import Request
 from spanmq.service.backend import Backend
 from spanmq.service.large_json import parse
 
-# A request without a body.
+Dependency = Callable[..., Awaitable[object]]
+# A value that the request does not have.
 MISSING: Final = object()
 
 
 class Arguments:
-    """The arguments of a function, as FastAPI has read its signature; only what the routes here use.
+    """The arguments of a function, from its signature as FastAPI has read it.
 
-    That are parameters of the path, the query and the headers, at most one body, in JSON, the request itself,
-    and dependencies: asynchronous functions with such parameters.
+    They may be parameters of the path, the query and the headers, one body in JSON, the request, and the
+    results of dependencies, which are asynchronous functions with such arguments.
     """
 
     def __init__(self, signature: Dependant) -> None:
-        self._dependencies = [(each.name, each.call, Arguments(each)) for each in signature.dependencies]
+        # Others would be missing from the call.
+        assert len(signature.body_params) <= 1, signature.path
+        assert not signature.cookie_params, signature.path
+        self._dependencies = [
+            (str(each.name), cast(Dependency, each.call), Arguments(each)) for each in signature.dependencies
+        ]
         self._request_name = signature.request_param_name
         self._path = signature.path_params
         self._query = signature.query_params
@@ -35,12 +41,12 @@ class Arguments:
         self._body = signature.body_params[0] if signature.body_params else None
 
     async def read(self, request: Request, body: bytes, known: Mapping[object, object]) -> dict[str, Any]:
-        """Return the values by name; `known` has those of dependencies that were called before.
+        """Return the values by name.
 
-        Raises RequestValidationError if one is not valid, 400 if the body can't be read, and 413 if it has too
-        many values.
+        `body` is the whole body of the request, and `known` has the results of dependencies that were called
+        before. Raises RequestValidationError if a value is not valid, and HTTPException with 400 if the body
+        can't be parsed or 413 if it has too many values.
         """
-        # Before anything else, because a body that is not JSON has no other errors.
         content = MISSING if self._body is None or not body else await _content(request, body)
         errors: list[Any] = []
         values = await self._read(request, content, known, errors)
@@ -60,34 +66,36 @@ class Arguments:
             needed = await arguments._read(request, MISSING, known, errors)
             if len(errors) == count:
                 values[name] = await call(**needed)
-        if self._path:
-            _add(values, errors, request_params_to_args(self._path, request.path_params))
+        for field in self._path:
+            value = request.path_params.get(field.alias, MISSING)
+            _validate(field, value, ("path", field.alias), values, errors)
         if self._query:
-            _add(values, errors, request_params_to_args(self._query, request.query_params))
-        if self._headers:
-            _add(values, errors, request_params_to_args(self._headers, request.headers))
+            # Its values may be lists, or a model's.
+            read, wrong = request_params_to_args(self._query, request.query_params)
+            values.update(read)
+            errors += wrong
+        for field in self._headers:
+            value = request.headers.get(field.alias, MISSING)
+            _validate(field, value, ("header", field.alias), values, errors)
         if self._body is not None:
-            _add(values, errors, self._validated(content))
+            _validate(self._body, content, ("body",), values, errors)
         if self._request_name is not None:
             values[self._request_name] = request
         return values
 
-    def _validated(self, content: object) -> tuple[dict[str, Any], list[Any]]:
-        field = self._body
-        if content is not MISSING:
-            value, errors = field.validate(content, {}, loc=("body",))
-        elif field.field_info.is_required():
-            value, errors = None, [
-                {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
-            ]
+
+def _validate(
+    field: Any, value: object, place: tuple[str, ...], values: dict[str, Any], errors: list[Any]
+) -> None:
+    """Add the valid value of an argument, or what is wrong with it."""
+    if value is MISSING:
+        if field.field_info.is_required():
+            errors.append({"type": "missing", "loc": place, "msg": "Field required", "input": None})
         else:
-            value, errors = field.get_default(), None
-        return {field.name: value}, errors or []
-
-
-def _add(values: dict[str, Any], errors: list[Any], read: tuple[dict[str, Any], list[Any]]) -> None:
-    values.update(read[0])
-    errors += read[1]
+            values[field.name] = field.get_default()
+        return
+    values[field.name], wrong = field.validate(value, values, loc=place)
+    errors += wrong or ()
 
 
 async def _content(request: Request, body: bytes) -> object:

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +61,11 @@ class Tenant:
 
 
 class Hostile:
-    """What the hostile tenant does, over connections of its own; `victim` is one of whom it knows the key's id."""
+    """What the hostile tenant does, over connections of its own; `foreign` are headers with another's key id."""
 
-    def __init__(self, address: str, secret: str, victim: Tenant, answers: Counter[int]) -> None:
+    def __init__(self, address: str, secret: str, foreign: Mapping[str, str], answers: Counter[int]) -> None:
         self.wire = Wire(address, secret)
-        self._victim = victim
+        self._foreign = foreign
         # How often which status was answered; 0: none was.
         self._answers = answers
 
@@ -96,14 +96,8 @@ class Hostile:
 
     async def slow_signed_body(self) -> None:
         """Announce a body under another tenant's key id, and do not send it."""
-        assert self._victim.key is not None
-        headers = signed(f"{self.wire.host}:{self.wire.port}", self._victim.key, b"")
-        headers["Content-Length"] = "1000"
-        await self._slowly(
-            "POST / HTTP/1.1\r\n"
-            + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            + "\r\n"
-        )
+        head = "".join(f"{name}: {value}\r\n" for name, value in self._foreign.items())
+        await self._slowly(f"POST / HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n")
 
     async def slow_body(self) -> None:
         """Announce a body without credentials, and do not send it."""
@@ -201,14 +195,17 @@ async def repeat(hostile: Hostile, act: Act, until: float) -> None:
 async def scene(
     address: str, tenants: Sequence[Tenant], act: tuple[int, Act], seconds: float
 ) -> tuple[list[float], Counter[int]]:
-    """Return how long the requests of seven tenants took while the first does something, and what was answered."""
+    """Return how long the requests of seven tenants took in ms while the first does something, and its answers."""
     times: list[float] = []
     answers: Counter[int] = Counter()
     until = time.perf_counter() + seconds
     count, what = act
-    secret, victim = tenants[0].secret, tenants[1]
+    key = tenants[1].key
+    assert key is not None
+    foreign = signed(address.removeprefix("http://"), key, b"")
+    secret = tenants[0].secret
     attack = [
-        asyncio.create_task(repeat(Hostile(address, secret, victim, answers), what, until))
+        asyncio.create_task(repeat(Hostile(address, secret, foreign, answers), what, until))
         for _ in range(count)
     ]
     await asyncio.gather(*(tenant(address, each, until, times) for each in tenants[1:]))

@@ -1,4 +1,4 @@
-// pg-boss with batches of 100, the next fetched while batches are full, and LISTEN for a single job.
+// pg-boss with batches of 500, the next fetched while batches are full, and LISTEN for a single job.
 import { compete, dsn, load } from "./contestant.mjs";
 
 const { PgBoss } = load("pg-boss");
@@ -15,7 +15,7 @@ await compete({
     }
   },
   async start(called) {
-    const options = { batchSize: 100, burstWhenBatchFull: true, orderByCreatedOn: false };
+    const options = { batchSize: 500, burstWhenBatchFull: true, orderByCreatedOn: false };
     await boss.work(QUEUE, options, async (jobs) => jobs.forEach(called));
     return () => boss.offWork(QUEUE);
   },

@@ -17,7 +17,7 @@ from bench.workers import latency, packages, queues, trial
 from bench.workers.targets import PGMQ, Run, Times, verdicts
 from spanmq import Client
 
-# So many that a start does not count.
+# Enough for the start of a worker not to count.
 JOBS = 100_000
 LATENCY_COUNT = 300
 QUEUES = 1_000

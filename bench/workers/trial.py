@@ -66,7 +66,7 @@ def run(name: str, dsn: str, count: int, latencies: int) -> Times:
         command = [str(interpreter), *start, _uri(address), str(count), str(latencies), str(texts)]
         server = server_of(address)
         marks, latencies_ms = _marks(name, command, server, Path(folder, "errors.txt"))
-    # From the end of one mark to the begin of the next.
+    # A phase lasts from the end of one mark to the start of the next.
     send = marks["sent"][0] - marks["sending"][1]
     handle = marks["handled"][0] - marks["began"][1]
     settle = marks["settled"][0] - marks["handled"][1]
@@ -84,7 +84,7 @@ def run(name: str, dsn: str, count: int, latencies: int) -> Times:
 def _marks(
     name: str, command: Sequence[str], server: int | None, errors: Path
 ) -> tuple[dict[str, tuple[Clocks, Clocks]], list[float]]:
-    """Run a command; return the clocks at the begin and the end of each of its marks, and its latencies."""
+    """Run a command; return the clocks at the start and the end of each mark, and the latencies."""
     marks: dict[str, tuple[Clocks, Clocks]] = {}
     latencies_ms: list[float] = []
     with (
@@ -108,8 +108,8 @@ def _marks(
                 if word == "@latencies":
                     latencies_ms = json.loads(rest)
                 elif word.startswith("@"):
-                    begin = _clocks(process.pid, server)
-                    marks[word[1:]] = begin, replace(begin, at=time.perf_counter())
+                    start = _clocks(process.pid, server)
+                    marks[word[1:]] = start, replace(start, at=time.perf_counter())
                     process.stdin.write("\n")
                     process.stdin.flush()
             process.wait()

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from bench.workers.contestants import Body, Contestant, Maker
 
@@ -89,11 +88,12 @@ async def latency_ms(contestant: Contestant, calls: Calls, body: Body) -> float:
 
 def main() -> int:
     what, dsn, count, latencies, path = sys.argv[1:]
-    module, _, maker = what.partition(":")
-    make: Any = getattr(import_module(f"bench.workers.contestants.{module}"), maker)
+    name, _, maker = what.partition(":")
+    module = import_module(f"bench.workers.contestants.{name}")
+    make: Maker = getattr(module, maker)
     texts = json.loads(Path(path).read_text())
     bodies = [json.loads(texts[number % len(texts)]) for number in range(int(count))]
-    with asyncio.Runner(loop_factory=getattr(make, "loop_factory", None)) as runner:
+    with asyncio.Runner(loop_factory=getattr(module, "loop_factory", None)) as runner:
         print("@latencies", json.dumps(runner.run(compete(make, dsn, bodies, int(latencies)))), flush=True)
     return 0
 

@@ -1,4 +1,7 @@
-"""The contestants: each with the settings that its own documentation advises for throughput."""
+"""The contestants: each with the settings that its own documentation advises for throughput.
+
+A module's `loop_factory` makes the event loop that the library's own command runs in, if that is not asyncio's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Oban for Python, in the event loop that its command runs in; its documentation has no advice on throughput."""
+"""Oban for Python, whose documentation has no advice on throughput."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from bench.workers.contestants import Body
 
 QUEUE = "bench"
 LIMIT = 100
+loop_factory = uvloop.new_event_loop
 
 
 class Oban:
     """One worker class on one queue."""
-
-    loop_factory = uvloop.new_event_loop
 
     def __init__(self, dsn: str, called: Callable[[object], None]) -> None:
         self._dsn = dsn

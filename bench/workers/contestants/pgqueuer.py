@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
+import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
@@ -16,6 +17,7 @@ from bench.workers.contestants import Body
 
 SENT_BATCH = 1_000
 BATCH = 100
+loop_factory = uvloop.new_event_loop
 
 
 class PGQueuer:

@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import uvloop
+
 from bench.workers.contestants import Body
 from spanmq import Client, Message, Worker
 from spanmq.tasks import Task, Tasks
 
 QUEUE = "bench"
+loop_factory = uvloop.new_event_loop
 
 
 class _Spanmq:

@@ -30,7 +30,7 @@ def problems_of(standing: Standing, causes: Sequence[FailingCause] = ()) -> list
         found.append(Problem(rank, badge, words, address(path, queue=queue)))
 
     if standing.lacks_worker:
-        words = f"{count(standing.visible)} messages wait, and no worker receives them."
+        words = f"{_messages(standing.visible)} waiting, and no worker receives."
         add(0, "no worker", words, "/queue/receivers")
     if standing.breaker_open_until is not None:
         last = max(
@@ -44,15 +44,19 @@ def problems_of(standing: Standing, causes: Sequence[FailingCause] = ()) -> list
             words += f" Last error: {short(' '.join(filter(None, (last.error_class, last.error))))}"
         add(1, "breaker open", words, "/queue/receivers")
     if standing.blocked_groups:
-        words = f"{count(standing.blocked_groups)} groups wait for a dead letter."
+        words = f"Groups that wait for a dead letter: {count(standing.blocked_groups)}."
         add(2, "groups blocked", words, "/queue/groups")
     if causes:
         n = sum(each.count for each in causes)
-        about = "" if all(each.is_exact for each in causes) else "about "
-        words = f"{about}{count(n)} messages failed and wait for another attempt."
-        add(3, "failing", words[:1].upper() + words[1:], "/queue/failing")
+        about = "" if all(each.is_exact for each in causes) else "≈ "
+        add(
+            3,
+            "failing",
+            f"{about}{_messages(n)} waiting for another attempt after a failure.",
+            "/queue/failing",
+        )
     if standing.is_paused and standing.backlog:
-        add(4, "paused", f"{count(standing.backlog)} messages wait until it is resumed.", "/queue/messages")
+        add(4, "paused", f"{_messages(standing.backlog)} waiting until it is resumed.", "/queue/messages")
     elif (standing.oldest_ready_seconds or 0.0) > OLDEST_SECONDS_MAX:
         words = (
             f"The oldest visible message waits for {duration(standing.oldest_ready_seconds)};"
@@ -60,3 +64,7 @@ def problems_of(standing: Standing, causes: Sequence[FailingCause] = ()) -> list
         )
         add(5, "late", words, "/queue/messages")
     return found
+
+
+def _messages(n: float | None) -> str:
+    return f"{count(n)} message{'' if n == 1 else 's'}"

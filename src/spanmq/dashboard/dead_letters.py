@@ -69,7 +69,7 @@ async def answer(visit: Visit) -> Response:
         "dead_letters.html",
         problem,
         head=head,
-        counts=counts,
+        numbers={each.category: each.count for each in counts},
         given=given,
         which=which,
         whiches=tuple(WHICH),

@@ -15,7 +15,7 @@ from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address, text
 from spanmq.model import FailingMessage, Message
 
-SHOWN: Final = 20
+SHOWN: Final = 15
 # A search reads up to SCANNED messages for a page, CHUNK in a call; the next page goes on from there.
 SCANNED: Final = 2_000
 CHUNK: Final = 500
@@ -105,6 +105,7 @@ async def answer(visit: Visit) -> Response:
         head=head,
         search=search,
         after=after,
+        shown=SHOWN,
         found=await _search(visit, head.queue, search, after),
         has_archive=policy.archive_on_ack
         or bool(await client.inspect.archive(head.queue, 1, body_bytes_max=0)),

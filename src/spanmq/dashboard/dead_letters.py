@@ -16,8 +16,8 @@ from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
 from spanmq.model.cause import causes_of
 
-SHOWN: Final = 15
-CAUSES: Final = 5
+SHOWN: Final = 12
+CAUSES: Final = 4
 # Causes are determined from this number of dead letters: there may be millions.
 SAMPLE: Final = 500
 # So many a step: the form comes again for the rest.

@@ -14,7 +14,7 @@ from spanmq.model import FailingCause, FailingFilters
 # Causes in a section of another page; this page shows more.
 SECTION: Final = 5
 CAUSES: Final = 100
-SHOWN: Final = 15
+SHOWN: Final = 12
 # A form acts on up to CALLS times LIMIT messages.
 LIMIT: Final = 1_000
 CALLS: Final = 10

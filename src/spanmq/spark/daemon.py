@@ -2,7 +2,8 @@
 
 When a task fails, the JVM may have closed its end before Python's last flush: PySpark prints a stack then,
 beside the error that the job reports anyway (SPARK-54344), and no setting changes that. So it does where the JVM
-has what it asked a data source for before Python has ended. Spark runs this module as `spark.python.daemon.module`, and see programs.py.
+has what it asked a data source for before Python has ended. Spark runs this module as `spark.python.daemon.module`,
+and see programs.py.
 """
 
 import os

@@ -113,7 +113,7 @@ def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
             if not is_several(part) and rows.has_queue(connection, part):
                 raise MissingPrivilegeError(
                     f"permission denied for queue {part}",
-                    hint=f"select spanmq.grant_queue('{connection.info.user}', '{part}', 'receive')",
+                    hint=f"The role {connection.info.user} has no right on it: spanmq.grant_queue() grants one.",
                     queue=part,
                 )
             hint = hint_of(

@@ -205,7 +205,7 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
         if table.column(name).null_count < table.num_rows:
             raise errors.InvalidArgumentError(
                 f"the column {name} can't be written: the queue sets it",
-                hint=f"insert into … ({', '.join(each for each in (*COLUMNS, group) if each in names)}) …",
+                hint="Name the columns: insert into orders (body, `group`) …",
             )
     has_groups = group in names and table.column(group).null_count < table.num_rows
     if has_groups or (headers is not None and headers.null_count < table.num_rows):

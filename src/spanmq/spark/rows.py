@@ -244,7 +244,7 @@ def recent_blocks(
         f"select t.msg_id >> {bits}, min(t.msg_id), max(t.msg_id), count(*) from {archive} t"
         f" where {recent(since)} and not {in_ranges(ids)} group by 1 order by 1"
     )
-    return connection.execute(statement.replace("%", "%%").encode()).fetchall()
+    return connection.execute(statement.encode()).fetchall()
 
 
 def in_ranges(ids: Sequence[tuple[int, int]], key: str = "t.msg_id") -> str:

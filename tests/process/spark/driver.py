@@ -175,7 +175,7 @@ class SeamSource(DefaultSource):
     def stop(self) -> Stop:
         return Stop(self.options["seam"], Path(self.options["folder"]))
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         return source.schema(self.plain)
 
 

@@ -68,7 +68,7 @@ def test_export_of_rows_between_gaps_compares_them_in_one_task(
         )
         assert export(spark, database, "orders", tmp_path / "lake").exported == 3000
         # Each task notes a position, and so does the driver.
-        assert connection.execute("select count(*) from spanmq_core.position").fetchone() == (2,)
+        assert connection.execute("select max(position_id) from spanmq_core.position").fetchone() == (2,)
 
 
 def test_backfill_sends_once_from_any_thread_and_is_noted(

@@ -102,7 +102,7 @@ def test_list_and_charts_show_what_the_token_may_look_at(
 
 
 def test_buttons_are_those_of_what_the_token_may_do(looker: Person, keeper: Person) -> None:
-    for words in ("Pause", "Purge", "Send a message"):
+    for words in ("Pause", "Purge", "Drop…", "Send…"):
         assert words not in looker.get("/queue", queue="orders").text
         assert words in keeper.get("/queue", queue="orders").text
 

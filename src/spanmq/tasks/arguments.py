@@ -102,13 +102,21 @@ class Arguments:
 
     @cached_property
     def _write(self) -> Callable[[dict[str, Any]], str]:
+        from pydantic_core import PydanticSerializationError
+
         validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
         # Values that JSON keeps as they are fit their types; to check that would double the time.
         warnings: Literal["none", "error"] = "none" if is_json else "error"
 
         def write(values: dict[str, Any]) -> str:
             checked = validator.validate_python(values)
-            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            try:
+                text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            except PydanticSerializationError:
+                # Pydantic does not validate what is in an instance: its JSON shows which field does not fit.
+                raw = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="none")
+                validator.validate_json(raw, strict=True)
+                raise TypeError("a field of a dataclass or model has another type than its annotation") from None
             if "null" in text or "NaN" in text or "Infinity" in text:
                 # Pydantic writes null for NaN and infinity, or these names; this raises for them.
                 json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)

@@ -271,10 +271,10 @@ class Tasks:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
         return self._worker(queues, settings)
 
-    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
-        """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
+    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> int:
+        """Work and return as `Worker.run` does; periodic tasks are synchronised first."""
         worker = self._worker(queues, settings)
-        run_in_loop(self._work(worker, settings, signals=True))
+        return run_in_loop(self._work(worker, settings, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -311,7 +311,7 @@ class Tasks:
             worker.stop()
             await work
 
-    def _tell_failure(self, work: asyncio.Task[None]) -> None:
+    def _tell_failure(self, work: asyncio.Task[int]) -> None:
         if not work.cancelled() and (error := work.exception()) is not None:
             logger.error("worker_failed tasks=%s", self.name, exc_info=error)
 
@@ -331,7 +331,7 @@ class Tasks:
                 )
         return Worker(chosen, function, **own)
 
-    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> None:
+    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> int:
         client = AsyncClient(
             settings["dsn"],
             encryption=self.clients.encryption,
@@ -351,7 +351,7 @@ class Tasks:
                 checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")
             else:
                 await client.close()
-            await worker.work(signals=signals)
+            return await worker.work(signals=signals)
         finally:
             if checks is not None:
                 checks.cancel()

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack
 from uuid import uuid4
 
 from spanmq import tracing
@@ -25,6 +25,8 @@ from spanmq.worker.trace import HandlerTraces
 
 # The time limit of tasks that were cancelled, after the worker has stopped.
 END_SECONDS: Final = 1.0
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -72,13 +74,13 @@ class Worker:
         self._is_signalled = False
         self._running: Engine | None = None
 
-    def run(self) -> None:
-        """Work until SIGTERM, SIGINT or `stop`; raises errors that prevent the worker from starting or
-        continuing.
+    def run(self) -> int:
+        """Work until SIGTERM, SIGINT or `stop`, and with `until_empty` until no message is visible.
 
-        Uses its own event loop: uvloop's where that is installed.
+        Returns how many messages were handled, each attempt counted. Raises errors that prevent the worker
+        from starting or continuing. Uses its own event loop: uvloop's where that is installed.
         """
-        run_in_loop(self.work())
+        return run_in_loop(self.work())
 
     def stop(self, reason: str = "asked") -> None:
         """Stop receiving, and stop gracefully; may be called from any thread."""
@@ -94,8 +96,8 @@ class Worker:
         """
         return {} if self._running is None else self._running.breakers()
 
-    async def work(self, *, signals: bool = True) -> None:
-        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`.
+    async def work(self, *, signals: bool = True) -> int:
+        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`; return as `run` does.
 
         It then receives no more, waits up to `grace` seconds for handlers, and releases the messages that it
         still holds. A second signal ends the process at once.
@@ -108,12 +110,13 @@ class Worker:
         undo = self._listen_to_signals(self._loop) if signals else []
         try:
             try:
-                await engine.start(self._crash)
+                await engine.start(self._crash, self._finish)
                 reason = await self._end
             except BaseException as error:
                 await engine.stop(type(error).__name__)
                 raise
             await engine.stop(reason)
+            return engine.handled
         finally:
             for number in undo:
                 self._loop.remove_signal_handler(number)
@@ -166,11 +169,14 @@ class Worker:
             self._running.begin_no_more()
 
 
-def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop of its own, which does not wait for handlers that ignore their cancellation."""
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in an event loop of its own, which does not wait for handlers that ignore their cancellation.
+
+    Returns what it returns.
+    """
     loop = new_event_loop()
     try:
-        loop.run_until_complete(main)
+        return loop.run_until_complete(main)
     finally:
         loop.run_until_complete(_end_tasks())
         loop.run_until_complete(loop.shutdown_asyncgens())

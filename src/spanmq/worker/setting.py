@@ -34,6 +34,7 @@ class WorkerSettings(TypedDict, total=False):
     pooler: bool
     patience: float | None
     decoder: Decoder | None
+    until_empty: bool
 
 
 class WorkerOptions(WorkerSettings, total=False):
@@ -67,6 +68,7 @@ class Settings:
     pooler: bool = False
     patience: float | None = None
     decoder: Decoder | None = None
+    until_empty: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for invalid settings."""

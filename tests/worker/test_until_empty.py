@@ -35,7 +35,10 @@ def test_worker_until_empty_handles_what_is_sent_meanwhile_and_leaves_what_is_no
     running.join()
     assert running.handled == 31 + 2
     assert record.of(WorkerStopping)[0].reason == "empty"
-    assert {each.queue: each.length for each in client.queues.metrics_all() if each.length} == {"q0": 1, "q1": 1}
+    assert {each.queue: each.length for each in client.queues.metrics_all() if each.length} == {
+        "q0": 1,
+        "q1": 1,
+    }
 
 
 def test_command_until_empty_prints_how_many_were_handled(client: Client, database: str) -> None:

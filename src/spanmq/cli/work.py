@@ -105,9 +105,17 @@ def worker(
     metrics_host: Annotated[
         str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
     ] = "127.0.0.1",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="How many processes run tasks that ask for one.", show_default="one for each processor"
+        ),
+    ] = None,
     until_empty: Annotated[
         bool,
-        typer.Option("--until-empty", help="End when no message is visible, and print how many were handled."),
+        typer.Option(
+            "--until-empty", help="End when no message is visible, and print how many were handled."
+        ),
     ] = False,
     create_queues: Annotated[
         bool, typer.Option("--create-queues", help="Create the queues of the tasks that are missing.")
@@ -173,13 +181,19 @@ def worker(
             "grace": grace,
             "pooler": pooler,
             "until_empty": until_empty,
+            "processes": processes,
         }
         if tasks is not None and isinstance(queues, list):
             count = tasks.run(queues, **settings)
         elif function is not None:
             count = Worker(queues, function, **settings).run()
-        if until_empty and not as_json:
-            typer.echo(f"handled: {count}")
+    _report_end(stopped, count if until_empty and not as_json else None)
+
+
+def _report_end(stopped: StopReason, count: int | None) -> None:
+    """Print how many messages were handled, if that is asked for; exit as interrupted after Ctrl-C."""
+    if count is not None:
+        typer.echo(f"handled: {count}")
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)

@@ -307,8 +307,7 @@ class Engine:
             intake.gate()
             if intake.breaker.state == "closed":
                 self._gated.discard(intake)
-        if self._settings.until_empty and self._is_started:
-            self._look_for_the_end()
+        self._look_for_the_end()
         quantities = {} if self._isolation.is_active else self._pool.quantities()
         for queue, quantity in quantities.items():
             server = self._places[queue]
@@ -326,11 +325,17 @@ class Engine:
             server.poller.room(not is_full)
 
     def _look_for_the_end(self) -> None:
-        """Receive once more from each queue when nothing is held; finish when none had a message."""
+        """If asked to, receive once more from each queue when nothing is held; finish when none had a message."""
+        if not (self._settings.until_empty and self._is_started):
+            return
         is_settled = not any(server.settler.backlog for server in self._servers.values())
         if not is_settled or self._isolation.is_active or not self._holds_no_more_than(0):
             return
-        left = [queue for queue, each in self._intakes.items() if not each.is_stopped and queue not in self._emptied]
+        left = [
+            queue
+            for queue, each in self._intakes.items()
+            if not each.is_stopped and queue not in self._emptied
+        ]
         for queue in left:
             if not self._intakes[queue].failures:
                 self._pool.ready(queue)

@@ -1,12 +1,13 @@
 """The worker's public class."""
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, TypeVar, Unpack
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from spanmq import tracing
 from spanmq.client import AsyncShardedQueue, ShardedQueue
 from spanmq.client.dsn import with_timeouts
 from spanmq.client.options import check_dsn
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import InvalidArgumentError, WorkerStartError
 from spanmq.worker import log
 from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
@@ -27,6 +28,8 @@ from spanmq.worker.trace import HandlerTraces
 END_SECONDS: Final = 1.0
 
 T = TypeVar("T")
+# A function without arguments that is called when a worker starts or stops.
+Hook = Callable[[], Any]
 
 
 class Worker:
@@ -73,6 +76,8 @@ class Worker:
         self._is_asked = False
         self._is_signalled = False
         self._running: Engine | None = None
+        self._at_start: list[Hook] = []
+        self._at_stop: list[Hook] = []
 
     def run(self) -> int:
         """Work until SIGTERM, SIGINT or `stop`, and with `until_empty` until no message is visible.
@@ -88,6 +93,22 @@ class Worker:
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._finish, reason)
+
+    def on_start(self, function: Hook) -> Hook:
+        """Register a function, plain or async, that is called before anything is received; also a decorator.
+
+        If it raises, the worker ends with WorkerStartError.
+        """
+        self._at_start.append(function)
+        return function
+
+    def on_stop(self, function: Hook) -> Hook:
+        """Register a function, plain or async, that is called when no handler runs any more; also a decorator.
+
+        It is called even if the start failed; the last one registered is called first.
+        """
+        self._at_stop.append(function)
+        return function
 
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of each queue's circuit breaker, "closed", "open" or "trial"; from any thread.
@@ -109,13 +130,18 @@ class Worker:
         engine = self._running = await self._engine()
         undo = self._listen_to_signals(self._loop) if signals else []
         try:
-            try:
-                await engine.start(self._crash, self._finish)
-                reason = await self._end
-            except BaseException as error:
-                await engine.stop(type(error).__name__)
-                raise
-            await engine.stop(reason)
+            async with self.handler.opened(), AsyncExitStack() as hooks:
+                for function in self._at_stop:
+                    hooks.push_async_callback(_call, function)
+                for function in self._at_start:
+                    await _start(function)
+                try:
+                    await engine.start(self._crash, self._finish)
+                    reason = await self._end
+                except BaseException as error:
+                    await engine.stop(type(error).__name__)
+                    raise
+                await engine.stop(reason)
             return engine.handled
         finally:
             for number in undo:
@@ -167,6 +193,21 @@ class Worker:
         self._is_signalled = True
         if self._running is not None:
             self._running.begin_no_more()
+
+
+async def _start(function: Hook) -> None:
+    try:
+        await _call(function)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise WorkerStartError(
+            f"the function {name} of on_start failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+async def _call(function: Hook) -> None:
+    if inspect.isawaitable(result := function()):
+        await result
 
 
 def run_in_loop(main: Coroutine[Any, Any, T]) -> T:

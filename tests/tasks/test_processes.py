@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.patience import WAIT_SECONDS, wait_until
@@ -12,7 +13,7 @@ from tests.tasks.shop import working
 
 from spanmq import Client
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks import Tasks
+from spanmq.tasks import GIVEN, Tasks
 from spanmq.testing import perform, with_resource
 
 
@@ -68,7 +69,7 @@ def test_tests_run_them_in_their_own_process(compute: Client) -> None:
 async def not_plain() -> None: ...
 
 
-def takes_connection(connection=None) -> None: ...
+def takes_connection(connection: Any = GIVEN) -> None: ...
 
 
 def test_what_no_process_can_run_is_refused() -> None:

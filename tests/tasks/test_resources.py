@@ -1,7 +1,7 @@
 """What tasks get by type, and what a worker calls at its start and end."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -22,7 +22,8 @@ class Clock: ...
 
 
 def shop_of(database: str) -> tuple[Tasks, list[Any]]:
-    own, log = Tasks("orders", dsn=database), []
+    own = Tasks("orders", dsn=database)
+    log: list[Any] = []
 
     @own.resource
     async def bank() -> AsyncIterator[Bank]:
@@ -109,6 +110,6 @@ def test_parameter_without_a_resource_is_refused() -> None:
         own.task(takes_anything)
     with pytest.raises(InvalidArgumentError, match="has no type"):
         own.resource(lambda: None)
-    own.resource(Bank, kind=Bank)
-    with pytest.raises(InvalidArgumentError, match="two resources of type Bank"):
+    own.resource(kind=Bank)(lambda: nullcontext(Bank()))
+    with pytest.raises(InvalidArgumentError, match="there are two resources of type Bank"):
         own.resource(Bank)

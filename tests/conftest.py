@@ -103,7 +103,7 @@ def database(spanmq_database: str) -> str:
 class Lent(psycopg.Connection[Any]):
     """A new connection object over a session that outlives it."""
 
-    def __del__(self) -> None:
+    def __del__(self, *_: Any) -> None:
         """Leave the session open."""
 
 

@@ -112,6 +112,10 @@ class TaskFailedError(SpanmqError):
     """The message of a task that was waited for is a dead letter."""
 
 
+class ProcessCrashedError(SpanmqError):
+    """The process of a task with `process=True` ended before the task did; the message says with which signal."""
+
+
 class TaskArgumentsError(InvalidArgumentError):
     """Arguments that do not fit a task's signature: nothing was sent, or the message is a dead letter."""
 
@@ -270,6 +274,10 @@ TEMPORARY: Final = (
 
 
 # Workers, the pipeline and the embedded server.
+
+
+class WorkerStartError(SpanmqError):
+    """A function of `on_start`, or one that opens a resource, failed: the worker ends before it receives."""
 
 
 class HandlerStuckError(SpanmqError):

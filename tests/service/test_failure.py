@@ -15,6 +15,8 @@ ELSEWHERE = {
         "ServerError",
         "InvalidTransactionError",
         "HandlerStuckError",
+        "ProcessCrashedError",
+        "WorkerStartError",
         "HandlerCancelledError",
         "MessagesLostError",
     ),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -347,3 +348,20 @@ except spanmq.errors.ExtraNotInstalledError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "tasks pip install 'spanmq[tasks]'\n"
     assert GIVEN is not None
+
+
+@dataclass
+class Parcel:
+    number: int
+    city: str
+
+
+async def send_parcel(parcel: Parcel) -> None: ...
+
+
+@pytest.mark.parametrize("number", ["x", "5"])
+def test_wrong_field_of_an_instance_is_named_and_its_value_is_not(number: Any) -> None:
+    task = Tasks("parcels").task(send_parcel)
+    with pytest.raises(errors.TaskArgumentsError) as raised:
+        task.call(Parcel(number, "Oslo"))
+    assert str(raised.value) == "task 'send_parcel': parcel.number: Input should be a valid integer"

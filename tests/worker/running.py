@@ -60,12 +60,13 @@ class Record:
 
 
 class Running:
-    """A worker at work; `error` is what it ended with."""
+    """A worker at work; `error` is what it ended with, `handled` what it returned."""
 
     def __init__(self, worker: Worker, record: Record) -> None:
         self.worker = worker
         self.record = record
         self.error: BaseException | None = None
+        self.handled: int | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -84,7 +85,7 @@ class Running:
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self.worker.work(signals=False))
+                self.handled = runner.run(self.worker.work(signals=False))
         except BaseException as error:  # noqa: BLE001, a test raises it again
             self.error = error
 

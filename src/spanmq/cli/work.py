@@ -105,6 +105,18 @@ def worker(
     metrics_host: Annotated[
         str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
     ] = "127.0.0.1",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="How many processes run tasks that ask for one.", show_default="one for each processor"
+        ),
+    ] = None,
+    until_empty: Annotated[
+        bool,
+        typer.Option(
+            "--until-empty", help="End when no message is visible, and print how many were handled."
+        ),
+    ] = False,
     create_queues: Annotated[
         bool, typer.Option("--create-queues", help="Create the queues of the tasks that are missing.")
     ] = False,
@@ -145,6 +157,7 @@ def worker(
         # Where they are sent to, unless the command names another database.
         source = ctx.get_parameter_source("dsn")
         dsn = dsn if source is not None and source.name == "COMMANDLINE" else tasks.clients.address()
+    count = 0
     with ExitStack() as stack:
         stack.enter_context(logging_lines(level))
         own = queue or ([] if tasks is None else [*tasks.queues])
@@ -167,11 +180,20 @@ def worker(
             "handler_timeout": handler_timeout,
             "grace": grace,
             "pooler": pooler,
+            "until_empty": until_empty,
+            "processes": processes,
         }
         if tasks is not None and isinstance(queues, list):
-            tasks.run(queues, **settings)
+            count = tasks.run(queues, **settings)
         elif function is not None:
-            Worker(queues, function, **settings).run()
+            count = Worker(queues, function, **settings).run()
+    _report_end(stopped, count if until_empty and not as_json else None)
+
+
+def _report_end(stopped: StopReason, count: int | None) -> None:
+    """Print how many messages were handled, if that is asked for; exit as interrupted after Ctrl-C."""
+    if count is not None:
+        typer.echo(f"handled: {count}")
     if stopped.reason == "SIGINT":
         say("spanmq: interrupted")
         raise typer.Exit(INTERRUPTED)

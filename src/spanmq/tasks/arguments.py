@@ -40,11 +40,16 @@ class Arguments:
             raise InvalidArgumentError(
                 f"task {task!r} takes a connection and a session: one of them acks", code="invalid_handler"
             )
+        self._of_resources = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.default is GIVEN and name not in self.injected
+        ]
         for parameter in parameters.values():
-            if parameter.default is GIVEN and parameter.name not in INJECTED:
+            if parameter.name in self._of_resources and parameter.annotation is parameter.empty:
                 raise InvalidArgumentError(
                     f"no worker passes {parameter.name!r} to task {task!r}",
-                    hint=f"It passes {', '.join(INJECTED)}.",
+                    hint=f"By name it passes {', '.join(INJECTED)}, all else by the type of a resource.",
                     code="invalid_handler",
                 )
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -53,7 +58,8 @@ class Arguments:
                     hint="A task has no *args, no **kwargs and no positional-only parameters.",
                     code="invalid_handler",
                 )
-        self._sent = [each for name, each in parameters.items() if name not in self.injected]
+        given = self.injected.union(self._of_resources)
+        self._sent = [each for name, each in parameters.items() if name not in given]
         self._positional = [each.name for each in self._sent if each.kind is each.POSITIONAL_OR_KEYWORD]
         self._head = f'{{"task":{json.dumps(task)},"args":'
 
@@ -61,6 +67,18 @@ class Arguments:
     def _hints(self) -> dict[str, Any]:
         # At the first use, because annotations may name objects that are defined further down in the module.
         return get_type_hints(self._function, include_extras=True)
+
+    @cached_property
+    def resources(self) -> dict[str, Any]:
+        """The types of the parameters that get a resource, by name."""
+        if not self._of_resources:
+            return {}
+        return {
+            name: getattr(self._hints[name], "__origin__", None)
+            if hasattr(self._hints[name], "__metadata__")
+            else self._hints[name]
+            for name in self._of_resources
+        }
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -102,13 +120,23 @@ class Arguments:
 
     @cached_property
     def _write(self) -> Callable[[dict[str, Any]], str]:
+        from pydantic_core import PydanticSerializationError
+
         validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
         # Values that JSON keeps as they are fit their types; to check that would double the time.
         warnings: Literal["none", "error"] = "none" if is_json else "error"
 
         def write(values: dict[str, Any]) -> str:
             checked = validator.validate_python(values)
-            text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            try:
+                text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
+            except PydanticSerializationError:
+                # Pydantic does not validate what is in an instance: its JSON shows which field does not fit.
+                raw = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="none")
+                validator.validate_json(raw, strict=True)
+                raise TypeError(
+                    "a field of a dataclass or model has another type than its annotation"
+                ) from None
             if "null" in text or "NaN" in text or "Infinity" in text:
                 # Pydantic writes null for NaN and infinity, or these names; this raises for them.
                 json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)
@@ -121,7 +149,7 @@ class Arguments:
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a signature that can't be read."""
-        _ = self._read
+        _ = self._read, self.resources
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""

@@ -1,8 +1,10 @@
 """What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
 
-from collections.abc import Callable
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final, Protocol
 
 from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
@@ -15,12 +17,48 @@ from spanmq.worker.handler import Handler
 from spanmq.worker.performing import Delivery, refuse_coroutine
 from spanmq.worker.threads import Threads
 
+# The kind of the messages that run in processes, of which only some run at once; no task has this name.
+OF_PROCESSES: Final = "\0processes"
+
+
+class ProcessTaskError(Exception):
+    """An exception of a task in its process; `failure` is what the rules of the task make of it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
+
+
+class Apart(Protocol):
+    """Runs tasks in processes of their own."""
+
+    async def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Any:  # noqa: ASYNC109
+        """Run the task of a message, within `timeout` seconds, and return what it returned."""
+
+    def close(self) -> None:
+        """End the processes."""
+
 
 class Handling:
     """The handler of a registry's messages."""
 
-    def __init__(self, catalog: Catalog, threads: Any = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        threads: Any = None,
+        *,
+        apart: Apart | None = None,
+        values: dict[Any, Any] | None = None,
+    ) -> None:
+        """Handle the messages of a catalog; without `apart` tasks with `process=True` run as the others.
+
+        `values` are the resources by their types, if they are open.
+        """
         self._catalog = catalog
+        self._apart = apart
+        self._values = {} if values is None else values
+        # For tasks without one.
+        self._timeout: float | None = None
         # Made when the first plain function beside async ones is called.
         self._threads: Threads | None = threads
 
@@ -33,7 +71,11 @@ class Handling:
 
     async def call(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message without middleware."""
-        task, arguments = self._read(message)
+        task = self._catalog.get(message)
+        if task.process and self._apart is not None:
+            timeout = self._timeout if task.timeout is None else task.timeout
+            return await self._finish(task, message, await self._apart.call(task, message, timeout), delivery)
+        arguments = self._read(task, message)
         if task.is_simple:
             result = await task.function(**arguments)
         elif task.is_async:
@@ -46,7 +88,10 @@ class Handling:
             )
             if is_sent:
                 return result
-        # In one commit with the ack.
+        return await self._finish(task, message, result, delivery)
+
+    async def _finish(self, task: Task[..., Any], message: Message, result: Any, delivery: Delivery) -> Any:
+        """Store a result, or send the calls that were returned, in one commit with the ack."""
         if task.keep_for is not None and not steps_of(result) and message.message_id:
             await delivery.ack(result, task.keep_for)
         elif steps_of(result):
@@ -56,7 +101,8 @@ class Handling:
 
     def call_plain(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
-        task, arguments = self._read(message)
+        task = self._catalog.get(message)
+        arguments = self._read(task, message)
         result, is_sent = self._run_plain(task, message, arguments, delivery)
         if is_sent:
             return result
@@ -67,8 +113,28 @@ class Handling:
                 self._follow(client, task, message, result)
         return result
 
+    def run_here(self, message: Message) -> Any:
+        """Run the task of a message, which is plain and has no transaction, and return what it returned."""
+        task = self._catalog.get(message)
+        arguments = self._read(task, message)
+        with self._catalog.around_plain():
+            result = task.function(**arguments)
+            refuse_coroutine(result)
+            return result
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Have the resources open that tasks ask for in this process; raises WorkerStartError."""
+        here = [each for each in self._catalog.tasks.values() if self._apart is None or not each.process]
+        kinds = dict.fromkeys(kind for task in here for kind in task.arguments.resources.values())
+        async with AsyncExitStack() as stack:
+            self._values |= await self._catalog.resources.open(kinds, stack)
+            yield
+
     def judge(self, error: BaseException, message: Message) -> Failure:
         """Decide what an exception means, by the task's own rules."""
+        if isinstance(error, ProcessTaskError):
+            return error.failure
         task = self._catalog.find(message)
         retry = self._catalog.retry if task is None else task.retry
         try:
@@ -77,8 +143,9 @@ class Handling:
             broken.__cause__ = error  # for the traceback
             return judge(broken, {})
 
-    def handler(self, timeout: float | None = None) -> Handler:
-        """Return what a worker calls; `timeout` is for tasks without one."""
+    def handler(self, timeout: float | None = None, processes: int | None = None) -> Handler:
+        """Return what a worker calls; `timeout` is for tasks without one, `processes` for those that have them."""
+        self._timeout = timeout
         tasks = self._catalog.tasks.values()
         wants = [task.arguments.injected for task in tasks]
         plain = [task.arguments.injected for task in tasks if not task.is_async]
@@ -86,16 +153,21 @@ class Handling:
 
         def timeout_of(message: Message) -> float | None:
             task = self._catalog.find(message)
+            if task is not None and task.process and self._apart is not None:
+                return None  # it counts in the process
             return timeout if task is None or task.timeout is None else task.timeout
 
         def limit_of(message: Message) -> tuple[str, int] | None:
             task = self._catalog.find(message)
+            if task is not None and task.process:
+                return OF_PROCESSES, processes or os.cpu_count() or 1
             return None if task is None or task.concurrency is None else (task.name, task.concurrency)
 
-        is_limited = any(task.concurrency is not None for task in tasks)
+        is_limited = any(task.concurrency is not None or task.process for task in tasks)
 
         # Threads of the worker's own cost a third of those beside an event loop.
-        is_async = len(plain) < len(wants) or bool(self._catalog.middleware)
+        has_apart = self._apart is not None and any(task.process for task in tasks)
+        is_async = len(plain) < len(wants) or bool(self._catalog.middleware) or has_apart
         function: Callable[..., Any] = self.call if is_async else self.call_plain
         return Handler(
             self if self._catalog.middleware else function,
@@ -110,23 +182,27 @@ class Handling:
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
             kind_of=lambda message: getattr(self._catalog.find(message), "name", None),
+            opened=self.opened,
             close=self.close,
         )
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and processes."""
+        if self._apart is not None:
+            self._apart.close()
         if self._threads is not None:
             self._threads.close()
             self._threads = None
 
-    def _read(self, message: Message) -> tuple[Task[..., Any], dict[str, Any]]:
-        task = self._catalog.get(message)
+    def _read(self, task: Task[..., Any], message: Message) -> dict[str, Any]:
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message
         if "batch" in task.arguments.injected:
             arguments["batch"] = batch_of(message, task.name)
-        return task, arguments
+        for name, kind in task.arguments.resources.items():
+            arguments[name] = self._values[kind]
+        return arguments
 
     def _follow(self, client: Client, task: Task[..., Any], message: Message, result: Any) -> None:
         """Store the result of a task, or send what it returned."""

@@ -16,17 +16,19 @@ from spanmq.tasks.call import Call
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import keep, synchronise
+from spanmq.tasks.processes import Processes
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
 from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.handler import load
-from spanmq.worker.runtime import run_in_loop
+from spanmq.worker.runtime import Hook, run_in_loop
 
 logger = logging.getLogger("spanmq.tasks")
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[[], Any])
 
 
 class TaskOptions(TypedDict, total=False):
@@ -44,6 +46,7 @@ class TaskOptions(TypedDict, total=False):
     unique: bool | Callable[..., str]
     unique_for: Seconds
     store_result: bool | Seconds
+    process: bool
 
 
 class Tasks:
@@ -110,6 +113,8 @@ class Tasks:
             "limits": dict(limits or {}),
             "guaranteed": dict(guaranteed or {}),
         }
+        self._at_start: list[Hook] = []
+        self._at_stop: list[Hook] = []
         atexit.register(self.clients.close)
 
     # Registering.
@@ -187,6 +192,37 @@ class Tasks:
             return task
 
         return register
+
+    @overload
+    def resource(self, function: AnyFunction, /) -> AnyFunction: ...
+    @overload
+    def resource(
+        self, function: None = None, /, *, kind: Any = None
+    ) -> Callable[[AnyFunction], AnyFunction]: ...
+    def resource(self, function: Any = None, /, *, kind: Any = None) -> Any:
+        """Register a context manager, plain or async, whose value tasks get by its type.
+
+        `function` is a generator function that yields the value once, or returns the context manager. Its annotation
+        says the type, or `kind`. A worker opens it before its first message if a task has a parameter of this type
+        with the default GIVEN, and closes it after the last; a process for tasks that compute, with its first task
+        that asks for it. Raises InvalidArgumentError without a type, or for a second one of a type.
+        """
+
+        def register(function: Callable[[], Any]) -> Callable[[], Any]:
+            self.catalog.resources.add(function, kind)
+            return function
+
+        return register if function is None else register(function)
+
+    def on_start(self, function: Hook) -> Hook:
+        """Register a function that each worker calls before it receives: see Worker.on_start."""
+        self._at_start.append(function)
+        return function
+
+    def on_stop(self, function: Hook) -> Hook:
+        """Register a function that each worker calls at its end: see Worker.on_stop."""
+        self._at_stop.append(function)
+        return function
 
     def on_handle(self, middleware: Middleware) -> Middleware:
         """Register an `async def (message, call_next)` around every task; the first one is the outermost."""
@@ -271,10 +307,10 @@ class Tasks:
         """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
         return self._worker(queues, settings)
 
-    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> None:
-        """Work until SIGTERM or SIGINT, as `Worker.run` does; periodic tasks are synchronised first."""
+    def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> int:
+        """Work and return as `Worker.run` does; periodic tasks are synchronised first."""
         worker = self._worker(queues, settings)
-        run_in_loop(self._work(worker, settings, signals=True))
+        return run_in_loop(self._work(worker, settings, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -311,7 +347,7 @@ class Tasks:
             worker.stop()
             await work
 
-    def _tell_failure(self, work: asyncio.Task[None]) -> None:
+    def _tell_failure(self, work: asyncio.Task[int]) -> None:
         if not work.cancelled() and (error := work.exception()) is not None:
             logger.error("worker_failed tasks=%s", self.name, exc_info=error)
 
@@ -320,7 +356,8 @@ class Tasks:
         self.catalog.check()
         settings["dsn"] = settings.get("dsn") or self.clients.address()
         own: WorkerOptions = {**self._shares, **settings}
-        function = Handling(self.catalog).handler(settings.get("handler_timeout"))
+        handling = Handling(self.catalog, apart=Processes())
+        function = handling.handler(settings.get("handler_timeout"), settings.get("processes"))
         chosen = self.queues if queues is None else [*queues]
         known = {queue.lower() for queue in self.queues}
         for queue in chosen if self.catalog.strict else ():
@@ -329,9 +366,14 @@ class Tasks:
                     f"no task is registered for queue {queue!r}",
                     hint=f"The tasks are for {', '.join(self.queues)}; @tasks.task(queues=[…]) names further queues.",
                 )
-        return Worker(chosen, function, **own)
+        worker = Worker(chosen, function, **own)
+        for hook in self._at_start:
+            worker.on_start(hook)
+        for hook in self._at_stop:
+            worker.on_stop(hook)
+        return worker
 
-    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> None:
+    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> int:
         client = AsyncClient(
             settings["dsn"],
             encryption=self.clients.encryption,
@@ -351,7 +393,7 @@ class Tasks:
                 checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")
             else:
                 await client.close()
-            await worker.work(signals=signals)
+            return await worker.work(signals=signals)
         finally:
             if checks is not None:
                 checks.cancel()

@@ -17,8 +17,11 @@ from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskE
 from spanmq.model import Message
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.call import Call, Options, Place
+from spanmq.tasks.resources import Resources
+from spanmq.tasks.resources import name_of as name_of_type
 from spanmq.tasks.retry import Retry, check_number
 from spanmq.tasks.sending import Sender, Sent
+from spanmq.worker.handler import find
 
 # The names of tasks in an error.
 KNOWN_MAX: Final = 20
@@ -51,6 +54,7 @@ class Task(Generic[P, R]):
         unique: bool | Callable[..., str] = False,
         unique_for: Seconds = 300.0,
         store_result: bool | Seconds = False,
+        process: bool = False,
     ) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidArgumentError(
@@ -63,6 +67,7 @@ class Task(Generic[P, R]):
             ("queues", queues, list | tuple),
             ("aliases", aliases, list | tuple),
             ("unique", unique, bool | Callable),
+            ("process", process, bool),
         ):
             if not isinstance(value, kind):
                 raise InvalidArgumentError(f"{option}={value!r} is not possible for a task")
@@ -91,6 +96,11 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.
         self.is_simple = self.is_async and not self.arguments.injected & {"connection", "session"}
+        # It runs in a process, which finds it by its path.
+        self.process = process
+        self.path = f"{function.__module__}:{getattr(function, '__qualname__', name)}"
+        if process:
+            self._check_process()
         self.catalog = catalog
         update_wrapper(self, function)
 
@@ -124,6 +134,42 @@ class Task(Generic[P, R]):
         place = {name: task.options.pop(name) for name in Place.__annotations__ if name in options}
         task.place = {**self.place, **place}  # type: ignore[typeddict-item]
         return task
+
+    def _check_process(self) -> None:
+        for is_wrong, reason in (
+            (self.is_async, "is an async function: a process runs plain ones"),
+            (
+                self.arguments.injected - {"message", "batch"},
+                "takes a transaction, which stays in the worker",
+            ),
+            (
+                self.concurrency is not None,
+                "has a concurrency: the worker's number of processes is its limit",
+            ),
+            ("<locals>" in self.path, "is defined within a function, where another process does not find it"),
+        ):
+            if is_wrong:
+                raise InvalidArgumentError(
+                    f"task {self.name!r} with process=True {reason}", code="invalid_handler"
+                )
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError for a task that a worker can't run."""
+        self.arguments.check()
+        for name, kind in self.arguments.resources.items():
+            if kind not in self.catalog.resources.openers:
+                raise InvalidArgumentError(
+                    f"no resource has the type {name_of_type(kind)} of the parameter {name!r} of task {self.name!r}",
+                    hint="Register one with @tasks.resource.",
+                    code="invalid_handler",
+                )
+        found = find(self.path) if self.process else self
+        if not isinstance(found, Task) or found.name != self.name:
+            raise InvalidArgumentError(
+                f"another process does not find task {self.name!r} as {self.path}",
+                hint="Register it with the decorator @tasks.task(process=True).",
+                code="invalid_handler",
+            )
 
     def is_of(self, queue: str) -> bool:
         """Return whether a task is registered for a queue; names of queues have no case."""
@@ -185,6 +231,7 @@ class Catalog:
     # Whether a task runs only from the queues for which it is registered.
     strict: bool = True
     middleware: list[Middleware] = field(default_factory=list)
+    resources: Resources = field(default_factory=Resources)
     # By the names of their schedules.
     periodic: dict[str, Periodic] = field(default_factory=dict)
     # By their names, and by those that they had.
@@ -243,9 +290,9 @@ class Catalog:
         return tuple(dict.fromkeys(found)) or (self.name,)
 
     def check(self) -> None:
-        """Raise InvalidArgumentError for a task whose signature can't be read."""
+        """Raise InvalidArgumentError for a task that a worker can't run."""
         for task in self.tasks.values():
-            task.arguments.check()
+            task.check()
 
 
 def name_of(message: Message) -> str:

@@ -1,7 +1,16 @@
 """For tests of programs that use spanmq: databases, and tasks that run at once. See docs/guides/testing.md."""
 
 from spanmq.testing.databases import new_database, wait_until_waiting, with_database
-from spanmq.testing.tasks import Clock, assert_sent, drain, drain_async, perform, perform_async, sent
+from spanmq.testing.tasks import (
+    Clock,
+    assert_sent,
+    drain,
+    drain_async,
+    perform,
+    perform_async,
+    sent,
+    with_resource,
+)
 
 __all__ = [
     "Clock",
@@ -14,4 +23,5 @@ __all__ = [
     "sent",
     "wait_until_waiting",
     "with_database",
+    "with_resource",
 ]

@@ -11,6 +11,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
 )
 from contextvars import copy_context
 from dataclasses import replace
@@ -61,6 +62,19 @@ async def _drain(catalog: Catalog, threads: _Here | None, *, raises: bool, limit
     performer = Performer(
         replace(handling.handler(), function=handling, is_async=True), lambda _: session, {}
     )
+    async with handling.opened():
+        return await _drain_opened(catalog, client, performer, handling, raises=raises, limit=limit)
+
+
+async def _drain_opened(
+    catalog: Catalog,
+    client: AsyncClient,
+    performer: Performer,
+    handling: Handling,
+    *,
+    raises: bool,
+    limit: int,
+) -> int:
     errors: list[Exception] = []
     retries: list[tuple[Message, datetime]] = []
     count = 0
@@ -118,6 +132,19 @@ def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
         return found
     bodies = [message.body for message in _peek(task.catalog)]
     raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
+
+
+@contextmanager
+def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
+    """Have tasks get this value, within the block, in place of the resource of type `kind`; None: the value's type."""
+    openers = tasks.catalog.resources.openers
+    before = {**openers}
+    openers[type(value) if kind is None else kind] = lambda: nullcontext(value)
+    try:
+        yield
+    finally:
+        openers.clear()
+        openers.update(before)
 
 
 class Clock:
@@ -200,7 +227,8 @@ async def _perform(
     handling = Handling(catalog, threads)
     alone: Any = _Alone(catalog.sender.clients)
     try:
-        return await handling(message, alone)
+        async with handling.opened():
+            return await handling(message, alone)
     finally:
         handling.close()
 

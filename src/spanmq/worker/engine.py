@@ -128,10 +128,21 @@ class Engine:
         self._crash: Callable[[BaseException], None] = lambda _: None
         self._is_stopping = False
         self._began = self._is_started = False
+        # Calls of the handler that ended, by their messages.
+        self.handled = 0
+        # Queues of which a receive got nothing since a message was last received or settled.
+        self._emptied: set[str] = set()
+        self._finish: Callable[[str], None] = lambda _: None
 
-    async def start(self, crash: Callable[[BaseException], None]) -> None:
-        """Connect, check the queues, and start; `crash` is called with unexpected errors."""
+    async def start(
+        self, crash: Callable[[BaseException], None], finish: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Connect, check the queues, and start.
+
+        `crash` is called with unexpected errors, and `finish` with the reason when a worker `until_empty` is done.
+        """
         self._crash = crash
+        self._finish = finish
         for server in self._servers.values():
             server.session.crash = server.settler.crash = server.poller.crash = crash
             if not isinstance(self._queues, Sharding):
@@ -161,6 +172,7 @@ class Engine:
             self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
+        self._share_soon()
 
     def begin_no_more(self) -> None:
         """Call no further handler; also from a signal that comes while one blocks the event loop."""
@@ -295,6 +307,7 @@ class Engine:
             intake.gate()
             if intake.breaker.state == "closed":
                 self._gated.discard(intake)
+        self._look_for_the_end()
         quantities = {} if self._isolation.is_active else self._pool.quantities()
         for queue, quantity in quantities.items():
             server = self._places[queue]
@@ -311,11 +324,33 @@ class Engine:
         for server in self._servers.values():
             server.poller.room(not is_full)
 
+    def _look_for_the_end(self) -> None:
+        """If asked to, receive once more from each queue when nothing is held; finish when none had a message."""
+        if not (self._settings.until_empty and self._is_started):
+            return
+        is_settled = not any(server.settler.backlog for server in self._servers.values())
+        if not is_settled or self._isolation.is_active or not self._holds_no_more_than(0):
+            return
+        left = [
+            queue
+            for queue, each in self._intakes.items()
+            if not each.is_stopped and queue not in self._emptied
+        ]
+        for queue in left:
+            if not self._intakes[queue].failures:
+                self._pool.ready(queue)
+        if not left:
+            self._finish("empty")
+
     def _received(self, intake: Intake, quantity: int, count: int | None) -> None:
         """Record the end of a receive of `quantity` messages that returned `count`, None after an error."""
         server = self._places[intake.queue]
         server.receiving -= 1
         intake.share.asked = 0
+        if count:
+            self._emptied.clear()
+        elif count == 0:
+            self._emptied.add(intake.queue)
         if count == quantity:
             self._pool.ready(intake.queue)
         else:
@@ -345,6 +380,7 @@ class Engine:
             verdict = Release()  # which ends a cancelled message
         if not isinstance(verdict, Release):
             failure = verdict if isinstance(verdict, Failure) else None
+            self.handled += len(job.messages)
             self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
             if self._seam.hears_routine():
                 for message in job.messages:
@@ -400,6 +436,7 @@ class Engine:
     def _settled(self, holding: Holding, verdict: Verdict) -> None:
         server = self._places[holding.queue]
         server.heartbeat.settled(holding)
+        self._emptied.clear()  # it may have sent others
         if isinstance(verdict, Failure | Release):
             server.poller.poll_soon()  # which tells when the returned messages become visible
         self._share_soon()

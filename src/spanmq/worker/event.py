@@ -28,7 +28,7 @@ class WorkerStarted:
 
 @event
 class WorkerStopping:
-    """The worker receives no more; `reason` is the name of a signal, "asked" or an error."""
+    """The worker receives no more; `reason` is the name of a signal, "asked", "empty" or an error."""
 
     worker: str
     reason: str

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ class Handler:
     limit_of: Callable[[Message], Limit | None] | None = None
     # Returns the kind that a message asks for, if the handler serves several kinds.
     kind_of: Callable[[Message], str | None] | None = None
+    # Returns a context in which a worker runs: what handlers need is open in it.
+    opened: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     # Called when a worker has ended: what it made belongs to that worker's event loop.
     close: Callable[[], None] = lambda: None
 

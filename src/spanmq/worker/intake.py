@@ -67,7 +67,8 @@ class Intake:
         # Until then a poll that says that there are messages is not believed: receives got none of them.
         self.ignored_until = 0.0
         self._fruitless = 0
-        self._failures = 0
+        # Receives in a row that raised an error.
+        self.failures = 0
         self._task: asyncio.Task[None] | None = None
         self._reports: set[asyncio.Task[None]] = set()
 
@@ -129,11 +130,11 @@ class Intake:
             if messages:
                 self._take(messages, now)
             count = len(messages)
-            self._failures = 0
+            self.failures = 0
         except (ConnectionFailedError, ConnectionLostError):
             pass  # the session connects again
         except (SpanmqError, ValueError) as error:
-            self._failures += 1
+            self.failures += 1
             self._failed(error)
         finally:
             self.is_receiving = False
@@ -141,7 +142,7 @@ class Intake:
             self.on_received(self, quantity, count)
 
     def _failed(self, error: Exception) -> None:
-        pause = backoff(self._failures)
+        pause = backoff(self.failures)
         if isinstance(error, DecryptionError | InvalidBodyError):
             # They were failed, and are retried by the queue's policy, possibly without a backoff. Other
             # messages may follow them.

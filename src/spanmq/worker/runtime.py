@@ -1,20 +1,21 @@
 """The worker's public class."""
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
-from typing import Any, Final, Unpack
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, TypeVar, Unpack
 from uuid import uuid4
 
 from spanmq import tracing
 from spanmq.client import AsyncShardedQueue, ShardedQueue
 from spanmq.client.dsn import with_timeouts
 from spanmq.client.options import check_dsn
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import InvalidArgumentError, WorkerStartError
 from spanmq.worker import log
 from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
@@ -25,6 +26,10 @@ from spanmq.worker.trace import HandlerTraces
 
 # The time limit of tasks that were cancelled, after the worker has stopped.
 END_SECONDS: Final = 1.0
+
+T = TypeVar("T")
+# A function without arguments that is called when a worker starts or stops.
+Hook = Callable[[], Any]
 
 
 class Worker:
@@ -71,14 +76,16 @@ class Worker:
         self._is_asked = False
         self._is_signalled = False
         self._running: Engine | None = None
+        self._at_start: list[Hook] = []
+        self._at_stop: list[Hook] = []
 
-    def run(self) -> None:
-        """Work until SIGTERM, SIGINT or `stop`; raises errors that prevent the worker from starting or
-        continuing.
+    def run(self) -> int:
+        """Work until SIGTERM, SIGINT or `stop`, and with `until_empty` until no message is visible.
 
-        Uses its own event loop: uvloop's where that is installed.
+        Returns how many messages were handled, each attempt counted. Raises errors that prevent the worker
+        from starting or continuing. Uses its own event loop: uvloop's where that is installed.
         """
-        run_in_loop(self.work())
+        return run_in_loop(self.work())
 
     def stop(self, reason: str = "asked") -> None:
         """Stop receiving, and stop gracefully; may be called from any thread."""
@@ -87,6 +94,22 @@ class Worker:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._finish, reason)
 
+    def on_start(self, function: Hook) -> Hook:
+        """Register a function, plain or async, that is called before anything is received; also a decorator.
+
+        If it raises, the worker ends with WorkerStartError.
+        """
+        self._at_start.append(function)
+        return function
+
+    def on_stop(self, function: Hook) -> Hook:
+        """Register a function, plain or async, that is called when no handler runs any more; also a decorator.
+
+        It is called even if the start failed; the last one registered is called first.
+        """
+        self._at_stop.append(function)
+        return function
+
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of each queue's circuit breaker, "closed", "open" or "trial"; from any thread.
 
@@ -94,8 +117,8 @@ class Worker:
         """
         return {} if self._running is None else self._running.breakers()
 
-    async def work(self, *, signals: bool = True) -> None:
-        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`.
+    async def work(self, *, signals: bool = True) -> int:
+        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`; return as `run` does.
 
         It then receives no more, waits up to `grace` seconds for handlers, and releases the messages that it
         still holds. A second signal ends the process at once.
@@ -107,13 +130,19 @@ class Worker:
         engine = self._running = await self._engine()
         undo = self._listen_to_signals(self._loop) if signals else []
         try:
-            try:
-                await engine.start(self._crash)
-                reason = await self._end
-            except BaseException as error:
-                await engine.stop(type(error).__name__)
-                raise
-            await engine.stop(reason)
+            async with self.handler.opened(), AsyncExitStack() as hooks:
+                for function in self._at_stop:
+                    hooks.push_async_callback(_call, function)
+                for function in self._at_start:
+                    await _start(function)
+                try:
+                    await engine.start(self._crash, self._finish)
+                    reason = await self._end
+                except BaseException as error:
+                    await engine.stop(type(error).__name__)
+                    raise
+                await engine.stop(reason)
+            return engine.handled
         finally:
             for number in undo:
                 self._loop.remove_signal_handler(number)
@@ -166,11 +195,29 @@ class Worker:
             self._running.begin_no_more()
 
 
-def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop of its own, which does not wait for handlers that ignore their cancellation."""
+async def _start(function: Hook) -> None:
+    try:
+        await _call(function)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise WorkerStartError(
+            f"the function {name} of on_start failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+async def _call(function: Hook) -> None:
+    if inspect.isawaitable(result := function()):
+        await result
+
+
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in an event loop of its own, which does not wait for handlers that ignore their cancellation.
+
+    Returns what it returns.
+    """
     loop = new_event_loop()
     try:
-        loop.run_until_complete(main)
+        return loop.run_until_complete(main)
     finally:
         loop.run_until_complete(_end_tasks())
         loop.run_until_complete(loop.shutdown_asyncgens())

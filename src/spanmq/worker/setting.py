@@ -34,6 +34,8 @@ class WorkerSettings(TypedDict, total=False):
     pooler: bool
     patience: float | None
     decoder: Decoder | None
+    until_empty: bool
+    processes: int | None
 
 
 class WorkerOptions(WorkerSettings, total=False):
@@ -67,13 +69,16 @@ class Settings:
     pooler: bool = False
     patience: float | None = None
     decoder: Decoder | None = None
+    until_empty: bool = False
+    # For tasks with `process=True`; None: as many as there are processors.
+    processes: int | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for invalid settings."""
-        for name, least in (("concurrency", 1), ("batch", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
-                raise InvalidArgumentError(f"{name} must be an integer from 1 to 10,000, got {value!r}")
+        check_count("concurrency", self.concurrency)
+        check_count("batch", self.batch)
+        if self.processes is not None:
+            check_count("processes", self.processes)
         for name, least_seconds in LEAST.items():
             value = getattr(self, name)
             if value is None and name in ("lease", "handler_timeout", "poll_interval", "patience"):
@@ -105,6 +110,12 @@ class Settings:
             return self.patience
         statement = self.timeouts.statement if self.timeouts is not None else 0
         return (statement or 30.0) + 5.0
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise InvalidArgumentError for what is not an integer from 1 to 10,000."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000:
+        raise InvalidArgumentError(f"{name} must be an integer from 1 to 10,000, got {value!r}")
 
 
 def check_shares(

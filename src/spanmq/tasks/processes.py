@@ -1,0 +1,236 @@
+"""Processes for tasks that compute: each runs one call at a time, and is killed if the call must end before."""
+
+import asyncio
+import os
+import signal
+import threading
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from spanmq.codec.body import Codec
+from spanmq.errors import ProcessCrashedError
+from spanmq.model import Message
+from spanmq.tasks.call import Call
+from spanmq.tasks.handling import Handling, ProcessTaskError, steps_of
+from spanmq.tasks.sending import BatchCall
+from spanmq.tasks.task import Task
+from spanmq.worker.failure import Failure, judge
+from spanmq.worker.handler import find
+from spanmq.worker.threads import Threads
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+# How long idle processes have to close their resources when the worker ends.
+CLOSE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a call returned: the JSON of a result that is stored, and the calls to send."""
+
+    result: str | None = None
+    steps: tuple[Call | BatchCall, ...] = ()
+
+    def value(self) -> Any:
+        """Return what the task returned."""
+        if self.steps:
+            return [*self.steps]
+        return None if self.result is None else Codec().decode(self.result.encode())
+
+
+class Processes:
+    """Idle processes and those that run a call, as many as calls run at once."""
+
+    def __init__(self) -> None:
+        self._threads = Threads()
+        self._idle: list[Process] = []
+        self._busy: set[Process] = set()
+
+    async def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Any:  # noqa: ASYNC109
+        """Run the task of a message in a process, within `timeout` seconds; return what it returned.
+
+        Raises ProcessTaskError for what it raised, ProcessCrashedError if its process ended, and TimeoutError.
+        When cancelled, the process is killed.
+        """
+        process = self._idle.pop() if self._idle else Process()
+        self._busy.add(process)
+        running = asyncio.ensure_future(self._threads.call(partial(process.call, task, message, timeout)))
+        try:
+            reply = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            process.kill()
+            await asyncio.wait([running])  # which ends with its process
+            if not running.cancelled():
+                running.exception()
+            raise
+        finally:
+            self._busy.discard(process)
+            if not process.is_ended:
+                self._idle.append(process)
+        if isinstance(reply, Failure):
+            raise ProcessTaskError(reply)
+        return reply.value()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._threads.close()
+        for process in self._busy:
+            process.kill()
+        until = monotonic() + CLOSE_SECONDS
+        for process in self._idle:
+            process.leave()
+        for process in self._idle:
+            process.join(until)
+        self._idle.clear()
+
+
+class Process:
+    """One process; it starts with its first call."""
+
+    def __init__(self) -> None:
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection | None = None
+        self._is_killed = False
+        # Whether it takes no further call.
+        self.is_ended = False
+
+    def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Reply | Failure:
+        """Run a task, from a thread; return what became of it. `timeout` counts after its module is imported."""
+        try:
+            pipe = self._running()
+            pipe.send((task.path, message))
+            begun: Failure | None = pipe.recv()
+            if begun is not None:
+                return begun
+            if not pipe.poll(timeout):
+                self.end()
+                raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
+            reply: Reply | Failure = pipe.recv()
+            return reply
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            self.end()
+            raise ProcessCrashedError(
+                f"the process of task {task.name!r} ended: {self._reason()}", queue=message.queue
+            ) from None
+        except BaseException:
+            self.end()  # it may be in the midst of a call
+            raise
+
+    def kill(self) -> None:
+        """Kill it; a call in its thread then ends."""
+        self._is_killed = self.is_ended = True
+        if self._process is not None:
+            self._process.kill()
+
+    def end(self) -> None:
+        """Kill it, and wait for its end."""
+        self.kill()
+        if self._process is not None:
+            self._process.join()
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def leave(self) -> None:
+        """Ask an idle one to end."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def join(self, until: float) -> None:
+        """Wait for its end until a time of the monotonic clock, then kill it."""
+        if self._process is not None:
+            self._process.join(max(until - monotonic(), 0.0))
+        self.end()
+
+    def _running(self) -> Connection:
+        """Return the pipe to the running process; start one in place of one that ended while it was idle."""
+        if self._process is not None and self._process.is_alive() and self._pipe is not None:
+            return self._pipe
+        if self._pipe is not None:
+            self._pipe.close()
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs,), name="spanmq task")
+        process.start()
+        theirs.close()
+        self._process = process
+        if self._is_killed:
+            process.kill()
+        return self._pipe
+
+    def _reason(self) -> str:
+        code = None if self._process is None else self._process.exitcode
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        with suppress(ValueError):
+            return f"signal {signal.Signals(-code).name}"
+        return f"signal {-code}"
+
+
+def serve(pipe: Connection) -> None:
+    """Run the calls that come through a pipe, until it is closed: the main function of a process."""
+    # A signal to the group of the worker is the worker's, which waits for running calls.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="spanmq parent", daemon=True).start()
+    asyncio.run(_serve(pipe))
+
+
+async def _serve(pipe: Connection) -> None:
+    values: dict[Any, Any] = {}
+    async with AsyncExitStack() as stack:
+        with suppress(EOFError):
+            while True:
+                path, message = pipe.recv()
+                reply = await _run(path, message, values, stack, pipe)
+                try:
+                    pipe.send(reply)
+                except (TypeError, ValueError, AttributeError) as error:  # it can't be pickled
+                    pipe.send(_failure(find(path), error, message))
+
+
+async def _run(
+    path: str, message: Message, values: dict[Any, Any], stack: AsyncExitStack, pipe: Connection
+) -> Reply | Failure:
+    task: Task[..., Any] | None = None
+    try:
+        task = find(path)
+        resources = task.catalog.resources
+        values |= await resources.open(set(task.arguments.resources.values()) - values.keys(), stack)
+        # From here on the time limit counts.
+        pipe.send(None)
+        result = Handling(task.catalog, values=values).run_here(message)
+        if steps := steps_of(result):
+            return Reply(steps=tuple(map(_sendable, steps)))
+        return Reply(None if task.keep_for is None else Codec().encode(result))
+    except BaseException as error:  # noqa: BLE001, SystemExit too is only this task's
+        return _failure(task, error, message)
+
+
+def _failure(task: Task[..., Any] | None, error: BaseException, message: Message) -> Failure:
+    from spanmq.tasks.handling import Handling
+
+    return judge(error, {}) if task is None else Handling(task.catalog).judge(error, message)
+
+
+def _sendable(step: Call | BatchCall) -> Call | BatchCall:
+    """Return a step without what can't be sent to another process."""
+    if isinstance(step, BatchCall):
+        calls = tuple(replace(call, headers=dict(call.headers)) for call in step.calls)
+        then = replace(step.then, headers=dict(step.then.headers))
+        return BatchCall(calls, then, None)  # type: ignore[arg-type]
+    return replace(step, headers=dict(step.headers))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

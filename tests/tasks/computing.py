@@ -1,0 +1,60 @@
+"""Tasks that run in processes, which find them here."""
+
+import os
+import signal
+from collections.abc import Iterator
+from time import monotonic, sleep
+from typing import Any
+
+from spanmq import Message
+from spanmq.tasks import GIVEN, Call, Reject, Tasks
+
+tasks = Tasks("compute")
+
+
+class Model:
+    """What a process loads once."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.calls = 0
+
+
+@tasks.resource
+def model() -> Iterator[Model]:
+    yield Model()
+
+
+@tasks.task(process=True, store_result=True)
+def where(number: int, *, model: Model = GIVEN) -> list[int]:
+    model.calls += 1
+    return [number, os.getpid(), model.process, model.calls]
+
+
+@tasks.task(process=True, timeout=0.3, max_attempts=1)
+def spin(*, message: Message = GIVEN) -> None:
+    until = monotonic() + 3600
+    while monotonic() < until:
+        sleep(0.01)
+
+
+@tasks.task(process=True)
+def hang() -> None:
+    while True:
+        sleep(0.01)
+
+
+@tasks.task(process=True, max_attempts=1)
+def fail(how: str) -> Any:
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "reject":
+        raise Reject("no")
+    if how == "object":
+        return object()  # not stored, so not sent
+    return 1 // 0
+
+
+@tasks.task(process=True)
+def step(number: int) -> list[Call]:
+    return [where.call(number), where.using(delay=3600).call(number)]

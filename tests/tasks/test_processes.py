@@ -1,0 +1,89 @@
+"""Tasks in processes of their own: their results and failures, and what ends them."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.patience import WAIT_SECONDS, wait_until
+from tests.tasks import computing
+from tests.tasks.computing import tasks
+from tests.tasks.shop import working
+
+from spanmq import Client
+from spanmq.errors import InvalidArgumentError
+from spanmq.tasks import GIVEN, Tasks
+from spanmq.testing import perform, with_resource
+
+
+@pytest.fixture
+def compute(database: str) -> Iterator[Client]:
+    tasks.connect(database)
+    tasks.create_queues()
+    with Client(database) as client:
+        yield client
+    tasks.close()
+
+
+async def test_tasks_run_in_processes_and_only_what_fails_ends_with_its_process(compute: Client) -> None:
+    async with working(tasks, processes=2) as outcomes:
+        first = computing.where.send(1)
+        assert [(await outcomes.next()).outcome] == ["acked"]
+        _, process, opened_in, calls = await first.wait_async(WAIT_SECONDS)
+        assert process == opened_in != os.getpid()
+        assert calls == 1
+        computing.fail.send("killed")
+        crashed = await outcomes.next()
+        assert (crashed.outcome, crashed.error_class) == ("dead", "spanmq.errors.ProcessCrashedError")
+        assert crashed.error == "the process of task 'fail' ended: signal SIGKILL"
+        for how, error_class in (("reject", "spanmq.worker.failure.Reject"), ("", "ZeroDivisionError")):
+            computing.fail.send(how)
+            failed = await outcomes.next()
+            assert (failed.outcome, failed.error_class) == ("dead", error_class)
+        computing.fail.send("object")
+        assert (await outcomes.next()).outcome == "acked"
+        computing.step.send(7)
+        assert await outcomes.all(2) == ["acked"] * 2
+        assert compute.queues.metrics("compute").length == 1
+        computing.spin.send()
+        stopped = await outcomes.next()
+        assert (stopped.outcome, stopped.error_class) == ("dead", "TimeoutError")
+
+
+async def test_cancelled_task_ends_with_its_process(compute: Client) -> None:
+    async with working(tasks, processes=1) as outcomes:
+        sent = computing.hang.send()
+        await asyncio.to_thread(wait_until, lambda: bool(compute.peek("compute", 1)[0].attempt))
+        assert compute.cancel("compute", sent.message_id)[0].outcome == "cancelling"
+        assert (await outcomes.next()).outcome == "cancelled"
+
+
+def test_tests_run_them_in_their_own_process(compute: Client) -> None:
+    model = computing.Model()
+    with with_resource(tasks, model):
+        assert perform(computing.where, 5) == [5, os.getpid(), os.getpid(), 1]
+    assert model.calls == 1
+
+
+async def not_plain() -> None: ...
+
+
+def takes_connection(connection: Any = GIVEN) -> None: ...
+
+
+def test_what_no_process_can_run_is_refused() -> None:
+    own = Tasks("own")
+
+    def local() -> None: ...
+
+    for function in (not_plain, local):
+        with pytest.raises(InvalidArgumentError, match="with process=True is"):
+            own.task(process=True)(function)
+    with pytest.raises(InvalidArgumentError, match="has a concurrency"):
+        own.task(process=True, concurrency=2)(test_what_no_process_can_run_is_refused)
+    with pytest.raises(InvalidArgumentError, match="takes a transaction"):
+        own.task(process=True)(takes_connection)
+    own.task(process=True, name="hidden")(test_what_no_process_can_run_is_refused)
+    with pytest.raises(InvalidArgumentError, match="another process does not find task 'hidden'"):
+        own.worker(dsn="postgresql://nowhere/x")

@@ -1,0 +1,47 @@
+"""A worker that ends when its queues have nothing visible."""
+
+import pytest
+from tests.cli.program import spanmq
+from tests.worker.running import Record, Running
+
+from spanmq import Client, Message, RetryIn
+from spanmq.worker import Worker
+from spanmq.worker.event import WorkerStopping
+
+QUEUES = [f"q{number}" for number in range(12)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 20])
+def test_worker_until_empty_handles_what_is_sent_meanwhile_and_leaves_what_is_not_visible(
+    client: Client, database: str, concurrency: int
+) -> None:
+    for queue in QUEUES:
+        client.queues.create(queue)
+    client.send("q0", "later", delay=3600)
+    client.send("q1", "fails")
+    client.send("q2", 30)
+
+    def handle(message: Message) -> None:
+        if message.body == "fails":
+            raise RetryIn(0 if message.attempt == 1 else 3600)
+        if message.body:
+            client.send(QUEUES[message.body % len(QUEUES)], message.body - 1)
+
+    record = Record()
+    worker = Worker(
+        QUEUES, handle, dsn=database, until_empty=True, concurrency=concurrency, observers=[record]
+    )
+    running = Running(worker, record)
+    running.join()
+    assert running.handled == 31 + 2
+    assert record.of(WorkerStopping)[0].reason == "empty"
+    assert {each.queue: each.length for each in client.queues.metrics_all() if each.length} == {
+        "q0": 1,
+        "q1": 1,
+    }
+
+
+def test_command_until_empty_prints_how_many_were_handled(client: Client, database: str) -> None:
+    client.send_batch("orders", [1, 2, 3])
+    done = spanmq("worker", "builtins:print", "-q", "orders", "--until-empty", dsn=database)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "handled: 3")

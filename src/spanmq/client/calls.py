@@ -5,13 +5,14 @@ The functions bear the names of the client's methods; PGMQ's names of arguments 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client.call import (
     Argument,
@@ -331,6 +332,14 @@ def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Itera
             *more,
         )
         yield about(each.queue, function, settlements, *arguments)
+
+
+def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> Call[list[Settled]]:
+    """Settle the messages of a lease, and store their encoded results."""
+    [call] = settle(
+        "ack_with_results", leased, argument.jsons("results", results), argument.seconds("keep_for", keep_for)
+    )
+    return replace(call, read=lambda rows: tracing.settled("ack", settlements(rows)))
 
 
 def failure(

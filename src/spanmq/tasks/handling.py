@@ -48,7 +48,7 @@ class Handling:
                 return result
         # In one commit with the ack.
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            await delivery.ack(result, task.keep_for)
+            delivery.keep(result, task.keep_for)
         elif steps_of(result):
             async with delivery.transaction() as client:
                 await self._follow_async(client, task, message, result)
@@ -61,7 +61,7 @@ class Handling:
         if is_sent:
             return result
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            delivery.thread_ack(result, task.keep_for)
+            delivery.keep(result, task.keep_for)
         elif steps_of(result):
             with delivery.thread_transaction() as client:
                 self._follow(client, task, message, result)
@@ -104,7 +104,6 @@ class Handling:
             takes_connection=any(transactional & each for each in wants),
             takes_batches=False,
             takes_delivery=True,
-            acks_each=any(task.keep_for is not None for task in tasks),
             uses_threads=any("connection" in each for each in plain),
             judge=self.judge,
             timeout_of=timeout_of,

@@ -9,7 +9,7 @@ language sql stable as $$
         '),
         ('send', 'spanmq', '
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
-            unschedule:queue_of_schedule pause_schedule:queue_of_schedule resume_schedule:queue_of_schedule
+            unschedule:queue_of_schedule pause_schedule:queue_of_schedule run_schedule:queue_of_schedule resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
         '),
         ('look', 'pgmq', '

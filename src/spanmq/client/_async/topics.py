@@ -134,10 +134,10 @@ class AsyncSubscriptions:
             argument.queue_name("into_queue", into),
             *given(argument.instant, "since", since),
             *given(argument.instant, "until", until),
-            *given(argument.text, "match", where),
+            *given(argument.text, "where", where, to="match"),
             argument.bigint("after", after),
-            *given(argument.bigint, "qty", quantity),
-            *given(argument.bigints, "msg_ids", message_ids),
+            *given(argument.bigint, "quantity", quantity, to="qty"),
+            *given(argument.bigints, "message_ids", message_ids, to="msg_ids"),
             argument.boolean("dry_run", dry_run),
         )
         read = only(Replayed, count="n", last_message_id="last_id")

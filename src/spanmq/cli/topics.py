@@ -120,7 +120,9 @@ def replay(
     quantity: Annotated[
         int | None, typer.Option("--quantity", "-n", help="At most that many; default: all.")
     ] = None,
-    ids: Annotated[list[int] | None, typer.Option("--id", help="Only messages with these ids.")] = None,
+    message_ids: Annotated[
+        list[int] | None, typer.Option("--id", help="Only messages with these ids.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> Done:
     """Send messages of a queue again into another one, settled or not, as far as the log has them.
@@ -136,7 +138,7 @@ def replay(
         where=where,
         after=after,
         quantity=quantity,
-        message_ids=ids or None,
+        message_ids=message_ids or None,
         dry_run=dry_run,
     )
     return Done(

@@ -5,14 +5,13 @@ The functions bear the names of the client's methods; PGMQ's names of arguments 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client.call import (
     Argument,
@@ -342,7 +341,7 @@ def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) 
     [call] = settle(
         "ack_with_results", leased, argument.jsons("results", results), argument.seconds("keep_for", keep_for)
     )
-    return replace(call, read=lambda rows: tracing.settled("ack", settlements(rows)))
+    return call
 
 
 def failure(

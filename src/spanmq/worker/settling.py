@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from spanmq import tracing
 from spanmq.client import AsyncClient, calls
 from spanmq.errors import TEMPORARY, ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased, Message, Settled
@@ -210,7 +211,11 @@ def settlement(
         return lambda client: client.release(leased)
     if isinstance(verdict, Stored):
         stored = calls.ack_with_results(leased, results, verdict.keep_for)
-        return lambda client: client.admin.run(stored)
+
+        async def store(client: AsyncClient) -> list[Settled]:
+            return tracing.settled("ack", await client.admin.run(stored))
+
+        return store
     why: dict[str, Any] = {
         "error": verdict.error,
         "category": verdict.category,

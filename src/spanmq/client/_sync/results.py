@@ -8,6 +8,7 @@ from operator import not_
 from time import monotonic
 from typing import Final
 
+from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
@@ -77,7 +78,7 @@ class Results:
         [held] = calls.by_lease(message)
         encoded = self._codec.of(held.queue).encode(result)
         [settled] = self._link.run(calls.ack_with_results(held, [encoded], keep_for))
-        return settled
+        return tracing.settled("ack", [settled])[0]
 
     def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""

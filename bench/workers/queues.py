@@ -41,6 +41,8 @@ class Many:
     server_seconds: float
     connections: int
     latencies_ms: Sequence[float]
+    # From the end of the send, which waits for the disk; none below 0.
+    after_send_ms: Sequence[float]
     sent_seconds: float
     all_seconds: float
     all_processor_seconds: Sequence[float]
@@ -61,12 +63,15 @@ def measure(dsn: str, queues: int, seconds: float) -> Many:
             time.sleep(10)  # the first polls follow each other sooner, and the first report comes
             idle = _idle(dsn, pid, seconds)
             chosen = random.Random(1)
-            latencies = []
+            latencies, after_send = [], []
             for _ in range(SENDS):
                 time.sleep(chosen.uniform(*PAUSES_MS) / 1000)
                 sent_at = time.perf_counter()
                 client.send(chosen.choice(names), 1)
-                latencies.append((arrival(arrivals) - sent_at) * 1000)
+                returned_at = time.perf_counter()
+                began_at = arrival(arrivals)
+                latencies.append((began_at - sent_at) * 1000)
+                after_send.append(max(began_at - returned_at, 0.0) * 1000)
             before = _processor_seconds(dsn, pid)
             began_at = time.perf_counter()
             for name in names:
@@ -74,7 +79,7 @@ def measure(dsn: str, queues: int, seconds: float) -> Many:
             sent_seconds = time.perf_counter() - began_at
             all_seconds = max(arrival(arrivals) for _ in names) - began_at
             used = [now - was for now, was in zip(_processor_seconds(dsn, pid), before, strict=True)]
-    return Many(queues, *idle, latencies, sent_seconds, all_seconds, used)
+    return Many(queues, *idle, latencies, after_send, sent_seconds, all_seconds, used)
 
 
 def work(queues: Sequence[str], dsn: str, pipe: Connection) -> None:
@@ -138,6 +143,10 @@ def report(many: Many) -> None:
         (
             "send to a random queue until its handler begins: median, p99, ms",
             f"{median(many.latencies_ms):.1f}, {quantiles(many.latencies_ms, n=100)[-1]:.1f}",
+        ),
+        (
+            "end of such a send until its handler begins: median, p99, ms",
+            f"{median(many.after_send_ms):.1f}, {quantiles(many.after_send_ms, n=100)[-1]:.1f}",
         ),
         (
             "one message to each queue, s until all are sent, and until the last handler begins",

@@ -169,7 +169,7 @@ def test_replay(database: str) -> None:
         "select pgmq.send_batch('orders', array['{\"n\": 1}', '{\"n\": 2}']::jsonb[])",
         "select pgmq.pop('orders')",
     )
-    words = ("subscription replay", "orders", "fix", "--where", "$.n < 2")
+    words = ("subscription replay", "orders", "fix", "--where", "$.n < 3", "--id", "1")
     expected = {"queue": "orders", "into": "fix", "count": 1, "last_message_id": 1}
     assert records(*words, "--dry-run", dsn=database) == [expected | {"dry_run": True}]
     assert records(*words, dsn=database) == [expected | {"dry_run": False}]

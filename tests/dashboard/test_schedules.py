@@ -49,6 +49,9 @@ def test_schedule_is_paused_resumed_and_ended(keeper: Person, nightly: str) -> N
     for act, is_paused in (("pause", True), ("resume", False)):
         assert keeper.post(f"/schedules/{act}", "/schedules", name="nightly").status_code == 303
         assert rows(nightly, state) == [(is_paused,)]
+    assert keeper.post("/schedules/run", "/schedules", name="nightly").status_code == 303
+    sent = "select headers ->> 'x-spanmq-schedule' from pgmq.q_orders where headers ? 'x-spanmq-schedule'"
+    assert rows(nightly, sent) == [("nightly",)]
     assert "Delete schedule" in keeper.get("/schedules/end", name="nightly").text
     assert keeper.post("/schedules/end?name=nightly", name="nightly").status_code == 303
     assert rows(nightly, "select name from spanmq.list_schedules()") == [("newsletter",)]
@@ -74,7 +77,7 @@ def test_token_touches_schedules_of_its_queues_only(
         assert "nightly" in text
         assert "newsletter" not in text
         # To it a schedule of a queue that it may not touch is like one that does not exist, as in the service.
-        for act in ("pause", "resume", "end"):
+        for act in ("pause", "run", "resume", "end"):
             hidden, none = (
                 someone.post(f"/schedules/{act}", "/schedules/new", name=n) for n in ("newsletter", "none")
             )

@@ -8,7 +8,7 @@ ROLE = "spanmq_test_caller"
 ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
-        bulk_close bulk_published schedule unschedule pause_schedule resume_schedule plan_schedule
+        bulk_close bulk_published schedule unschedule pause_schedule run_schedule resume_schedule plan_schedule
         create_batch add_to_batch
     """,
     "look": """
@@ -27,7 +27,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
-        ack_with_result retry_failing reject_failing
+        ack_with_results retry_failing reject_failing
         report_worker
     """,
     "manage": """
@@ -124,7 +124,7 @@ COUNTS = {"drop_queue": "::int", "send_topic": "", "unbind_topic": "::int", "uns
 # They make a queue of that name.
 MAKERS = {"create", "create_non_partitioned", "create_unlogged", "create_partitioned", "create_subscription"}
 # They are about the schedule of that name.
-SCHEDULES = {"unschedule", "pause_schedule", "resume_schedule", "plan_schedule"}
+SCHEDULES = {"unschedule", "pause_schedule", "run_schedule", "resume_schedule", "plan_schedule"}
 
 
 def names(text: str) -> set[str]:

@@ -84,6 +84,7 @@ REFUSED = {
     """,
     "MQ007": r"""
         pause_schedule(?) <- 'nothing'
+        run_schedule(?) <- 'nothing'
         resume_schedule(?) <- 'nothing'
         plan_schedule('nothing', now(), '{}', now())
     """,

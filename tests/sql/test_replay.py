@@ -66,6 +66,7 @@ def test_settled_messages_stay_for_their_time_and_are_sent_again(race: Race) -> 
     assert did(maintain(race), "truncated segment") >= 2
     # What is gone is said, and not left out.
     assert refusal(race, REPLAY.format(", since => now() - interval '9 days'")) == "MQ064"
+    assert refusal(race, REPLAY.format(f", msg_ids => array[{ids[0]}]")) == "MQ064"
     assert replay(race, f", since => {BEFORE}") == (0, None)
 
 
@@ -79,6 +80,9 @@ def test_what_is_chosen(race: Race) -> None:
         ", match => '$.none'": [],
         f", after => {ids[3]}, qty => 5": ids[4:9],
         f", after => {ids[-1]}": [],
+        f", msg_ids => array[{ids[-1]}, {ids[2]}, {ids[-1] + 1000}, {ids[2]}]": [ids[2], ids[-1]],
+        f", msg_ids => array[{ids[1]}, {ids[3]}], after => {ids[1]}": [ids[3]],
+        ", msg_ids => '{}'": [],
     }.items():
         assert replay(race, arguments + ", dry_run => true")[0] == len(chosen), arguments
         race.main.rows("select pgmq.purge_queue('again')")

@@ -88,6 +88,19 @@ def test_missed_times_give_one_each_where_asked_for(jobs: Connection) -> None:
     assert at == sorted(at)
 
 
+def test_schedule_is_run_once_beside_its_times(jobs: Connection) -> None:
+    schedule(jobs, ", catch_up => true")
+    plan(jobs, 3600)
+    jobs.execute("select spanmq.pause_schedule('tick')")
+    ran = jobs.execute("select spanmq.run_schedule('tick')").fetchone()
+    assert jobs.execute(
+        "select msg_id, headers->>'x-spanmq-schedule',"
+        " (headers->>'x-spanmq-scheduled-at')::timestamptz between now() - interval '1 hour' and clock_timestamp()"
+        " from pgmq.q_jobs"
+    ).fetchall() == [(*(ran or ()), "tick", True)]
+    assert left(jobs) == 1
+
+
 def test_paused_schedule_lets_its_times_pass(jobs: Connection) -> None:
     schedule(jobs, ", catch_up => true")
     plan(jobs, -5, 3600)

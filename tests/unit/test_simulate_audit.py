@@ -53,6 +53,22 @@ def unsent() -> Log:
     return log
 
 
+def sent_unannounced() -> Log:
+    log = filled(1)
+    log.write("sent", producer=0, ids=[2])
+    log.handle(1)
+    return log
+
+
+def sent_before_its_sending() -> Log:
+    log = Log()
+    log.send(1, 1)
+    log.records[1:] = reversed(log.records[1:])
+    log.write("workers_started")
+    log.handle(1)
+    return log
+
+
 def foreign() -> Log:
     log = of_four(1, 2, 3, 4)
     log.write("foreign", worker=0, queue="type1", message_id=9)
@@ -101,6 +117,8 @@ def several_keys() -> Log:
         (sending_only(), {}),
         (done_twice(), {DUPLICATED: ("2",)}),
         (unsent(), {UNKNOWN: ("7", "7")}),
+        (sent_unannounced(), {"nothing sent before its sending was recorded": ("2",)}),
+        (sent_before_its_sending(), {"nothing sent before its sending was recorded": ("1",)}),
         (foreign(), {"no message of another sender": ("type1/9", "type1/unreadable")}),
         (of_four(1, 3, 2, 4), {ORDER: ("3 before 2",)}),
         (overlapping(), {ORDER: ("2 before 1",)}),
@@ -238,7 +256,8 @@ def test_log_of_which_lines_are_missing_is_found() -> None:
         (whole[:-1], "10 lines"),  # the last line
         (whole[:7], "7 lines"),  # the tail
         (whole[:5] + whole[6:], "10 of 11 lines"),
-        ([*whole, whole[-2]], "12 of 11 lines"),
+        ([*whole, whole[-2]], "12 lines"),
+        ([*whole[:-2], whole[-1], whole[-2]], "11 lines"),  # the last two, swapped
     ):
         log.records = records
         assert log.failed()[COMPLETE].ids == (found,)

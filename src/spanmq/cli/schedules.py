@@ -77,6 +77,16 @@ def resume(client: "Client", name: ScheduleName) -> Done:
 
 
 @schedule.verb()
+def run(client: "Client", name: ScheduleName) -> Done:
+    """Send the message of a schedule once now; its times stay as they are.
+
+    $ spanmq schedule run nightly
+    """
+    message_id = client.schedules.run(name)
+    return Done(f"sent message {message_id}", {"name": name, "message_id": message_id})
+
+
+@schedule.verb()
 def delete(client: "Client", name: ScheduleName) -> Done:
     """Delete a schedule; messages that it has sent stay.
 

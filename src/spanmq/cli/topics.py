@@ -120,6 +120,9 @@ def replay(
     quantity: Annotated[
         int | None, typer.Option("--quantity", "-n", help="At most that many; default: all.")
     ] = None,
+    message_ids: Annotated[
+        list[int] | None, typer.Option("--id", help="Only messages with these ids.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> Done:
     """Send messages of a queue again into another one, settled or not, as far as the log has them.
@@ -129,7 +132,14 @@ def replay(
     $ spanmq subscription replay orders orders_fix --since 2030-01-31T12:00 --where '$.amount > 100' --dry-run
     """
     replayed = client.subscriptions.replay(
-        *(queue, into), since=since, until=until, where=where, after=after, quantity=quantity, dry_run=dry_run
+        *(queue, into),
+        since=since,
+        until=until,
+        where=where,
+        after=after,
+        quantity=quantity,
+        message_ids=message_ids or None,
+        dry_run=dry_run,
     )
     return Done(
         f"{replayed.count} messages would be sent"

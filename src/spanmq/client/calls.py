@@ -336,6 +336,14 @@ def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Itera
         yield about(each.queue, function, settlements, *arguments)
 
 
+def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> Call[list[Settled]]:
+    """Settle the messages of a lease, and store their encoded results."""
+    [call] = settle(
+        "ack_with_results", leased, argument.jsons("results", results), argument.seconds("keep_for", keep_for)
+    )
+    return call
+
+
 def failure(
     error: str | None,
     category: str | None,

@@ -12,7 +12,7 @@ RECORDED: Final = frozenset(
     "create create_unlogged create_partitioned drop_queue purge_queue pause resume set_policy set_schema"  # noqa: SIM905
     " set_category_policy set_category_rule drop_category_rule grant_queue revoke_queue grant_all revoke_all"
     " grant_create create_token rotate_token revoke_token create_access_key revoke_access_key bind_topic unbind_topic"
-    " create_subscription schedule unschedule pause_schedule resume_schedule redrive redrive_message"
+    " create_subscription schedule unschedule pause_schedule run_schedule resume_schedule redrive redrive_message"
     " purge_dead_letters retry_failing reject_failing set_shards forget_shards enable_notify_insert"
     " update_notify_insert disable_notify_insert release_receiver refuse_export forget_export set_sqs_queue"
     " convert_archive_partitioned replay".split()

@@ -18,6 +18,7 @@ NOTICES: Final = {
     "made": "The schedule was saved.",
     "paused": "Paused: it sends nothing until you resume it.",
     "resumed": "Resumed: it sends at its next time.",
+    "ran": "Its message was sent once; its times stay as they are.",
     "ended": "Deleted. Messages that it has sent stay.",
 }
 
@@ -79,6 +80,14 @@ async def resume(visit: Visit) -> Response:
     return go(address("/schedules", done="resumed"))
 
 
+async def run(visit: Visit) -> Response:
+    """Send its message once now."""
+    name = (await visit.form()).get("name", "")
+    async with _held(visit, name) as client:
+        await client.schedules.run(name)
+    return go(address("/schedules", done="ran"))
+
+
 async def ask_end(visit: Visit) -> Response:
     """Ask whether it is to end."""
     name = visit.text("name")
@@ -106,6 +115,7 @@ PAGES: Final = (
     Page("/schedules/new", make, "manage", method="POST"),
     Page("/schedules/pause", pause, "manage", method="POST"),
     Page("/schedules/resume", resume, "manage", method="POST"),
+    Page("/schedules/run", run, "manage", method="POST"),
     Page("/schedules/end", ask_end, "manage"),
     Page("/schedules/end", end, "manage", method="POST"),
 )

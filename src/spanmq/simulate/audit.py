@@ -10,6 +10,7 @@ The faults:
 - out of order: begun before an earlier message of the same producer and key was settled.
 - dead without cause, handled but never sent, received but sent by another program, a key without
   progress while workers are idle.
+- sent before its sending is recorded: such a message could be lost unnoticed.
 - a log that does not end with the number of its lines: the rest of it is missing.
 """
 
@@ -143,6 +144,9 @@ class Audit:
         self._doubtful: list[tuple[Story, Story]] = []
         self._without_cause: list[int] = []
         self._sent_twice: list[int] = []
+        self._unannounced: list[int] = []
+        # Whether the last record is the run's end.
+        self._is_ended = False
         self._foreign: dict[str, None] = {}
 
     @property
@@ -154,6 +158,7 @@ class Audit:
         """Read the next record of the log."""
         event = record["event"]
         self.counts[event] += 1
+        self._is_ended = event == "run_stopped"
         # A method for each event that the audit is about.
         if (take := getattr(self, f"_on_{event}", None)) is not None:
             take(record)
@@ -168,6 +173,7 @@ class Audit:
             self._check_order(),
             check("nothing handled that was not sent", self._unknown),
             check("no number sent twice", self._sent_twice),
+            check("nothing sent before its sending was recorded", self._unannounced),
             check("no message of another sender", [*self._foreign], "they became dead letters"),
             check("no dead letter without cause", self._without_cause),
             self._check_still(ended_at),
@@ -202,7 +208,9 @@ class Audit:
     def _on_sent(self, record: Record) -> None:
         for message in record["ids"]:
             story = self.stories.get(message)
-            if story is not None and story.sent_at is None:
+            if story is None:
+                self._unannounced.append(message)
+            elif story.sent_at is None:
                 story.sent_at = record["at"]
                 self.sent += 1
 
@@ -393,6 +401,8 @@ class Audit:
         if self.signed_off is None:
             detail = "it does not end with the number of its lines: it was cut off, or its run was killed"
             return check(name, [f"{lines:,} lines"], detail)
+        if not self._is_ended:
+            return check(name, [f"{lines:,} lines"], "records follow its end")
         wanted = self.signed_off + 1
         return check(name, [f"{lines:,} of {wanted:,} lines"] if lines != wanted else [])
 

@@ -1,5 +1,6 @@
 """Ordered groups: a queue for each type, a group for each key, leases."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from spanmq.model import DeadLetter, Leased, Message, PolicyChange
 from spanmq.simulate.load import Item, Taken
 from spanmq.simulate.options import Site, type_name
 from spanmq.simulate.record import Recorder
+
+# What it reports, the run reports as a failure, or tries again.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 ID_HEADER: Final = "x-simulate-id"
 # How long an idle worker waits in one receive; of several queues it waits for one after the other.

@@ -93,7 +93,7 @@ class Handling:
     async def _finish(self, task: Task[..., Any], message: Message, result: Any, delivery: Delivery) -> Any:
         """Store a result, or send the calls that were returned, in one commit with the ack."""
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            await delivery.ack(result, task.keep_for)
+            delivery.keep(result, task.keep_for)
         elif steps_of(result):
             async with delivery.transaction() as client:
                 await self._follow_async(client, task, message, result)
@@ -107,7 +107,7 @@ class Handling:
         if is_sent:
             return result
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            delivery.thread_ack(result, task.keep_for)
+            delivery.keep(result, task.keep_for)
         elif steps_of(result):
             with delivery.thread_transaction() as client:
                 self._follow(client, task, message, result)
@@ -176,7 +176,6 @@ class Handling:
             takes_connection=any(transactional & each for each in wants),
             takes_batches=False,
             takes_delivery=True,
-            acks_each=any(task.keep_for is not None for task in tasks),
             uses_threads=any("connection" in each for each in plain),
             judge=self.judge,
             timeout_of=timeout_of,

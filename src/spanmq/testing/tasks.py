@@ -23,6 +23,8 @@ from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
+from spanmq.codec.body import Codec
+from spanmq.codec.encryption import Encryption
 from spanmq.model import Leased, Message
 from spanmq.tasks import Call, Sent, Task, Tasks
 from spanmq.tasks.clients import Clients
@@ -188,7 +190,9 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
     except Exception as error:  # noqa: BLE001, a task may raise anything
         failed, verdict = error, performer.judge(error, job)
     if not isinstance(verdict, Gone):
-        await settlement(Leased(message.queue, lease_id, message.message_id), verdict)(client)
+        await settlement(Leased(message.queue, lease_id, message.message_id), verdict, results=[job.result])(
+            client
+        )
     if isinstance(verdict, Release):
         raise AssertionError(f"the transaction of {message} was lost") from failed
     return failed
@@ -298,6 +302,7 @@ class _Session:
     def __init__(self, client: AsyncClient, thread_client: Client) -> None:
         self._client = client
         self._thread_client = thread_client
+        self.codec = Codec(encryption=Encryption.from_environment())
 
     async def client(self) -> AsyncClient:
         return self._client

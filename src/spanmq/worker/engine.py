@@ -106,6 +106,7 @@ class Engine:
                 intakes=self._intakes,
                 worker=name,
                 seam=seam,
+                judge=performer.judge,
                 on_settled=self._settled,
                 on_lost=self._lost,
                 on_extended=self._canceller.find,
@@ -267,7 +268,7 @@ class Engine:
             session=server.session,
             settings=settings,
             # Each transaction settles its own message.
-            one_each=(handler.takes_connection or handler.acks_each) and not settings.in_batches,
+            one_each=handler.takes_connection and not settings.in_batches,
             line=Line(self._slots.add if self._limited is None else self._limited.add),
             share=self._pool.join(queue),
             isolation=self._isolation,

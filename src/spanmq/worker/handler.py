@@ -27,8 +27,6 @@ class Handler:
     takes_batches: bool
     # The following fields are for a handler that dispatches: it is called with the message and its Delivery.
     takes_delivery: bool = False
-    # It acks messages one by one, with their results.
-    acks_each: bool = False
     # Its plain functions may use connections, too, in threads.
     uses_threads: bool = False
     judge: Callable[[BaseException, Message], Failure] | None = None

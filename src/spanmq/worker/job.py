@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from spanmq.client.call import Seconds
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
 
@@ -39,7 +40,7 @@ class Job:
 
     `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed;
     `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled`
-    says that the handler is to end, and `is_over` that it has.
+    says that the handler is to end, and `is_over` that it has. `result` is JSON that is stored with the ack.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Job:
         "is_doubtful",
         "is_over",
         "messages",
+        "result",
         "seconds",
     )
 
@@ -60,6 +62,7 @@ class Job:
         self.group = group
         self.is_decided = self.is_doubtful = self.is_behind = self.is_cancelled = self.is_over = False
         self.seconds = 0.0
+        self.result = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,15 @@ class Gone:
     outcome: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A success; the result of each job is stored with the ack, for `keep_for` seconds."""
+
+    keep_for: Seconds
+
+
 # The result of a job: None is a success.
-Verdict = Failure | Release | Gone | None
+Verdict = Failure | Release | Gone | Stored | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,15 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Gone, Job, Release, Verdict
+from spanmq.worker.job import Gone, Job, Release, Stored, Verdict
 from spanmq.worker.session import Session
 
 Categories = Mapping[type[BaseException], str]
 
 # The pause before a message is released whose transaction could not begin: it will be received again at once.
 UNBEGUN_SECONDS: Final = 1.0
+# The server's limit, with the spaces that it adds: checked here so that no other message waits for the refusal.
+RESULT_BYTES_MAX: Final = 65_536
 
 
 class UndoneError(Exception):
@@ -34,12 +36,12 @@ class UndoneError(Exception):
 class Delivery:
     """A job under way: opens transactions that commit together with the ack of its messages."""
 
-    __slots__ = ("_job", "_session_of", "is_acked")
+    __slots__ = ("_job", "_session_of", "verdict")
 
     def __init__(self, job: Job, session_of: Callable[[Job], Session]) -> None:
         self._job = job
         self._session_of = session_of
-        self.is_acked = False
+        self.verdict: Verdict = None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:
@@ -56,7 +58,7 @@ class Delivery:
                 raise
             await asyncio.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
-        self.is_acked = True
+        self.verdict = Gone("acked")
 
     @contextmanager
     def thread_transaction(self) -> Iterator[Client]:
@@ -72,23 +74,18 @@ class Delivery:
                 raise
             time.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the transaction could not begin") from error
-        self.is_acked = True
+        self.verdict = Gone("acked")
 
-    async def ack(self, result: object, keep_for: Seconds) -> None:
-        """Ack the message together with its result. Raises UndoneError if the lease was lost."""
-        [message] = self._job.messages
-        client = await self._session_of(self._job).client()
-        self._job.is_doubtful = True
-        self._check([await client.results.ack(message, result, keep_for=keep_for)])
-        self.is_acked = True
-
-    def thread_ack(self, result: object, keep_for: Seconds) -> None:
-        """Ack the message together with its result, from a thread; the twin of `ack`."""
-        [message] = self._job.messages
-        client = self._session_of(self._job).thread_client()
-        self._job.is_doubtful = True
-        self._check([client.results.ack(message, result, keep_for=keep_for)])
-        self.is_acked = True
+    def keep(self, result: object, keep_for: Seconds) -> None:
+        """Record a result that is stored with the ack. Raises InvalidArgumentError for one that can't be."""
+        encoded = self._session_of(self._job).codec.of(self._job.holding.queue).encode(result)
+        if (size := len(encoded.encode())) > RESULT_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"the result of a message has at most {RESULT_BYTES_MAX} bytes as JSON, got: {size}",
+                hint="Store it elsewhere, and return its key.",
+            )
+        self._job.result = encoded
+        self.verdict = Stored(keep_for)
 
     @asynccontextmanager
     async def within(self, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> AsyncIterator[Any]:
@@ -98,7 +95,7 @@ class Delivery:
             check_commits(context, session)
             yield session
             self._check(await AsyncClient(connection=session).ack(self._leased()))
-        self.is_acked = True
+        self.verdict = Gone("acked")
 
     @contextmanager
     def thread_within(self, begin: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
@@ -108,7 +105,7 @@ class Delivery:
             check_commits(context, session)
             yield session
             self._check(Client(connection=session).ack(self._leased()))
-        self.is_acked = True
+        self.verdict = Gone("acked")
 
     def _leased(self) -> Leased:
         holding = self._job.holding
@@ -153,7 +150,7 @@ class Performer:
         if handler.takes_delivery:
             delivery = Delivery(job, self._session_of)
             await handler.function(given, delivery)
-            return Gone("acked") if delivery.is_acked else None
+            return delivery.verdict
         if not handler.takes_connection:
             await handler.function(given)
             return None
@@ -164,7 +161,7 @@ class Performer:
     def _delivered(self, job: Job) -> Verdict:
         delivery = Delivery(job, self._session_of)
         self._handler.function(job.messages[0], delivery)
-        return Gone("acked") if delivery.is_acked else None
+        return delivery.verdict
 
     def _alone(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]

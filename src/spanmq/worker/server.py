@@ -8,7 +8,7 @@ from spanmq.worker.event import Seam
 from spanmq.worker.handler import Handler
 from spanmq.worker.heartbeat import Heartbeat
 from spanmq.worker.intake import Intake
-from spanmq.worker.job import Holding, Verdict
+from spanmq.worker.job import Holding, Job, Verdict
 from spanmq.worker.poller import Poller
 from spanmq.worker.reporting import Reporter
 from spanmq.worker.session import Session
@@ -39,6 +39,7 @@ class Server:
         intakes: Mapping[str, Intake],
         worker: str,
         seam: Seam,
+        judge: Callable[[BaseException, Job], Verdict],
         on_settled: Callable[[Holding, Verdict], None],
         on_lost: Callable[[Holding], None],
         on_extended: Callable[[Holding], Awaitable[None]],
@@ -65,6 +66,7 @@ class Server:
             worker=worker,
             gather=settings.gather,
             seam=seam,
+            judge=judge,
             on_settled=on_settled,
             task_of=handler.task_of,
         )

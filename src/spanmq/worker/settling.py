@@ -1,22 +1,23 @@
 """Gathers verdicts for a few milliseconds, and sends them to the database, in one call for each lease."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from spanmq.client import AsyncClient
+from spanmq import tracing
+from spanmq.client import AsyncClient, calls
 from spanmq.errors import TEMPORARY, ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased, Message, Settled
 from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, MessageSettled, Seam, SettlingStarted
 from spanmq.worker.failure import Failure
-from spanmq.worker.job import Gone, Holding, Job, Release, Verdict
+from spanmq.worker.job import Gone, Holding, Job, Release, Stored, Verdict
 from spanmq.worker.session import Session, backoff
 
 # The number of concurrent calls.
 CALLS_MAX: Final = 3
 
-Bundle = tuple[Holding, Failure | Release | None]
+Bundle = tuple[Holding, Failure | Release | Stored | None]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -27,6 +28,8 @@ class Settler:
     worker: str
     gather: float
     seam: Seam
+    # Returns the verdict on a job whose result can't be stored.
+    judge: Callable[[BaseException, Job], Verdict]
     on_settled: Callable[[Holding, Verdict], None]
     # The name of a message's task, for logs.
     task_of: Callable[[Message], str | None]
@@ -109,12 +112,15 @@ class Settler:
         if not call.cancelled() and (error := call.exception()) is not None:
             self.crash(error)
 
-    async def _settle(self, holding: Holding, verdict: Failure | Release | None, jobs: list[Job]) -> None:
+    async def _settle(
+        self, holding: Holding, verdict: Failure | Release | Stored | None, jobs: list[Job]
+    ) -> None:
         ids = [message.message_id for job in jobs for message in job.messages]
         self.seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = False
-        call = settlement(Leased(holding.queue, holding.lease_id, ids), verdict, self.worker)
+        leased = Leased(holding.queue, holding.lease_id, ids)
+        call = settlement(leased, verdict, self.worker, [job.result for job in jobs])
         attempt = 1
         while True:
             pause = backoff(attempt)
@@ -125,6 +131,9 @@ class Settler:
                 is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
             except SpanmqError as error:
                 is_temporary = isinstance(error, TEMPORARY)
+                if isinstance(verdict, Stored) and not is_temporary:
+                    await self._settle_each(holding, verdict, jobs, error)
+                    return
                 # Otherwise the queue was dropped, or a right is missing: a retry would fail, too.
                 self.seam.emit(
                     CallFailed(holding.queue, " ".join(str(error).split()), pause if is_temporary else None)
@@ -138,6 +147,26 @@ class Settler:
         holding.unsettled -= len(ids)
         self.settled += len(ids)
         failure = verdict if isinstance(verdict, Failure) else None
+        self._tell_all(holding, settled, jobs, failure, is_doubtful=is_doubtful)
+        self.on_settled(holding, verdict)
+
+    async def _settle_each(
+        self, holding: Holding, verdict: Stored, jobs: list[Job], error: SpanmqError
+    ) -> None:
+        """Settle jobs one by one, one of which has a result that the server refuses; if it is alone, it has failed."""
+        for job in jobs:
+            judged = verdict if len(jobs) > 1 else self.judge(error, job)
+            await self._settle(holding, cast("Failure | Release | Stored", judged), [job])
+
+    def _tell_all(
+        self,
+        holding: Holding,
+        settled: list[Settled],
+        jobs: list[Job],
+        failure: Failure | None,
+        *,
+        is_doubtful: bool,
+    ) -> None:
         if not self.seam.hears_routine():
             settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
         if settled:
@@ -150,7 +179,6 @@ class Settler:
                 elif outcome == "stale" and job.is_cancelled and not holding.is_lost:
                     outcome = "cancelled"
                 self._tell(message, outcome, job.seconds, failure)
-        self.on_settled(holding, verdict)
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
         self.seam.emit(
@@ -171,13 +199,23 @@ class Settler:
 
 
 def settlement(
-    leased: Leased, verdict: Failure | Release | None, worker: str | None = None
+    leased: Leased,
+    verdict: Failure | Release | Stored | None,
+    worker: str | None = None,
+    results: Sequence[str] = (),
 ) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
-    """Return the call that settles messages by a verdict."""
+    """Return the call that settles messages by a verdict; `results` are those to store, if it is Stored."""
     if verdict is None:
         return lambda client: client.ack(leased)
     if isinstance(verdict, Release):
         return lambda client: client.release(leased)
+    if isinstance(verdict, Stored):
+        stored = calls.ack_with_results(leased, results, verdict.keep_for)
+
+        async def store(client: AsyncClient) -> list[Settled]:
+            return tracing.settled("ack", await client.admin.run(stored))
+
+        return store
     why: dict[str, Any] = {
         "error": verdict.error,
         "category": verdict.category,

@@ -43,7 +43,7 @@ def test_every_engine_handles_everything_in_order(database: str, tmp_path: Path,
     found = report("--engine", engine, "--fill-db", 150, "--workers", 6, dsn=database, folder=tmp_path)
     assert (found["engine"], found["sent"], found["handled"], found["left"]) == (engine, 150, 150, 0)
     assert objections(found) == {}
-    assert len(found["checks"]) == 10
+    assert len(found["checks"]) == 11
     assert found["rate"] > 0
     assert found["table_bytes"] > 0
     assert found["wal_bytes"] > 0
@@ -209,6 +209,7 @@ def test_comparison_runs_all_engines_twice(database: str, tmp_path: Path) -> Non
         folder=tmp_path,
     )
     assert done.code == 0, done.err
+    assert "psycopg" not in done.err
     assert [line.split()[0] for line in done.out.splitlines()] == ["ENGINE", *ENGINES]
     assert done.out.count("60, 60") == 3
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,7 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
-from spanmq.client.call import Call, Rows, Seconds, about, duration, nothing, numbers
+from spanmq.client.call import Call, Seconds, about, duration, nothing, numbers
 from spanmq.client.rows import results
 from spanmq.codec.body import Codec
 from spanmq.model import Message, Settled
@@ -76,17 +76,9 @@ class AsyncResults:
         than 64 KB of JSON, and for a message that was not received with a lease.
         """
         [held] = calls.by_lease(message)
-        call = about(
-            held.queue,
-            "ack_with_result",
-            Rows.scalar,
-            argument.bigint("lease_id", held.lease_id),
-            argument.bigint("msg_id", message.message_id),
-            argument.json("result", self._codec.of(held.queue).encode(result)),
-            argument.seconds("keep_for", keep_for),
-        )
-        settled = [Settled(message.message_id, await self._link.run(call))]
-        return tracing.settled("ack", settled)[0]
+        encoded = self._codec.of(held.queue).encode(result)
+        [settled] = await self._link.run(calls.ack_with_results(held, [encoded], keep_for))
+        return tracing.settled("ack", [settled])[0]
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""

@@ -119,15 +119,16 @@ class AsyncSubscriptions:
         where: str | None = None,
         after: int = 0,
         quantity: int | None = None,
+        message_ids: Iterable[int] | None = None,
         dry_run: bool = False,
     ) -> Replayed:
         """Send the messages of a queue again into another one, settled or not, in the order of their ids.
 
         Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose
         body meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above
-        `after`. Their header `x-spanmq-replay-of` has the queue, the id and the `enqueued_at` that they had.
-        One transaction: all or none. With `dry_run` they are only counted. Raises NotKeptError if the log no
-        longer has all messages since `since`.
+        `after`; with `message_ids` only these. Their header `x-spanmq-replay-of` has the queue, the id and
+        the `enqueued_at` that they had. One transaction: all or none. With `dry_run` they are only counted.
+        Raises NotKeptError if the log no longer has all messages since `since`, or the first of `message_ids`.
         """
         arguments = (
             argument.queue_name("into_queue", into),
@@ -136,6 +137,7 @@ class AsyncSubscriptions:
             *given(argument.text, "where", where, to="match"),
             argument.bigint("after", after),
             *given(argument.bigint, "quantity", quantity, to="qty"),
+            *given(argument.bigints, "message_ids", message_ids, to="msg_ids"),
             argument.boolean("dry_run", dry_run),
         )
         read = only(Replayed, count="n", last_message_id="last_id")

@@ -9,7 +9,7 @@ language sql stable as $$
         '),
         ('send', 'spanmq', '
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
-            unschedule:queue_of_schedule pause_schedule:queue_of_schedule resume_schedule:queue_of_schedule
+            unschedule:queue_of_schedule pause_schedule:queue_of_schedule run_schedule:queue_of_schedule resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
         '),
         ('look', 'pgmq', '
@@ -30,7 +30,7 @@ language sql stable as $$
         '),
         ('receive', 'spanmq', '
             receive begin_alone ack cancel cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges
-            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result ack_with_result
+            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result ack_with_results
             refuse_export forget_export redrive redrive_message purge_dead_letters
             retry_failing reject_failing
         '),

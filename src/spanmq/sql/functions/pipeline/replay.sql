@@ -164,15 +164,15 @@ begin
 end $$;
 
 -- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
--- now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null). In the order of
--- their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
+-- now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null), and whose id is one of
+-- msg_ids (null: any). In the order of their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
 -- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
 -- sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
--- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
+-- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
 -- COMMITTED, MQ062 where into_queue has no room.
 create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,
-    after bigint default 0, qty bigint default null, dry_run boolean default false, of_caller uuid default null
+    after bigint default 0, qty bigint default null, dry_run boolean default false, msg_ids bigint[] default null, of_caller uuid default null
 ) returns table (n bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -181,6 +181,7 @@ declare
     target spanmq_core.queue := spanmq_core.find_queue(into_queue);
     path jsonpath := spanmq_core.as_path(match);
     end_id bigint;
+    lowest_id bigint;
     first_id bigint;
     segments spanmq_core.segment[];
     segment spanmq_core.segment;
@@ -203,12 +204,21 @@ begin
     -- No id is the greatest bigint.
     after := least(after, 9223372036854775806);
     end_id := spanmq_core.drawn_from(this.ids);
+    if msg_ids is not null then
+        lowest_id := (select min(i) from unnest(msg_ids) i);
+        after := greatest(after, lowest_id - 1);
+        end_id := least(end_id, coalesce((select max(i) from unnest(msg_ids) i), 0));
+    end if;
     n := 0;
     -- As any sender: a transaction id before the first message id.
     perform pg_current_xact_id();
     segments := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
     -- Under the locks: what the log has now it keeps.
     perform spanmq_core.check_kept(this, since);
+    if lowest_id < spanmq_core.first_kept(this.queue_id) then
+        raise exception 'the log of queue % does not have message % any more', this.name, lowest_id
+            using errcode = 'MQ064', hint = 'The policy setting keep says how long settled messages stay in the log.';
+    end if;
     foreach segment in array segments loop
         first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
         while first_id <= least(segment.hi, end_id) loop
@@ -217,14 +227,15 @@ begin
                 'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
                 ' bool_or(c.headers ? ''x-spanmq-max-attempts'')'
                 ' from (select l.msg_id, l.headers from spanmq_core.%I l'
-                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s'
+                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s %s'
                 '       order by l.msg_id limit $7) c',
                 segment.log_name,
                 case when since is not null or until is not null then
                     'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
-                case when path is not null then 'and spanmq_core.meets(l.message, $6)' end)
+                case when path is not null then 'and spanmq_core.meets(l.message, $6)' end,
+                case when msg_ids is not null then 'and l.msg_id = any ($8)' end)
                 into ids, groups, has_limits
-                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n;
+                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n, msg_ids;
             if ids is not null then
                 if not dry_run then
                     perform spanmq_core.send_again(this, segment.log_name, ids, groups, has_limits, target);

@@ -99,6 +99,18 @@ begin
     end if;
 end $$;
 
+-- Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they are. Raises MQ007 if there is no schedule of
+-- that name.
+create or replace function spanmq_call.run_schedule(of_queue text, name text) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
+begin
+    return (spanmq_core.send_many(
+        spanmq_core.find_target(of_queue), array[this.message],
+        array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', clock_timestamp())], null))[1];
+end $$;
+
 -- The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not null. A body of more than
 -- body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002 for an invalid limit.
 create or replace function spanmq_call.list_schedules(queues text[] default null, names text[] default null, body_bytes_max integer default null)

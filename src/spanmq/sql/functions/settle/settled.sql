@@ -41,32 +41,47 @@ create or replace function spanmq_call.store_result(queue text, msg_id bigint, r
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
-    bytes int := octet_length(store_result.result::text);
 begin
     perform spanmq_core.raise_if(msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    perform spanmq_core.store_results(spanmq_core.find_queue(queue), array[msg_id], array[result], keep_for);
+end $$;
+
+create or replace function spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision) returns void
+language plpgsql as $$
+declare
+    bytes int := (select max(octet_length(r::text)) from unnest(results) r);
+begin
     perform spanmq_core.raise_if(bytes > 65536,
         format('the result of a message has at most 65536 bytes as JSON, got: %s', bytes), 'Store it elsewhere, and return its key.');
     perform spanmq_core.raise_if(keep_for is null or not (keep_for > 0 and keep_for <= 2592000),
         format('keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %L', keep_for), 'Omit it for an hour.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
-        values (this.queue_id, store_result.msg_id, store_result.result, clock_timestamp() + make_interval(secs => keep_for))
+        select this.queue_id, r.msg_id, r.result, clock_timestamp() + make_interval(secs => keep_for)
+        from unnest(store_results.msg_ids, store_results.results) r (msg_id, result) order by r.msg_id
         on conflict (queue_id, msg_id) do update set result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at;
 end $$;
 
--- Acks a message of a lease and stores what its handler returned, as store_result() does. Returns acked, or stale if this lease doesn't hold it any more: then
--- nothing is stored. Raises MQ002 as ack() and store_result() do.
-create or replace function spanmq_call.ack_with_result(queue text, lease_id bigint, msg_id bigint, result jsonb, keep_for double precision default 3600)
-returns text
+-- Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of msg_ids[i]. One row for each id, as ack()
+-- returns them; nothing is stored for a stale one. If one result can't be stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that
+-- are null or repeated, or that are not as many as the results.
+create or replace function spanmq_call.ack_with_results(
+    queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision default 3600
+) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+#variable_conflict use_column
 declare
-    ended text := (select a.outcome from spanmq_call.ack(queue, lease_id, array[msg_id]) a);
+    acked_ids bigint[];
+    outcomes text[];
 begin
-    if ended = 'acked' then
-        perform spanmq_call.store_result(queue, msg_id, result, keep_for);
-    end if;
-    return coalesce(ended, 'stale');
+    select array_agg(a.msg_id), array_agg(a.outcome) into acked_ids, outcomes
+        from spanmq_call.ack(ack_with_results.queue, ack_with_results.lease_id, ack_with_results.msg_ids) a;
+    perform spanmq_core.raise_if(coalesce(cardinality(acked_ids), 0) is distinct from cardinality(msg_ids) or cardinality(msg_ids) is distinct from cardinality(results),
+        'msg_ids must be different ids, and results as many', 'Pass the result of each message, JSON''s null where there is none.');
+    perform spanmq_core.store_results(spanmq_core.find_queue(queue), array_agg(r.msg_id), array_agg(r.result), keep_for)
+        from unnest(msg_ids, results) r (msg_id, result) join unnest(acked_ids, outcomes) a (msg_id, outcome) on a.msg_id = r.msg_id
+        where a.outcome = 'acked' having count(*) > 0;
+    return query select * from unnest(acked_ids, outcomes);
 end $$;
 
 -- The results of these messages, where they have any that are still kept.

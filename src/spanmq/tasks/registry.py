@@ -319,6 +319,7 @@ class Tasks:
         self.load()
         self.catalog.check()
         settings["dsn"] = settings.get("dsn") or self.clients.address()
+        settings.setdefault("password", self.clients.password)
         own: WorkerOptions = {**self._shares, **settings}
         function = Handling(self.catalog).handler(settings.get("handler_timeout"))
         chosen = self.queues if queues is None else [*queues]
@@ -337,6 +338,7 @@ class Tasks:
             encryption=self.clients.encryption,
             pool_size=1,
             pooler=settings.get("pooler", False),
+            password=settings.get("password"),
             listen=False,
         )
         checks: asyncio.Task[None] | None = None

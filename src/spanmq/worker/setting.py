@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
 from spanmq.client.dsn import Timeouts
+from spanmq.client.options import check_password
+from spanmq.client.password import Password
 from spanmq.codec.body import Decoder, read_json
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.breaker import BreakerPolicy
@@ -34,6 +36,7 @@ class WorkerSettings(TypedDict, total=False):
     pooler: bool
     patience: float | None
     decoder: Decoder | None
+    password: Password | None
 
 
 class WorkerOptions(WorkerSettings, total=False):
@@ -67,6 +70,7 @@ class Settings:
     pooler: bool = False
     patience: float | None = None
     decoder: Decoder | None = None
+    password: Password | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for invalid settings."""
@@ -83,6 +87,7 @@ class Settings:
         if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
         check_shares(self.weights, self.limits, self.guaranteed)
+        check_password(self.password, "the worker's")
         if (slots := sum(self.guaranteed.values())) > self.concurrency:
             raise InvalidArgumentError(
                 f"the guaranteed slots must be at most the concurrency, {self.concurrency}, got {slots}"

@@ -25,7 +25,7 @@ help:
 	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
-	@echo 'make bench-worker the worker beside Procrastinate and PGQueuer; soak-worker: fifty of ours killed'
+	@echo 'make bench-worker the worker beside six peers, which it installs; soak-worker: fifty of ours killed'
 	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
 	@echo 'make bench-service the service beside the Python client that it stands on'
 	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'

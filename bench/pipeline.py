@@ -339,7 +339,12 @@ def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
         host = str(given.get("host") or "")
         words = f"user={given.get('user', '')}&password={given.get('password', '')}"
         reachable = JDBC.exists() and host and not host.startswith("/")
-        yield dsn, f"jdbc:postgresql://{host}:{given.get('port', PORT)}/%s?{words}" if reachable else None
+        yield (
+            dsn,
+            f"jdbc:postgresql://{host}:{given.get('port', PORT)}/%s?reWriteBatchedInserts=true&{words}"
+            if reachable
+            else None,
+        )
         return
     reachable = JDBC.exists() and is_free(HOST, PORT)
     settings = {**SETTINGS, "listen_addresses": HOST} if reachable else SETTINGS
@@ -353,7 +358,10 @@ def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
                 rules.write(f"\nhost all postgres {HOST}/32 scram-sha-256\n")
             connection.execute("select pg_reload_conf()")
         words = f"user=postgres&password={password}"
-        yield server.dsn, f"jdbc:postgresql://{HOST}:{PORT}/%s?{words}" if reachable else None
+        yield (
+            server.dsn,
+            f"jdbc:postgresql://{HOST}:{PORT}/%s?reWriteBatchedInserts=true&{words}" if reachable else None,
+        )
 
 
 def is_free(host: str, port: int) -> bool:

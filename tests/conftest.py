@@ -7,13 +7,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+from psycopg.pq import TransactionStatus
 
 from spanmq.client import Client
 from spanmq.testing.databases import new_database, with_database
@@ -99,10 +100,42 @@ def database(spanmq_database: str) -> str:
     return spanmq_database
 
 
+class Lent(psycopg.Connection[Any]):
+    """A new connection object over a session that outlives it."""
+
+    def __del__(self) -> None:
+        """Leave the session open."""
+
+
+@pytest.fixture(scope="session")
+def lend(shared_database: str) -> Iterator[Callable[[], Lent]]:
+    """A function that returns a connection over a session that other tests had before, where one is left.
+
+    A new session would have to read the catalogs and to compile the functions: three quarters of a short test.
+    """
+    sessions: list[psycopg.Connection[Any]] = []
+
+    def lend() -> Lent:
+        if not sessions or sessions[-1].info.transaction_status != TransactionStatus.IDLE:
+            # A test may have ended it, or left its transaction open.
+            for each in sessions:
+                each.close()
+            sessions.append(psycopg.connect(shared_database, autocommit=True))
+        # What a rollback leaves.
+        sessions[-1].execute("deallocate all; select pg_advisory_unlock_all()")
+        return Lent(sessions[-1].pgconn)
+
+    yield lend
+    for each in sessions:
+        each.close()
+
+
 @pytest.fixture
-def connection(spanmq_connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+def connection(lend: Callable[[], Lent]) -> Iterator[psycopg.Connection[Any]]:
     """A connection in a transaction that is rolled back."""
-    return spanmq_connection
+    connection = lend()
+    with connection.transaction(force_rollback=True):
+        yield connection
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""One way to send, receive and ack, driven by 32 clients; prints what it reached, as JSON.
+"""One way to send, receive and ack; prints what it reached, as JSON.
 
-Run it: `python -m bench.service.contestant direct|http DSN|ADDRESS COUNT`.
+Run it: `python -m bench.service.contestant direct|http DSN|ADDRESS COUNT`: COUNT messages in batches by 32
+clients, then single sends; with `cycles` at the end COUNT times one message by one client.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import count as counting
 from typing import Protocol
 
@@ -22,6 +24,7 @@ CLIENTS = 32
 BATCH = 10
 POOL = 8
 SINGLE_SENDS = 600
+SINGLE_CLIENTS = 16
 QUEUE = "service"
 BODY = {"order": 17, "customer": "c-5", "lines": [{"article": "a" * 40, "n": n} for n in range(3)]}
 
@@ -35,7 +38,7 @@ class Caller(Protocol):
     async def send_one(self) -> None:
         """Send a message."""
 
-    async def receive_and_ack(self) -> int:
+    async def receive_and_ack(self, quantity: int = BATCH) -> int:
         """Receive a batch and ack it; give its length."""
 
 
@@ -53,9 +56,9 @@ class Direct:
         """Send a message."""
         await self._client.send(QUEUE, BODY)
 
-    async def receive_and_ack(self) -> int:
+    async def receive_and_ack(self, quantity: int = BATCH) -> int:
         """Receive a batch and ack it; give its length."""
-        messages = await self._client.receive(QUEUE, BATCH)
+        messages = await self._client.receive(QUEUE, quantity)
         if messages:
             await self._client.ack(messages)
         return len(messages)
@@ -76,9 +79,9 @@ class OverHttp:
         """Send a message."""
         await self._wire.post(f"/v1/queues/{QUEUE}/messages", json.dumps({"body": BODY}).encode())
 
-    async def receive_and_ack(self) -> int:
+    async def receive_and_ack(self, quantity: int = BATCH) -> int:
         """Receive a batch and ack it; give its length."""
-        wanted = json.dumps({"quantity": BATCH}).encode()
+        wanted = json.dumps({"quantity": quantity}).encode()
         messages = (await self._wire.post(f"/v1/queues/{QUEUE}/receive", wanted))["messages"]
         if messages:
             receipts = json.dumps({"receipts": [each["receipt"] for each in messages]}).encode()
@@ -86,8 +89,8 @@ class OverHttp:
         return len(messages)
 
 
-async def run(kind: str, address: str, count: int) -> dict[str, object]:
-    """Send so many messages, receive and ack them, then time single sends."""
+async def run(kind: str, address: str, count: int, *, cycles: bool = False) -> dict[str, object]:
+    """Send so many messages, receive and ack them, then time single sends; or run cycles of one message."""
     async with AsyncExitStack() as stack:
         callers: list[Caller]
         if kind == "direct":
@@ -101,20 +104,36 @@ async def run(kind: str, address: str, count: int) -> dict[str, object]:
         for caller in callers:  # connected, and the statements prepared
             await caller.send_batch()
         began_with = processor_seconds()
+        if cycles:
+            await timed(callers[:1], count, cycle)
+            return {"processor_seconds": processor_seconds() - began_with}
         sent = await timed(callers, count // BATCH, lambda caller: caller.send_batch())
         received = await timed(callers, count // BATCH, lambda caller: caller.receive_and_ack())
-        singles = []
-        for _ in range(SINGLE_SENDS):
-            began = time.perf_counter()
-            await callers[0].send_one()
-            singles.append((time.perf_counter() - began) * 1000)
+        singles: list[float] = []
+        await timed(callers[:1], SINGLE_SENDS, partial(send_timed, times=singles))
+        crowded: list[float] = []
+        await timed(callers[:SINGLE_CLIENTS], SINGLE_SENDS, partial(send_timed, times=crowded))
         used = processor_seconds() - began_with
     return {
         "send_rate": count / sent,
         "receive_rate": count / received,
         "single_ms": singles,
+        "crowded_ms": crowded,
         "processor_seconds": used,
     }
+
+
+async def cycle(caller: Caller) -> None:
+    """Send, receive and ack a message."""
+    await caller.send_one()
+    await caller.receive_and_ack(1)
+
+
+async def send_timed(caller: Caller, times: list[float]) -> None:
+    """Send a message; add the milliseconds that it took."""
+    began = time.perf_counter()
+    await caller.send_one()
+    times.append((time.perf_counter() - began) * 1000)
 
 
 def processor_seconds() -> float:
@@ -137,4 +156,5 @@ async def timed(callers: list[Caller], times: int, act: Callable[[Caller], Await
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(run(sys.argv[1], sys.argv[2], int(sys.argv[3])))))
+    kind, address, count, *more = sys.argv[1:]
+    print(json.dumps(asyncio.run(run(kind, address, int(count), cycles=more == ["cycles"]))))

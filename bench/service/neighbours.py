@@ -10,13 +10,20 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from bench.server import fresh, serving
-from bench.service.wire import Wire
+from bench.service.wire import StatusError, Wire
+from spanmq.model import AccessKey
 
 TENANTS = 8
 # Requests of each tenant in a second: a steady load, well below what a service can do.
@@ -37,23 +44,60 @@ SCHEMA = {
     },
 }
 CHECKED = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
+SCHEDULED = b', "queue": "hostile", "cron": "0 0 * * *"}'
+ALLOWED = json.dumps({"body": "x" * 60_000}).encode()
 DEEP = json.dumps({"body": json.loads("[" * 40 + "]" * 40)}).encode()
 
 Act = Callable[["Hostile"], Awaitable[object]]
 
 
-class Hostile:
-    """What the hostile tenant does, over connections of its own."""
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant: its queue, its token, and for some an access key of the SQS protocol."""
 
-    def __init__(self, address: str, secret: str) -> None:
+    queue: str
+    secret: str
+    key: AccessKey | None = None
+
+
+class Hostile:
+    """What the hostile tenant does, over connections of its own; `foreign` are headers with another's key id."""
+
+    def __init__(self, address: str, secret: str, foreign: Mapping[str, str], answers: Counter[int]) -> None:
         self.wire = Wire(address, secret)
+        self._foreign = foreign
+        # How often which status was answered; 0: none was.
+        self._answers = answers
 
     async def do(self, method: str, path: str, body: bytes = b"") -> None:
         """Send a request; whatever is answered."""
-        with suppress(RuntimeError, OSError, EOFError, asyncio.IncompleteReadError):
+        status = 0
+        try:
             await self.wire.request(method, path, body)
-            return
-        self.wire.close()
+            status = 200
+        except StatusError as error:
+            status = error.status
+        except (RuntimeError, OSError, EOFError):
+            pass
+        self._answers[status] += 1
+        if status != 200:
+            self.wire.close()
+
+    async def make_and_list_schedules(self) -> None:
+        """Create a schedule with a large body, and list all with their bodies."""
+        await self.do("PUT", "/v1/schedules/hostile", LONG[:-1] + SCHEDULED)
+        await self.do("PUT", "/v1/schedules/allowed", ALLOWED[:-1] + SCHEDULED)
+        await self.do("GET", f"/v1/schedules?body_bytes_max={2**31 - 1}")
+
+    async def check_and_scrape(self) -> None:
+        """Ask for the health of all queues, and for the metrics."""
+        await self.do("GET", "/v1/health")
+        await self.do("GET", "/metrics")
+
+    async def slow_signed_body(self) -> None:
+        """Announce a body under another tenant's key id, and do not send it."""
+        head = "".join(f"{name}: {value}\r\n" for name, value in self._foreign.items())
+        await self._slowly(f"POST / HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n")
 
     async def slow_body(self) -> None:
         """Announce a body without credentials, and do not send it."""
@@ -88,23 +132,36 @@ ATTACKS: dict[str, tuple[int, Act]] = {
         8,
         lambda each: each.do("POST", "/v1/queues/checked/messages", DEEP),
     ),
-    "schedules of 15 MB": (
-        4,
-        lambda each: each.do(
-            "PUT", "/v1/schedules/hostile", LONG[:-1] + b', "queue": "hostile", "cron": "0 0 * * *"}'
-        ),
-    ),
+    "schedules of 15 MB, listed": (4, lambda each: each.make_and_list_schedules()),
     "bodies of 700,000 members": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LARGE)),
     "peeks of 150 MB": (8, lambda each: each.do("GET", "/v1/queues/hostile/messages?quantity=10")),
     "answers that are not read": (100, lambda each: each.slow_answer()),
     "slow bodies without a token": (200, lambda each: each.slow_body()),
-    "health and metrics": (8, lambda each: each.do("GET", "/v1/health")),
+    "slow bodies under another's key": (200, lambda each: each.slow_signed_body()),
+    "health and metrics": (8, lambda each: each.check_and_scrape()),
 }
 
 
-async def tenant(address: str, secret: str, queue: str, until: float, times: list[float]) -> None:
-    """Send, receive and ack at a steady rate; note how long each request takes, in ms."""
-    wire = Wire(address, secret)
+def signed(host: str, key: AccessKey, body: bytes) -> dict[str, str]:
+    """Return the headers of a request of the SQS protocol."""
+    headers = {
+        "Host": host,
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amz-Target": "AmazonSQS.SendMessage",
+    }
+    request = AWSRequest("POST", f"http://{host}/", headers, body)
+    SigV4Auth(Credentials(key.access_key_id, str(key.secret)), "sqs", "us-east-1").add_auth(request)
+    return dict(request.headers.items())
+
+
+async def tenant(address: str, who: Tenant, until: float, times: list[float]) -> None:
+    """Send, receive and ack at a steady rate; note how long each request takes, in ms.
+
+    A tenant with an access key sends by the SQS protocol.
+    """
+    wire = Wire(address, who.secret)
+    host = f"{wire.host}:{wire.port}"
+    path = f"/v1/queues/{who.queue}"
     at = time.perf_counter()
     step = 0
     receipts: list[str] = []
@@ -113,10 +170,14 @@ async def tenant(address: str, secret: str, queue: str, until: float, times: lis
         at += 1 / RATE
         await asyncio.sleep(max(0.0, at - time.perf_counter()))
         began = time.perf_counter()
-        if step % 3 == 1:
-            await wire.post(f"/v1/queues/{queue}/messages", b'{"body": {"order": 17}}')
+        if step % 3 == 1 and who.key is not None:
+            url = f"http://{host}/000000000000/{who.queue}"
+            body = json.dumps({"QueueUrl": url, "MessageBody": "order 17"}).encode()
+            await wire.request("POST", "/", body, signed(host, who.key, body))
+        elif step % 3 == 1:
+            await wire.post(f"{path}/messages", b'{"body": {"order": 17}}')
         elif step % 3 == 2:
-            found = await wire.post(f"/v1/queues/{queue}/receive", b'{"quantity": 10}')
+            found = await wire.post(f"{path}/receive", b'{"quantity": 10}')
             receipts = [each["receipt"] for each in found["messages"]]
         elif receipts:
             await wire.post("/v1/ack", json.dumps({"receipts": receipts}).encode())
@@ -124,27 +185,34 @@ async def tenant(address: str, secret: str, queue: str, until: float, times: lis
     wire.close()
 
 
-async def repeat(address: str, secret: str, act: Act, until: float) -> None:
+async def repeat(hostile: Hostile, act: Act, until: float) -> None:
     """Do something again and again."""
-    hostile = Hostile(address, secret)
     while time.perf_counter() < until:
         await act(hostile)
     hostile.wire.close()
 
 
-async def scene(address: str, secrets: Sequence[str], act: tuple[int, Act], seconds: float) -> list[float]:
-    """Return how long the requests of seven tenants took while the eighth does something."""
+async def scene(
+    address: str, tenants: Sequence[Tenant], act: tuple[int, Act], seconds: float
+) -> tuple[list[float], Counter[int]]:
+    """Return how long the requests of seven tenants took in ms while the first does something, and its answers."""
     times: list[float] = []
+    answers: Counter[int] = Counter()
     until = time.perf_counter() + seconds
     count, what = act
-    attack = [asyncio.create_task(repeat(address, secrets[0], what, until)) for _ in range(count)]
-    await asyncio.gather(
-        *(tenant(address, secret, f"t{n}", until, times) for n, secret in enumerate(secrets[1:], 1))
-    )
+    key = tenants[1].key
+    assert key is not None
+    foreign = signed(address.removeprefix("http://"), key, b"")
+    secret = tenants[0].secret
+    attack = [
+        asyncio.create_task(repeat(Hostile(address, secret, foreign, answers), what, until))
+        for _ in range(count)
+    ]
+    await asyncio.gather(*(tenant(address, each, until, times) for each in tenants[1:]))
     for each in attack:
         each.cancel()
     await asyncio.gather(*attack, return_exceptions=True)
-    return times
+    return times, answers
 
 
 def resident_megabytes(pid: int) -> float:
@@ -166,9 +234,13 @@ def measure(dsn: str, seconds: float) -> dict[str, tuple[float, float, float]]:
         for name in names:
             client.queues.create(name)
         verbs = ["send", "receive", "look", "manage"]
-        secrets = [
-            client.admin.tokens.create(
-                name, queues=[name, "checked"] if name == "hostile" else [name], verbs=verbs
+        tenants = [
+            Tenant(
+                name,
+                client.admin.tokens.create(
+                    name, queues=[name, "checked"] if name == "hostile" else [name], verbs=verbs
+                ),
+                client.admin.keys.create(queues=[name], verbs=verbs) if name == "t1" else None,
             )
             for name in names
         ]
@@ -180,11 +252,11 @@ def measure(dsn: str, seconds: float) -> dict[str, tuple[float, float, float]]:
             client.send_batch("hostile", ["x" * 15_000_000] * 10)
             # A service of its own for each, so that none is measured by what another has left.
             with service(dsn, tokens=True) as (address, pid):
-                asyncio.run(scene(address, secrets, ATTACKS["nothing"], 1.0))
-                times = asyncio.run(scene(address, secrets, act, seconds))
+                asyncio.run(scene(address, tenants, ATTACKS["nothing"], 1.0))
+                times, answers = asyncio.run(scene(address, tenants, act, seconds))
                 cuts = quantiles(times, n=100)
                 found[name] = cuts[49], cuts[98], resident_megabytes(pid)
-                print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
+                print(f"{name}: {found[name]}, it got {dict(answers)}", file=sys.stderr, flush=True)
     return found
 
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+
+class StatusError(RuntimeError):
+    """An answer with another status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Wire:
@@ -22,12 +31,21 @@ class Wire:
         """Ask, and give what the JSON of the answer says; raises RuntimeError for any other status."""
         return json.loads(await self.request("POST", path, body))
 
-    async def request(self, method: str, path: str, body: bytes) -> bytes:
-        """Ask, and give the answer; raises RuntimeError for any other status."""
+    async def request(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Send a request, and return the answer; raises StatusError for any other status.
+
+        `headers` replace the usual ones and the token.
+        """
         if self._writer is None or self._reader is None:
             self._reader, self._writer = await asyncio.open_connection(self.host, self.port)
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
-        if self.secret is not None:
+        head = f"{method} {path} HTTP/1.1\r\n"
+        if headers is not None:
+            head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        else:
+            head += f"Host: {self.host}\r\nContent-Type: application/json\r\n"
+        if self.secret is not None and headers is None:
             head += f"Authorization: Bearer {self.secret}\r\n"
         self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
@@ -36,7 +54,7 @@ class Wire:
         at = lower.index(b"content-length:") + 15
         text = await self._reader.readexactly(int(lower[at : lower.index(b"\r", at)]))
         if status >= 300:
-            raise RuntimeError(f"{path}: {status} {text[:300]!r}")
+            raise StatusError(status, f"{path}: {status} {text[:300]!r}")
         return text
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class DefaultSource(DataSource):
         """Return the name for `format`."""
         return "spanmq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Return the columns that the options select."""
         from spanmq.spark import source
 

@@ -10,6 +10,7 @@ from tests.dashboard.browser import Browser
 from tests.service.running import Running
 
 from spanmq.dashboard.app import PAGES as ROUTES
+from spanmq.dashboard.queue_head import TABS
 from spanmq.spark.jobs.page import PipelineReport, write_page
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
@@ -19,6 +20,15 @@ PAGES = {
     "queue-small": "/queue?queue=invoices",
     "queue-empty": "/queue?queue=empty",
     "queue-hostile": f"/queue?queue={HOSTILE}",
+    "messages": "/queue/messages?queue=orders",
+    "messages-search": "/queue/messages?queue=orders&find=order&error=bank",
+    "selected": "/queue/messages/selected?queue=orders&act=retry&id=1&id=2",
+    "receivers": "/queue/receivers?queue=orders",
+    "groups": "/queue/groups?queue=orders",
+    "storage": "/queue/storage?queue=orders",
+    "create": "/queues/new",
+    "drop": "/queue/drop?queue=orders",
+    "appearance": "/appearance",
     "figures": "/figures?queue=orders&span=6h",
     "message-dead": "/message?queue=invoices&id=1",
     "message-hostile": f"/message?queue={HOSTILE}&id=2",
@@ -56,6 +66,13 @@ def check_drawn(chromium: Browser, busy: Running, name: str, screen: str) -> Non
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_drawn(chromium: Browser, busy: Running, name: str) -> None:
     check_drawn(chromium, busy, name, "desk")
+
+
+def test_tabs_of_a_queue_are_short(chromium: Browser, busy: Running) -> None:
+    chromium.move_to(busy.address)
+    for path, _ in TABS:
+        chromium.open(f"{path}?queue=orders")
+        assert chromium.run("return document.documentElement.scrollHeight") <= 1_500, path
 
 
 def test_every_page_is_drawn() -> None:

@@ -31,14 +31,14 @@ def test_overview_counts_by_queue_and_category(keeper: Person, many: str) -> Non
 
 def test_letters_are_paged(keeper: Person, many: str) -> None:
     first = keeper.get("/queue/dead-letters", queue="mail").text
-    assert first.count("/message?queue=mail&amp;id=") == 25
-    letters = rows(many, "select dead_letter_id from spanmq.dead_letters('mail', qty => 25) order by 1")
+    assert first.count("/message?queue=mail&amp;id=") == 12
+    letters = rows(many, "select dead_letter_id from spanmq.dead_letters('mail', qty => 12) order by 1")
     letter = letters[-1]
     assert f"after={letter[0]}" in first
     second = keeper.get("/queue/dead-letters", queue="mail", after=letter[0]).text
     assert "From the beginning" in second
-    assert 'id=26"' in second
-    assert 'id=25"' not in second
+    assert 'id=13"' in second
+    assert 'id=12"' not in second
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_letters_are_paged(keeper: Person, many: str) -> None:
 )
 def test_filters_choose(keeper: Person, many: str, filters: dict[str, str], count: int) -> None:
     text = keeper.get("/queue/dead-letters", queue="mail", **filters).text
-    assert text.count("/message?queue=mail&amp;id=") == count
+    assert text.count("/message?queue=mail&amp;id=") == min(count, 12)
 
 
 @pytest.mark.parametrize(

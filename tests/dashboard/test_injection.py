@@ -29,6 +29,11 @@ FIRST = (
     ),
     "/queue/dead-letters?queue=invoices",
     "/queue?queue=orders",
+    "/queues/new",
+    "/queue/messages?queue=orders",
+    "/queue/messages?queue=orders&find=order&group=customer-1&error=bank&state=failed",
+    "/queue/messages/selected?queue=orders&act=cancel&id=1",
+    "/queue/drop?queue=orders",
     "/queue?queue=mail",  # which is paused
     "/queue/pipeline-runs?queue=orders",
     "/queue/policy?queue=orders",

@@ -32,7 +32,7 @@ def large(filled: str) -> str:
 @pytest.mark.parametrize(
     ("path", "query", "small"),
     [
-        ("/queue", {"queue": "live"}, "live"),
+        ("/queue/messages", {"queue": "live"}, "live"),
         ("/queue/dead-letters", {"queue": "dead"}, "dead"),
         ("/message", {"queue": "live", "id": "2"}, ""),
         ("/message", {"queue": "gone", "id": "2"}, ""),

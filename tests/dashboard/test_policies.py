@@ -112,6 +112,6 @@ def test_who_may_only_look_changes_nothing(visitor: Person, tokens: dict[tuple[s
 
 def test_page_of_a_queue_says_how_far_back_it_can_be_replayed(keeper: Person, filled: str) -> None:
     rows(filled, "select spanmq.set_policy('orders', '{\"keep\": \"7 days\"}')")
-    text = keeper.get("/queue", queue="orders").text
+    text = keeper.get("/queue/storage", queue="orders").text
     assert "The log has all messages since" in text
     assert "are kept only by the policy" in text

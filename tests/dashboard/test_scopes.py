@@ -9,8 +9,8 @@ from spanmq.dashboard.page import Page
 
 GUARDED = [page for page in PAGES if page.verb is not None]
 IDS = [f"{page.method} {page.path}" for page in GUARDED]
-OPEN = {"/sign-in", "/sign-out"}
-QUERY = {"id": "1", "of": "rates"}
+OPEN = {"/sign-in", "/sign-out", "/appearance"}
+QUERY = {"id": "1", "of": "rates", "act": "cancel"}
 
 
 def ask(person: Person, page: Page, queue: str) -> int:
@@ -40,6 +40,7 @@ def test_page_that_concerns_one_queue_says_so() -> None:
         "/workers",
         "/tasks",
         "/pipeline-runs",
+        "/queues/new",
     } == {f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/end")}
 
 

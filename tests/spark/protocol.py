@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ import pyarrow
 from pyspark import TaskContext, serializers, worker_util
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 from pyspark.sql.worker.plan_data_source_read import write_read_func_and_partitions
 
 from pyspark_spanmq import DefaultSource
@@ -34,9 +33,6 @@ Rows = list[dict[str, Any]]
 # The id of a stream, the number of an epoch, and what its tasks have read.
 Sink = Callable[[str, int, list[Batches]], None]
 Task = Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]
-KINDS: Final = {
-    kind.simpleString(): kind for kind in (StringType(), LongType(), IntegerType(), TimestampType())
-}
 ANY: Final = StructType().add("body", "string")
 # In the order in which a batch passes them. The first batch only begins a checkpoint: it has no messages.
 SEAMS: Final = ("claimed", "logged", "written", "committed")
@@ -61,11 +57,8 @@ class Source:
 
     @property
     def schema(self) -> StructType:
-        """The columns, from the text that Spark parses."""
-        schema = StructType()
-        for name, kind in re.findall(r"`(\w+)` (\w+)(?:, |$)", self.source.schema()):
-            schema.add(name, KINDS[kind])
-        return schema
+        """The columns."""
+        return self.source.schema()
 
     def rows(self, reader: DataSourceReader | None = None) -> Rows:
         """Read a batch."""

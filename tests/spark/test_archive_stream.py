@@ -334,12 +334,12 @@ def test_what_it_can_not_go_on_with_is_refused(
     with pytest.raises(QueueNotFoundError, match="order"):
         archive_stream(queue="order").run()
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(
-            "create role reader_of_nothing login;"
-            "select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"
-        )
+        connection.execute("create role reader_of_nothing login")
         try:
-            with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
-                archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
+            # Without any right, and with another one.
+            for grant in ("", "select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"):
+                connection.execute(grant)
+                with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
+                    archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
         finally:
             connection.execute("drop owned by reader_of_nothing; drop role reader_of_nothing")

@@ -45,6 +45,21 @@ def test_every_message_arrives_once_and_is_settled(client: Client, stream: Strea
     assert [each.held for each in client.admin.receivers.list("orders")] == [0]
 
 
+def test_stream_begins_with_settled_messages_by_a_subscription_that_begins_earlier(
+    client: Client, stream: Streams
+) -> None:
+    client.queues.set_policy("orders", keep="1 day")
+    client.send_batch("orders", range(5))
+    client.pop("orders", 3)
+    extent = client.subscriptions.replay_extent("orders")
+    assert extent is not None
+    client.subscriptions.create("lake", "orders", since=extent.since)
+    lake = stream(queue="lake")
+    assert lake.run() == [5]
+    assert lake.bodies == once(range(5))
+    assert client.queues.metrics("orders").length == 2
+
+
 @pytest.mark.parametrize("table", ["queue", "archive"])
 def test_batch_waits_for_its_least_number_or_the_delay(client: Client, stream: Streams, table: str) -> None:
     def send(n: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -55,9 +56,10 @@ def test_position_ahead_of_the_server_is_refused(orders: Connection) -> None:
 
 
 @given(st.data())
-def test_lost_tokens_stay_unknown_after_new_ones(shared_database: str, data: st.DataObject) -> None:
+def test_lost_tokens_stay_unknown_after_new_ones(lend: Callable[[], Connection], data: st.DataObject) -> None:
     # What a rollback undoes is as what a database lost that went back in time.
-    with psycopg.connect(shared_database) as connection:
+    connection = lend()
+    with connection.transaction(force_rollback=True):
         connection.execute("select pgmq.create('orders')")
         newest: uuid.UUID | None = None
         kept: list[uuid.UUID] = []
@@ -75,7 +77,6 @@ def test_lost_tokens_stay_unknown_after_new_ones(shared_database: str, data: st.
             if gone not in (newest, None):
                 assert sqlstate_of(connection, lambda: note(connection, gone)) == "MQ055"  # noqa: B023
         assert one(connection, KNOWN, [*kept, *lost]) == sorted(kept)
-        connection.rollback()
 
 
 def test_number_of_tokens_is_bounded_by_the_position_in_use(orders: Connection) -> None:

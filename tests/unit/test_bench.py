@@ -4,6 +4,8 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bench import processor
@@ -14,6 +16,8 @@ from bench.contestants import CALLS, NATIVE, UPSTREAM
 from bench.plan import FULL, QUICK
 from bench.results import LATENCY, RATE, Measurement, summarize
 from bench.targets import TARGETS, Measure, Target, Verdict
+from bench.workers import packages
+from bench.workers.targets import Run, Times, verdicts
 
 
 def measured(
@@ -84,3 +88,28 @@ def test_processor_time_of_children_that_end_is_counted_once() -> None:
             assert seen[-1] >= max(seen) - 0.03
         parent.communicate()
     assert seen[-1] < 2.5
+
+
+def test_worker_target_without_a_peer_is_not_missed() -> None:
+    ours = Times(0.01, 0.01, 0.005, 0.02, 0.015, 0.010, [1.0])
+    theirs = replace(ours, work_server_ms=0.060)
+
+    def judged(times: Mapping[str, list[Times]]) -> dict[str, str]:
+        run = Run([], times, [], [], [])
+        return {target.what: verdict for target, _, verdict in verdicts(run)}
+
+    alone = judged({"spanmq-tasks": [ours]})
+    beside = judged({"spanmq-tasks": [ours], "graphile-worker": [theirs]})
+    ratio = "processor time of a task, sending included, to graphile-worker's"
+    assert (alone[ratio], beside[ratio]) == ("not measured", "met")
+    assert alone["tasks a second"] == "met"
+    assert alone["processor time to handle a task, the server's, µs"] == "MISSED"
+
+
+def test_package_for_a_python_that_is_not_here_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(packages, "CACHE", tmp_path)
+    monkeypatch.setitem(packages.PACKAGES, "oban", packages.Package("oban", "1", python=(9, 9)))
+    with pytest.raises(packages.UnavailableError, match=r"needs Python 9\.9"):
+        packages.interpreter_for("oban")

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -115,8 +115,9 @@ json_values = st.recursive(
 
 
 @given(bodies=st.lists(json_values | st.binary(max_size=40), min_size=1, max_size=12))
-def test_any_batch_comes_back_equal(shared_database: str, bodies: list[Any]) -> None:
-    with psycopg.connect(shared_database) as connection, connection.transaction(force_rollback=True):
+def test_any_batch_comes_back_equal(lend: Callable[[], Connection], bodies: list[Any]) -> None:
+    connection = lend()
+    with connection.transaction(force_rollback=True):
         client = Client(connection=connection)
         client.queues.create("any")
         client.send_batch("any", bodies)

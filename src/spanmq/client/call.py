@@ -57,6 +57,10 @@ class Argument:
     value: str | None
     expression: str
 
+    def to(self, name: str) -> "Argument":
+        """Return it under the name that the SQL function has for it, where the caller's is another."""
+        return Argument(name, self.value, self.expression)
+
 
 class Shape(Enum):
     """What a function returns, as far as a statement has to know."""
@@ -241,7 +245,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
     )
 
 
-# Arguments. Each function validates a value, and names the argument in its errors.
+# Arguments. Each function validates a value, and names the argument in its errors as the caller does.
 
 
 def text(name: str, value: str | None) -> Argument:
@@ -412,9 +416,11 @@ def _index(name: str, value: int) -> int:
         raise InvalidArgumentError(f"{name} must be an integer, got {value!r}") from error
 
 
-def given(make: Callable[[str, Any], Argument], name: str, value: object) -> tuple[Argument, ...]:
-    """Pass an argument, or leave it to the function's default if it is None."""
-    return () if value is None else (make(name, value),)
+def given(
+    make: Callable[[str, Any], Argument], name: str, value: object, *, to: str | None = None
+) -> tuple[Argument, ...]:
+    """Pass an argument, or leave it to the function's default if it is None; `to`: its name in SQL if another."""
+    return () if value is None else (make(name, value).to(to or name),)
 
 
 def about(

@@ -158,7 +158,7 @@ def copy_begin(queue: str, count: int) -> Call[list[Run]]:
             (row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()
         ]
 
-    return about(queue, "copy_begin", read, argument.integer("n", count))
+    return about(queue, "copy_begin", read, argument.integer("count", count).to("n"))
 
 
 def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
@@ -190,8 +190,8 @@ def read(
             f"grouped must be one of {', '.join(_GROUPED)}, without a condition, got {grouped!r}", queue=queue
         )
     arguments = (
-        argument.whole_seconds("vt", lease),
-        argument.integer("qty", quantity),
+        argument.whole_seconds("lease", lease).to("vt"),
+        argument.integer("quantity", quantity).to("qty"),
         *given(argument.json, "conditional", conditional),
     )
     function = "read" if grouped is None else _GROUPED[grouped]
@@ -205,7 +205,7 @@ def peek(
 ) -> Call[list[Message]]:
     """Read messages, or those of the archive, without receiving them."""
     arguments = (
-        argument.integer("qty", quantity),
+        argument.integer("quantity", quantity).to("qty"),
         argument.bigint("after", after),
         *given(argument.integer, "body_bytes_max", body_bytes_max),
     )
@@ -273,7 +273,10 @@ def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) 
 
 def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[list[int]]:
     """Ask which of these messages the holder of a lease is not to go on with."""
-    arguments = (argument.bigint("lease_id", lease_id), argument.bigints("msg_ids", message_ids))
+    arguments = (
+        argument.bigint("lease_id", lease_id),
+        argument.bigints("message_ids", message_ids).to("msg_ids"),
+    )
     return about(queue, "cancelled", numbers, *arguments)
 
 
@@ -373,7 +376,7 @@ def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argum
         *given(argument.instant, "since", filters.get("since")),
         *given(argument.instant, "until", filters.get("until")),
         *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
-        *given(argument.text, "match", filters.get("where")),
+        *given(argument.text, "where", filters.get("where"), to="match"),
         *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
     )
 
@@ -453,5 +456,5 @@ def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | 
 
 def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
     """List groups that have unsettled messages, in an order of their own, following `after`."""
-    arguments = (*given(argument.text, "after", after), argument.integer("qty", limit))
+    arguments = (*given(argument.text, "after", after), argument.integer("limit", limit).to("qty"))
     return about(queue, "shard_groups", Rows.column, *arguments)

@@ -40,5 +40,5 @@ def rights(
     return (
         argument.texts("queues", queues),
         argument.texts("verbs", verbs),
-        *given(argument.moment, "expires_at", expires),
+        *given(argument.moment, "expires", expires, to="expires_at"),
     )

@@ -14,11 +14,13 @@ from starlette.types import Scope
 
 from spanmq.actor import ACTOR
 from spanmq.dashboard import (
+    appearance,
     changes,
     dead_letters,
     failing,
     figures,
     message,
+    messages,
     policies,
     queue,
     queues,
@@ -39,10 +41,12 @@ logger = logging.getLogger("spanmq.dashboard")
 # A line a noun.
 PAGES: Final[tuple[Page, ...]] = (
     *sign_in.PAGES,
+    *appearance.PAGES,
     *queues.PAGES,
     *queue.PAGES,
     *figures.PAGES,
     *message.PAGES,
+    *messages.PAGES,
     *changes.PAGES,
     *dead_letters.PAGES,
     *failing.PAGES,

@@ -5,9 +5,10 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, show
+from spanmq.dashboard.queue_head import QueueHead, head_of
 from spanmq.dashboard.visit import Visit
 
-SHOWN: Final = 50
+SHOWN: Final = 25
 # Pages are filtered by what the visitor may see.
 READ: Final = 500
 
@@ -19,17 +20,20 @@ async def answer(visit: Visit) -> Response:
 
 async def of_queue(visit: Visit) -> Response:
     """Show those of a queue."""
-    return await _page(visit, visit.queue)
+    return await _page(visit, await head_of(visit))
 
 
-async def _page(visit: Visit, queue: str | None) -> Response:
+async def _page(visit: Visit, head: QueueHead | None) -> Response:
+    queue = None if head is None else head.queue
     before = visit.number("before", 0) or None
     read = await visit.behind.client.inspect.changes(queue, before=before, limit=READ)
     # Changes without a queue, such as those of tokens, need the right to look at all queues.
     seen = [each for each in read if visit.may("look", each.queue)]
     last = seen[SHOWN - 1] if len(seen) > SHOWN else read[-1] if len(read) == READ else None
     last_id = None if last is None else last.change_id
-    return show(visit, "changes.html", queue=queue, before=before, changes=seen[:SHOWN], last=last_id)
+    return show(
+        visit, "changes.html", queue=queue, head=head, before=before, changes=seen[:SHOWN], last=last_id
+    )
 
 
 PAGES: Final = (Page("/changes", answer), Page("/queue/changes", of_queue, of_queue=True))

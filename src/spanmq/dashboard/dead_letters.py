@@ -9,13 +9,15 @@ from starlette.responses import Response
 
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show, show_form
+from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
 from spanmq.model.cause import causes_of
 
-SHOWN: Final = 25
+SHOWN: Final = 12
+CAUSES: Final = 4
 # Causes are determined from this number of dead letters: there may be millions.
 SAMPLE: Final = 500
 # So many a step: the form comes again for the rest.
@@ -26,7 +28,7 @@ NOTICES: Final = {
     "redriven": "Redriven: {n} dead letters are in the queue again.",
     "discarded": "Discarded: {n} dead letters were deleted.",
 }
-FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where")
+FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where", "letters")
 
 
 async def overview(visit: Visit) -> Response:
@@ -40,7 +42,8 @@ async def overview(visit: Visit) -> Response:
 
 async def answer(visit: Visit) -> Response:
     """Show the dead letters of a queue."""
-    queue = visit.queue
+    head = await head_of(visit)
+    queue = head.queue
     given, which = _given(visit), visit.text("which") or "waiting"
     after = visit.number("after", 0)
     problem: str | None = None
@@ -65,8 +68,8 @@ async def answer(visit: Visit) -> Response:
         visit,
         "dead_letters.html",
         problem,
-        queue=queue,
-        counts=counts,
+        head=head,
+        numbers={each.category: each.count for each in counts},
         given=given,
         which=which,
         whiches=tuple(WHICH),
@@ -75,6 +78,7 @@ async def answer(visit: Visit) -> Response:
         has_more=len(letters) > SHOWN,
         after=after,
         causes=causes_of(sample),
+        causes_shown=100 if visit.text("causes") == "all" else CAUSES,
         is_sample=len(sample) == SAMPLE,
         sample_size=len(sample),
         notice=visit.notice(NOTICES),
@@ -149,7 +153,9 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
 
 def _given(visit: Visit) -> dict[str, str]:
     """Return the filters as they were typed."""
-    return {name: visit.text(name).strip() for name in FILTERS}
+    given = {name: visit.text(name).strip() for name in FILTERS}
+    # Each row that is selected has the parameter once more.
+    return given | {"letters": ",".join(visit.request.query_params.getlist("letters"))}
 
 
 def _bounded(given: dict[str, str]) -> dict[str, str]:
@@ -161,7 +167,17 @@ def _choice(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the filters as the client takes them."""
     choice: dict[str, Any] = {name: given[name] or None for name in FILTERS}
     read = {"since": _moment("since", given["since"]), "until": _moment("until", given["until"])}
-    return choice | read | {"payload": typed.json_object(given["payload"], "payload")}
+    ids = {"dead_letter_ids": _ids(choice.pop("letters"))}
+    return choice | read | ids | {"payload": typed.json_object(given["payload"], "payload")}
+
+
+def _ids(given: str | None) -> list[int] | None:
+    """Return the ids of the selected dead letters; None for all."""
+    if given is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}(,\d{1,18}){0,999}", given, re.ASCII):
+        raise InvalidArgumentError("the selected dead letters are not ids")
+    return [int(each) for each in given.split(",")]
 
 
 def _which(name: str) -> bool | None:

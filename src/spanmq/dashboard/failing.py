@@ -6,14 +6,15 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, go, show
+from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.model import FailingCause, FailingFilters
 
 # Causes in a section of another page; this page shows more.
-SECTION: Final = 10
+SECTION: Final = 5
 CAUSES: Final = 100
-SHOWN: Final = 50
+SHOWN: Final = 12
 # A form acts on up to CALLS times LIMIT messages.
 LIMIT: Final = 1_000
 CALLS: Final = 10
@@ -30,16 +31,17 @@ async def causes(visit: Visit, queue: str | None = None) -> list[FailingCause]:
 
 async def answer(visit: Visit) -> Response:
     """Show the causes of a queue, and the messages of one cause, or of all."""
-    filters, after = _filters(visit), visit.number("after", 0)
+    head, filters, after = await head_of(visit), _filters(visit), visit.number("after", 0)
     messages = await visit.behind.client.inspect.failing_messages(
         visit.queue, after=after, limit=SHOWN + 1, **filters
     )
     return show(
         visit,
         "failing.html",
-        queue=visit.queue,
+        head=head,
         given=filters,
         causes=await causes(visit, visit.queue),
+        causes_shown=CAUSES if visit.text("causes") == "all" else SECTION,
         messages=messages[:SHOWN],
         has_more=len(messages) > SHOWN,
         after=after,

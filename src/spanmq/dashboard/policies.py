@@ -8,12 +8,38 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from spanmq.dashboard.page import Page, go, show, show_form
+from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
+from spanmq.model import Policy
 from spanmq.model.policy import SETTING_WORDS
 
 SHOWN_MAX: Final = 1_000
+# The policy of a queue of which nothing was set.
+DEFAULTS: Final = Policy(
+    max_attempts=25,
+    lease=30.0,
+    backoff_base=1.0,
+    backoff_factor=2.0,
+    backoff_max=604_800.0,
+    jitter=True,
+    dead_letter_retention=None,
+    ordered=False,
+    fill_groups=False,
+    dead_letter_blocks_group=False,
+    paused=False,
+    drop_expired=False,
+    max_in_flight=None,
+    max_in_flight_per_group=None,
+    rate_limit=None,
+    rate_burst=None,
+    priority_aging=60.0,
+    max_backlog=None,
+    keep=None,
+    archive_on_ack=False,
+    archive_retention=None,
+)
 
 
 async def answer(visit: Visit) -> Response:
@@ -37,7 +63,7 @@ async def answer(visit: Visit) -> Response:
 async def look(visit: Visit) -> Response:
     """Show the policy of a queue."""
     policy = asdict(await visit.behind.client.queues.policy(visit.queue))
-    return _form(visit, policy, {name: _text(value) for name, value in policy.items()})
+    return await _form(visit, policy, {name: _text(value) for name, value in policy.items()})
 
 
 async def change(visit: Visit) -> Response:
@@ -51,23 +77,26 @@ async def change(visit: Visit) -> Response:
             await client.queues.set_policy(visit.queue, **changed)
     except InvalidArgumentError as error:
         typed = {name: fields.get(f"setting-{name}", _text(value)) for name, value in policy.items()}
-        return _form(visit, policy, typed, error)
+        return await _form(visit, policy, typed, error)
     return go(address("/queue/policy", queue=visit.queue, done="changed", n=len(changed)))
 
 
-def _form(
+async def _form(
     visit: Visit,
     policy: Mapping[str, Any],
     typed: Mapping[str, str],
     error: InvalidArgumentError | None = None,
 ) -> Response:
+    head, defaults = await head_of(visit), asdict(DEFAULTS)
     is_done = visit.text("done") == "changed" and error is None
     return show_form(
         visit,
         "policy.html",
         error,
-        queue=visit.queue,
+        head=head,
         policy=policy,
+        set_here={name: (value, defaults[name]) for name, value in policy.items() if value != defaults[name]},
+        schema=await visit.behind.client.queues.schema(head.queue),
         typed=typed,
         words=SETTING_WORDS,
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,

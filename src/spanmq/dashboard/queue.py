@@ -1,23 +1,28 @@
-"""The page of one queue, and what a person does to it: pause, resume, purge, send a message."""
+"""The tabs of one queue, and what a person does to it: create, pause, resume, purge, drop it, send a message."""
 
-from dataclasses import asdict
+import json
 from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.codec.body import RawJson
 from spanmq.dashboard import typed
-from spanmq.dashboard.failing import SECTION, causes
+from spanmq.dashboard.failing import causes
 from spanmq.dashboard.figures import SPANS, span_of
 from spanmq.dashboard.page import Page, go, show, show_form
-from spanmq.dashboard.queues import standing_of
+from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError
+from spanmq.model import HeldLease
 
-MESSAGES: Final = 20
-SHOWN: Final = 50
+SHOWN: Final = 25
+# Each lease shown costs a look at its first message.
+LEASES: Final = 10
+CAUSES: Final = 3
 # The results of forms; the URL contains the key, not the text.
 NOTICES: Final = {
+    "created": "Created: messages can be sent.",
     "paused": "Paused: receivers get nothing until you resume the queue.",
     "resumed": "Resumed: receivers get messages again.",
     "purged": "Purged: {n} messages were removed.",
@@ -25,39 +30,107 @@ NOTICES: Final = {
 
 
 async def answer(visit: Visit) -> Response:
-    """Show a queue."""
-    name, after, client = visit.queue, visit.number("after", 0), visit.behind.client
-    found = await standing_of(visit.behind, [name])
-    if not found:
-        raise QueueNotFoundError(f"queue {name!r} does not exist", queue=name)
-    queue = found[0].queue
-    messages = await client.peek(queue, MESSAGES + 1, after=after, body_bytes_max=ROW_BYTES_MAX)
+    """Show the figures of a queue, and what fails in it."""
+    head = await head_of(visit)
     return show(
         visit,
         "queue.html",
-        queue=queue,
-        standing=found[0],
-        after=after,
-        messages=messages[:MESSAGES],
-        has_more=len(messages) > MESSAGES,
-        leases=await client.inspect.leases(queue, SHOWN),
-        groups=await client.inspect.groups(queue, SHOWN),
-        receivers=(await client.admin.receivers.list(queue))[:SHOWN],
-        subscriptions=[
-            each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)
-        ],
-        dead=await client.dead_letters.count(queue),
-        failing=await causes(visit, queue),
-        failing_shown=SECTION,
-        extent=await client.subscriptions.replay_extent(queue),
-        segments=await client.inspect.segments(queue, SHOWN),
-        schema=await client.queues.schema(queue),
-        policy=asdict(await client.queues.policy(queue)),
+        head=head,
+        failing=await causes(visit, head.queue),
+        failing_shown=CAUSES,
         notice=visit.notice(NOTICES),
         span=span_of(visit),
         spans=SPANS,
+    )
+
+
+async def receivers(visit: Visit) -> Response:
+    """Show which programs receive from a queue, and what they hold."""
+    head, client = await head_of(visit), visit.behind.client
+    queue = head.queue
+    leases = await client.inspect.leases(queue, LEASES)
+    return show(
+        visit,
+        "receivers.html",
+        head=head,
+        leases=[(each, await _task_of(visit, queue, each)) for each in leases],
+        workers=(await client.health.workers(queue))[:SHOWN],
+        streams=(await client.admin.receivers.list(queue))[:SHOWN],
+        subscriptions=[
+            each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)
+        ][:SHOWN],
         shown=SHOWN,
     )
+
+
+async def groups(visit: Visit) -> Response:
+    """Show the groups of a queue, and what blocks them."""
+    head, client = await head_of(visit), visit.behind.client
+    found = await client.inspect.groups(head.queue, SHOWN)
+    policy = await client.queues.policy(head.queue)
+    return show(visit, "groups.html", head=head, groups=found, is_ordered=policy.ordered, shown=SHOWN)
+
+
+async def storage(visit: Visit) -> Response:
+    """Show the segments of the log of a queue."""
+    head, client = await head_of(visit), visit.behind.client
+    return show(
+        visit,
+        "storage.html",
+        head=head,
+        extent=await client.subscriptions.replay_extent(head.queue),
+        segments=await client.inspect.segments(head.queue, SHOWN),
+        shown=SHOWN,
+    )
+
+
+async def _task_of(visit: Visit, queue: str, lease: HeldLease) -> str | None:
+    """Return the task of the first message of a lease, None without one."""
+    [*found] = await visit.behind.client.peek(
+        queue, 1, after=lease.first_id - 1, body_bytes_max=ROW_BYTES_MAX
+    )
+    if not found or found[0].message_id != lease.first_id or not isinstance(found[0].body, RawJson):
+        return None
+    try:
+        body = json.loads(str(found[0].body))
+    except (ValueError, RecursionError):
+        return None
+    task = body.get("task") if isinstance(body, dict) else None
+    return task if isinstance(task, str) else None
+
+
+async def ask_create(visit: Visit) -> Response:
+    """Show the form of a new queue."""
+    return show_form(visit, "create.html", fields={})
+
+
+async def create(visit: Visit) -> Response:
+    """Create a queue, and show it; one that exists stays as it is."""
+    fields = await visit.form()
+    name = fields.get("name", "").strip()
+    visit.check("manage", name)
+    try:
+        await visit.behind.client.queues.create(name, unlogged=fields.get("kind") == "unlogged")
+    except InvalidArgumentError as error:
+        return show_form(visit, "create.html", error.message, fields=fields)
+    if not visit.may("look", name):
+        return go("/queues/new")
+    return go(address("/queue", queue=name, done="created"))
+
+
+async def ask_drop(visit: Visit) -> Response:
+    """Ask for the name of the queue: a drop cannot be undone."""
+    await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
+    return show(visit, "drop.html", queue=visit.queue, is_wrong=False)
+
+
+async def drop(visit: Visit) -> Response:
+    """Drop a queue with its messages, if its name was typed."""
+    fields = await visit.form()
+    if fields.get("confirmation", "").strip() != visit.queue:
+        return show(visit, "drop.html", 422, queue=visit.queue, is_wrong=True)
+    await visit.behind.client.queues.drop(visit.queue)
+    return go(address("/", done="dropped"))
 
 
 async def pause(visit: Visit) -> Response:
@@ -114,7 +187,14 @@ async def send(visit: Visit) -> Response:
 
 
 PAGES: Final = (
+    Page("/queues/new", ask_create, "manage"),
+    Page("/queues/new", create, "manage", method="POST"),
     Page("/queue", answer, of_queue=True),
+    Page("/queue/receivers", receivers, of_queue=True),
+    Page("/queue/groups", groups, of_queue=True),
+    Page("/queue/storage", storage, of_queue=True),
+    Page("/queue/drop", ask_drop, "manage", of_queue=True),
+    Page("/queue/drop", drop, "manage", of_queue=True, method="POST"),
     Page("/queue/pause", pause, "manage", of_queue=True, method="POST"),
     Page("/queue/resume", resume, "manage", of_queue=True, method="POST"),
     Page("/queue/purge", ask_purge, "manage", of_queue=True),

@@ -19,6 +19,17 @@ from spanmq.service.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
 MARK: Final = "spanmq_mark"
+# How pages look, and after how many seconds they are updated, as chosen in the browser; the first is the default.
+THEME: Final = "spanmq_theme"
+THEMES: Final = {"system": "as the system has them", "light": "light", "dark": "dark"}
+REFRESH: Final = "spanmq_refresh"
+REFRESHES: Final = {
+    "5": "every 5 seconds",
+    "2": "every 2 seconds",
+    "15": "every 15 seconds",
+    "60": "every minute",
+    "0": "never",
+}
 SESSION_SECONDS: Final = 12 * 3600
 FIELDS_MAX: Final = 100
 # The format of the token in our forms: 256 bits in 43 characters.
@@ -73,6 +84,21 @@ class Visit:
         """Return the result of a form: the URL contains its key and a number, not the text."""
         words = notices.get(self.text("done"))
         return None if words is None else words.format(n=f"{self.number('n', 0):,}")
+
+    @property
+    def theme(self) -> str:
+        """Return the colors that were chosen in this browser: a key of THEMES."""
+        return self._chosen(THEME, THEMES)
+
+    @property
+    def refresh(self) -> str:
+        """Return the seconds between updates that were chosen in this browser: a key of REFRESHES."""
+        return self._chosen(REFRESH, REFRESHES)
+
+    def _chosen(self, name: str, choices: Mapping[str, str]) -> str:
+        is_safe = self.request.url.scheme == "https"
+        given = self.request.cookies.get(cookie_name(name, is_safe=is_safe), "")
+        return given if given in choices else next(iter(choices))
 
     @property
     def form_token(self) -> str:

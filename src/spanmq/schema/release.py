@@ -9,7 +9,9 @@ import importlib.resources
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources.abc import Traversable
+from itertools import takewhile
 
 import spanmq
 from spanmq.errors import InvalidArgumentError, SchemaVersionError
@@ -53,6 +55,8 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
 
     The first line of a migration, `-- since 0.2.0`, says which version brought it; without, it counts as new.
     """
+    if folder is None and version is None:
+        return _installed_release()
     folder = folder or importlib.resources.files("spanmq") / "sql"
     version = version or spanmq.__version__
     tokens = {
@@ -74,10 +78,13 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
     return Release(version, tuple(migrations), functions, digest.hexdigest())
 
 
+@cache
+def _installed_release() -> Release:
+    return load_release(version=spanmq.__version__)
+
+
 _FUNCTION = re.compile(
-    r"(?P<header>(?:^-- ?.*\n)*)"
-    r"create or replace function (?P<name>(?:pgmq|spanmq|spanmq_call)\.\w+)\((?P<arguments>[^)]*)\)",
-    re.MULTILINE,
+    r"create or replace function (?P<name>(?:pgmq|spanmq|spanmq_call)\.\w+)\((?P<arguments>[^)]*)\)"
 )
 
 
@@ -86,7 +93,10 @@ def comments(text: str) -> str:
     headers: dict[str, str] = {}
     result = []
     for each in _FUNCTION.finditer(text):
-        header = re.sub(r"^-- ?", "", each["header"], flags=re.MULTILINE).strip()
+        # A regular expression that begins with the header takes five times as long as all the rest.
+        lines = text[: each.start()].splitlines()
+        above = list(takewhile(lambda line: line.startswith("--"), reversed(lines)))
+        header = "\n".join(line.removeprefix("--").removeprefix(" ") for line in reversed(above)).strip()
         header = headers[each["name"]] = header or headers.get(each["name"], "")
         arguments = re.sub(r" default [^,]*", "", " ".join(each["arguments"].split()))
         if header:

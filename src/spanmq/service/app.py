@@ -94,8 +94,9 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     # Starlette tries the routes in order: those of the description, which exist already, come last.
     of_the_description = list(app.router.routes)
     app.router.routes.clear()
+    # Not by include_router(), which replaces how a route answers.
     for router in (*ROUTERS, condition.routes):
-        app.include_router(router)
+        app.router.routes += router.routes
     app.router.routes += [*of_the_description, *docs_page.routes()]
     app.router.routes += Endpoint(backend).routes()
     if pages is not None:

@@ -115,6 +115,9 @@ def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
     return tuple(named[field.name] for field in schema)
 
 
-def schema_of(options: Options) -> str:
-    """Return the schema as Spark writes it."""
-    return ", ".join(f"`{each.name}` {each.kind.simpleString()}" for each in chosen(options))
+def schema_of(options: Options) -> StructType:
+    """Return the schema of the columns that the options select."""
+    schema = StructType()
+    for each in chosen(options):
+        schema.add(each.name, each.kind)
+    return schema

@@ -1,7 +1,8 @@
 """The Python process of a stream's source: it connects to the JVM first, and then imports PySpark.
 
-Spark gives it ten seconds to connect, which no setting changes: a busy machine may take longer to import
-PySpark, and the stream ends with "Python worker failed to connect back". Once it is connected, the JVM waits.
+Spark gives it ten seconds to connect (SPARK-45245), which no setting changes: a busy machine may take longer to
+import PySpark (SPARK-56062), and the stream ends with "Python worker failed to connect back". Once it is connected,
+the JVM waits.
 `-m spanmq.spark.connect_first MODULE` runs a module of PySpark's this way, where Spark listens on a unix
 socket; see programs.py. (Other processes are forked by a daemon, for which Spark waits.)
 """

@@ -15,7 +15,7 @@ TABLES: Final = ("queue", "archive", "dead_letters", "failures")
 STARTS: Final = ("earliest", "latest")
 ENDS: Final = ("latest",)
 
-_READ: Final = ("table", "columns", "includeHeaders", "minPartitions")
+_READ: Final = ("table", "columns", "includeHeaders", "minPartitions", "pushFilters")
 _STREAM: Final = (
     *("receiver", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
     "failOnDataLoss",
@@ -27,7 +27,7 @@ NAMES: Final = ("dsn", "queue", *_READ, *_STREAM, *_BOUNDS, *_WRITE, *_SEALED)
 # The options that do not apply to a use.
 _OTHERS: Final = {
     "a batch read": {*_STREAM, *_WRITE},
-    "a stream": set(_WRITE),
+    "a stream": {*_WRITE, "pushFilters"},
     "a batch write": {*_READ, *_STREAM, *_BOUNDS},
     # The checkpoint names it.
     "a stream that writes": {*_READ, *_STREAM, *_BOUNDS, "writerId"},
@@ -46,7 +46,8 @@ _SPARKS_OWN: Final = frozenset(
         "external",
     }
 )
-_PREFIX: Final = "option."
+# A table of the catalogue has each of its options once more, with this prefix.
+TABLE_PREFIX: Final = "option."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Options:
     table: str = "queue"
     columns: tuple[str, ...] | None = None
     include_headers: bool = False
+    push_filters: bool = False
     min_partitions: int = 1
     receiver: str | None = None
     max_messages: int = 500_000
@@ -97,8 +99,7 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
     known = {name.lower(): name for name in NAMES}
     values: dict[str, str] = {}
     for given_key, value in given.items():
-        # A table of the catalogue has each of its options once more, with this prefix.
-        key = given_key[len(_PREFIX) :] if given_key.lower().startswith(_PREFIX) else given_key
+        key = given_key[len(TABLE_PREFIX) :] if given_key.lower().startswith(TABLE_PREFIX) else given_key
         if key.lower() in _SPARKS_OWN:
             continue
         name = known.get(key.lower())
@@ -116,8 +117,8 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
     if not values.get("queue"):
         raise InvalidArgumentError(
             "the option queue is missing",
-            hint="Spark does not pass the options of a table in its catalogue: select … from orders with"
-            " (queue='orders').",
+            hint="For a table of Spark's catalogue: create table orders using spanmq options (queue 'orders'),"
+            " without columns.",
         )
     columns = values.get("columns")
     trusted = values.get("encryptionTrusted")
@@ -127,6 +128,7 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
         table=_one_of("table", values.get("table", "queue"), TABLES),
         columns=_names("columns", columns) if columns else None,
         include_headers=_boolean("includeHeaders", values.get("includeHeaders", "false")),
+        push_filters=_boolean("pushFilters", values.get("pushFilters", "false")),
         min_partitions=_number("minPartitions", values.get("minPartitions", "1")),
         receiver=values.get("receiver"),
         max_messages=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "500000")),
@@ -145,6 +147,12 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
     )
 
 
+def options_for(given: Mapping[str, str], use: str) -> dict[str, str]:
+    """Return the options that are for one use of the source."""
+    others = {name.lower() for name in _OTHERS[use]}
+    return {key: value for key, value in given.items() if key.lower() not in others}
+
+
 def hint_of(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return the nearest of the names, whatever its case, as a hint; without one, what is said otherwise."""
     folded = {each.lower(): each for each in names}
@@ -157,7 +165,8 @@ def _bounds(values: Mapping[str, str]) -> Bounds:
     if given and values.get("table") != "archive":
         raise InvalidArgumentError(
             f"the option {given[0]} is for the table archive",
-            hint="A stream over a queue begins with what waits: purge it, or create a subscription.",
+            hint="A stream over a queue begins with its unsettled messages. For an earlier or later start read a"
+            " subscription: client.subscriptions.create(name, queue, since=...).",
         )
     for kind in ("starting", "ending"):
         if f"{kind}Offsets" in values and f"{kind}Timestamp" in values:

@@ -11,7 +11,7 @@ import pyarrow
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spanmq.errors import InvalidArgumentError, QueueNotFoundError
+from spanmq.errors import InvalidArgumentError, MissingPrivilegeError, QueueNotFoundError
 from spanmq.spark import rows
 from spanmq.spark.column import columns_of
 from spanmq.spark.options import Bounds, Options, hint_of
@@ -101,12 +101,21 @@ def is_named(queue: str, wanted: str) -> bool:
 
 
 def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
-    """Return the queues of a name, a list or a pattern; raises QueueNotFoundError, with the nearest name."""
+    """Return the queues of a name, a list or a pattern.
+
+    Raises QueueNotFoundError, with the nearest name; MissingPrivilegeError for a queue on which the role has no right.
+    """
     names = rows.queues(connection)
     found: list[str] = []
     for part in (each.strip() for each in wanted.split(",")):
         matching = [name for name in names if is_named(name, part)]
         if not matching:
+            if not is_several(part) and rows.has_queue(connection, part):
+                raise MissingPrivilegeError(
+                    f"permission denied for queue {part}",
+                    hint=f"The role {connection.info.user} has no right on it: spanmq.grant_queue() grants one.",
+                    queue=part,
+                )
             hint = hint_of(
                 part, names, "The option queue names or matches one on which the role has a right."
             )

@@ -142,6 +142,18 @@ def queues(connection: psycopg.Connection[Any]) -> list[str]:
     return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
 
 
+def has_queue(connection: psycopg.Connection[Any], queue: str) -> bool:
+    """Return whether the database has a queue, also one on which the role has no right."""
+    [found] = one(
+        connection,
+        "select exists (select from pg_catalog.pg_class c"
+        " join pg_catalog.pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = 'pgmq' and c.relname = pgmq.format_table_name(%s, 'q'))",
+        [queue],
+    )
+    return bool(found)
+
+
 def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
     """Return the view of a queue, or (prefix a) its archive, as SQL."""
     row = one(

@@ -1,6 +1,5 @@
 """What the data source gives Spark for its options."""
 
-import inspect
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -12,24 +11,27 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq.errors import InvalidArgumentError
+from spanmq.spark.catalog import is_created, merged, table_options, with_options
 from spanmq.spark.column import columns_of, schema_of
-from spanmq.spark.options import read_options
+from spanmq.spark.options import Options, read_options
 from spanmq.spark.release import check_streams
 
 
-def schema(given: Mapping[str, str]) -> str:
+def schema(given: Mapping[str, str]) -> StructType:
     """Return the columns that the options select."""
-    return schema_of(read_options(given))
+    columns = schema_of(read_options(given))
+    return with_options(columns, given) if is_created(given) else columns
 
 
 def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader of a batch."""
     from spanmq.spark.reader import Reader
 
-    options = read_options(given, "a batch read")
+    options = read_options(merged(given, schema, "a batch read"), "a batch read")
     columns_of(options, schema)
-    if not _pushes_filters():
+    if not options.push_filters:
         return Reader(options, schema)
+    # Spark refuses a reader that takes filters unless its own setting is on.
     from spanmq.spark.filters import FilteringReader
 
     return FilteringReader(options, schema)
@@ -43,7 +45,7 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
     from spanmq.spark.reader import is_several
     from spanmq.spark.stream import StreamReader
 
-    options = read_options(given, "a stream")
+    options = read_options(merged(given, schema, "a stream"), "a stream")
     columns_of(options, schema)
     if options.table not in ("queue", "archive"):
         raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
@@ -58,7 +60,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
-    return Writer(read_options(given, "a batch write"), schema)
+    return Writer(_write_options(given, schema, "a batch write"), schema)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
@@ -67,18 +69,13 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
 
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
-    return StreamWriter(read_options(given, "a stream that writes"), schema)
+    return StreamWriter(_write_options(given, schema, "a stream that writes"), schema)
 
 
-def _pushes_filters() -> bool:
-    """Return whether Spark is about to push filters down.
-
-    If the session's setting is off, which is its default, a reader that overrides pushFilters fails; and the
-    process that plans has no session. But another program asks with filters.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_filename.endswith("data_source_pushdown_filters.py"):
-            return True
-        frame = frame.f_back
-    return False
+def _write_options(given: Mapping[str, str], schema: StructType, use: str) -> Options:
+    """Check the options of a write, perhaps into a table of the catalogue."""
+    if not any(key.lower() == "queue" for key in given):
+        table = table_options(schema).get("table", "queue")
+        if table != "queue":
+            raise InvalidArgumentError(f"nothing can be written into a table that reads {table}")
+    return read_options(merged(given, schema, use), use)

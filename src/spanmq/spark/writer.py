@@ -23,6 +23,7 @@ from spanmq import errors
 from spanmq.codec.exact_json import loads
 from spanmq.model import GROUP_HEADER
 from spanmq.spark import rows
+from spanmq.spark.catalog import table_options
 from spanmq.spark.options import Options, hint_of
 from spanmq.spark.reader import queue_named
 from spanmq.spark.release import StreamSink
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from spanmq.spark.adbc import Connection
 
 # The maximum of rows in one reservation: a task holds them in memory about three times.
-CHUNK: Final = 20_000
+CHUNK: Final = 50_000
 CHUNK_BYTES: Final = 16_000_000
 # Beside these the group.
 COLUMNS: Final = ("body", "headers")
@@ -123,14 +124,16 @@ def check_columns(options: Options, schema: StructType) -> None:
             f"the option group names the column {group!r}, which the data frame does not have",
             hint=hint_of(group, set(names) - set(COLUMNS), f"It has {', '.join(names)}."),
         )
-    unknown = sorted(set(names) - {*COLUMNS, group})
+    # An insert into a table of the catalogue has all its columns; as_messages() refuses values in the others.
+    unknown = [] if table_options(schema) else sorted(set(names) - {*COLUMNS, group})
     if "body" not in names or unknown:
         what = f"it has no column {unknown[0]!r}" if unknown else "the column body is missing"
         raise errors.InvalidArgumentError(
             f"a message has the columns {', '.join(COLUMNS)} and {group}: {what}",
             hint="Make a body of the others: to_json(struct(…)) as body.",
         )
-    for name, kind in names.items():
+    for name in (each for each in (*COLUMNS, group) if each in names):
+        kind = names[name]
         if not isinstance(kind, StringType):
             raise errors.InvalidArgumentError(
                 f"the column {name} must be a string, it is {kind.simpleString()}",
@@ -198,6 +201,12 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
     names = table.schema.names
     headers = table.column("headers") if "headers" in names else None
     group = options.group or "group"
+    for name in set(names) - {*COLUMNS, group}:
+        if table.column(name).null_count < table.num_rows:
+            raise errors.InvalidArgumentError(
+                f"the column {name} can't be written: the queue sets it",
+                hint="Name the columns: insert into orders (body, `group`) …",
+            )
     has_groups = group in names and table.column(group).null_count < table.num_rows
     if has_groups or (headers is not None and headers.null_count < table.num_rows):
         given = headers.to_pylist() if headers is not None else [None] * table.num_rows

@@ -51,6 +51,7 @@ def test_page_is_whole_without_scripts(busy: Running, tmp_path: Path) -> None:
         assert "orders" in plain.text("#rows")
         assert not plain.find("#live-switch").is_displayed()
         plain.click("#rows a[href='/queue?queue=orders']")
+        plain.click("nav.tabs a[href='/queue/groups?queue=orders']")
         assert "customer-0" in plain.text("#group-rows")
 
 
@@ -100,7 +101,7 @@ def test_everything_that_can_be_done_is_done_once(chromium: Browser, filled: str
 def test_page_is_live_and_leaves_alone_what_is_in_use(chromium: Browser, filled: str, tmp_path: Path) -> None:
     with service(filled, tmp_path) as started:
         chromium.move_to(started.address)
-        chromium.open("/queue?queue=empty")
+        chromium.open("/queue/messages?queue=empty")
         chromium.complaints()
         chromium.run("window.isTheSame = true; scrollTo(0, 120)")
         assert "No unsettled messages." in chromium.text("#message-rows")

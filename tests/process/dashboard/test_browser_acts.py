@@ -69,6 +69,46 @@ def test_policy_is_found_and_changed(at_work: Browser, filled: str) -> None:
     assert rows(filled, "select spanmq.get_policy('orders')->'max_attempts'") == [(9,)]
 
 
+def test_queue_is_made_its_messages_selected_and_it_is_dropped(at_work: Browser, filled: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    at_work.open("/")
+    at_work.click("a[href='/queues/new']")
+    at_work.find("#name").send_keys("fresh")
+    at_work.click("form.narrow button.main")
+    assert at_work.text("h1") == "fresh"
+    rows(filled, "select pgmq.send_batch('fresh', array['1', '2', '3']::jsonb[])")
+    at_work.click("nav.tabs a[href^='/queue/messages']")
+    for message_id in (1, 3):
+        at_work.find(f"#select-{message_id}").send_keys(Keys.SPACE)
+    # While rows are selected they stay as they are; the head is updated.
+    rows(filled, "select spanmq.pause('fresh')")
+    at_work.wait(lambda: "paused" in at_work.text("#queue-head"))
+    assert at_work.run("return document.querySelectorAll('#message-rows :checked').length") == 2
+    at_work.click("button[name=act][value=delete]")
+    assert at_work.text("#preview strong") == "2"
+    at_work.click("form[action^='/queue/messages/selected'] button")
+    assert "Deleted: 2 messages." in at_work.text(".notice")
+    assert rows(filled, "select msg_id from pgmq.q_fresh") == [(2,)]
+    at_work.click("a[href^='/queue/drop']")
+    at_work.find("#confirmation").send_keys("fresh")
+    at_work.click("form.narrow button.danger")
+    assert "Dropped" in at_work.text(".notice")
+    assert rows(filled, "select count(*) from pgmq.list_queues() where queue_name = 'fresh'") == [(0,)]
+
+
+def test_theme_and_refresh_are_chosen_and_remembered(at_work: Browser) -> None:
+    at_work.open("/")
+    at_work.click("a[href='/appearance']")
+    at_work.find("#theme option[value=dark]").click()
+    at_work.find("#refresh option[value='0']").click()
+    at_work.click("form.narrow button.main")
+    at_work.open("/", is_dark=False)
+    assert at_work.run("return getComputedStyle(document.body).backgroundColor") == "rgb(17, 22, 28)"
+    assert not at_work.find("#live-switch").is_displayed()
+    at_work.driver.delete_all_cookies()
+
+
 def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str) -> None:
     at_work.open("/schedules")
     at_work.click("a[href='/schedules/new']")

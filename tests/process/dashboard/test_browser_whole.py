@@ -19,6 +19,10 @@ DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
     test_browser_acts.test_failing_messages_are_retried_and_rejected: (
         *("/queue/failing/retry", "/queue/failing/reject"),
     ),
+    test_browser_acts.test_queue_is_made_its_messages_selected_and_it_is_dropped: (
+        *("/queues/new", "/queue/messages/selected", "/queue/drop"),
+    ),
+    test_browser_acts.test_theme_and_refresh_are_chosen_and_remembered: ("/appearance",),
     test_browser_acts.test_policy_is_found_and_changed: ("/queue/policy",),
     test_browser_acts.test_schedule_is_made_paused_resumed_and_ended: (
         *("/schedules/new", "/schedules/pause", "/schedules/resume", "/schedules/end"),

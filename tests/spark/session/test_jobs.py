@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY, Encryption, new_line
 from spanmq.spark.jobs.backfill import backfill
+from spanmq.spark.jobs.export import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,19 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
     assert done.exit_code == 1
     assert done.stderr.startswith("spanmq: ")
     assert "Traceback" not in done.stderr
+
+
+def test_export_of_rows_between_gaps_compares_them_in_one_task(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "insert into pgmq.a_orders (msg_id, read_ct, vt, message)"
+            " select 2 * id, 1, now(), '1' from generate_series(1, 3000) id"
+        )
+        assert export(spark, database, "orders", tmp_path / "lake").exported == 3000
+        # Each task notes a position, and so does the driver.
+        assert connection.execute("select count(*) from spanmq_core.position").fetchone() == (2,)
 
 
 def test_backfill_sends_once_from_any_thread_and_is_noted(

@@ -13,7 +13,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 from tests.spark.real_session import Read, failure, forget_last_commit, lake, run
 from typer.testing import CliRunner
@@ -62,7 +61,9 @@ def test_batch_is_read_in_partitions_and_used_with_one_filter_and_another_and_no
 def test_filters_are_pushed_down_and_bodies_parsed(client: Client, read: Read, pushing: None) -> None:
     client.send_batch("orders", [{"n": i, "lines": [{"sku": "it's"}]} for i in range(10)], group="it's")
     client.reject(client.receive("orders", 10), "bad", category="PERMANENT")
-    frame = parse_bodies(read(table="dead_letters"), "n int, lines array<struct<sku: string>>")
+    frame = parse_bodies(
+        read(table="dead_letters", pushFilters="true"), "n int, lines array<struct<sku: string>>"
+    )
     late = "dead_at > timestamp'2001-01-01' and message_id in (1, 2) and `group` = \"it's\""
     chosen = frame.filter(late)
     assert sorted(row.body.n for row in chosen.collect()) == [0, 1]
@@ -257,17 +258,37 @@ def test_bodies_have_no_least_and_greatest_in_parquet(spark: SparkSession, tmp_p
     assert columns["body"] is None or not columns["body"].has_min_max
 
 
-def test_table_of_the_catalogue_is_read_with_options_beside_its_name(
+def test_table_of_the_catalogue_is_read_and_inserted_into(
     client: Client, spark: SparkSession, database: str
 ) -> None:
-    client.send("orders", {"order": 1})
-    options = f"(dsn='{database}', queue='orders')"
-    spark.sql(f"create table orders_table using spanmq options {options} comment 'the orders'")
+    def create(name: str, **options: str) -> None:
+        text = ", ".join(f"{key} '{value}'" for key, value in {"dsn": database, **options}.items())
+        spark.sql(f"create table {name} using spanmq options ({text}) comment 'of a queue'")
+
+    names = ("orders_table", "archived")
     try:
-        [row] = spark.sql(f"select body from orders_table with {options}").collect()
-        assert json.loads(row.body) == {"order": 1}
-        # Spark does not pass the table's own options to a source in Python.
-        with pytest.raises(AnalysisException, match=r"select … from orders with \(queue"):
-            spark.sql(f"select body from orders_table with (dsn='{database}')").collect()
+        create("orders_table", queue="orders", includeHeaders="true")
+        create("archived", queue="orders", table="archive")
+        statement = (
+            """insert into orders_table (body, `group`) select to_json(struct(id)), 'a' from range(3)"""
+        )
+        spark.sql(statement)
+        assert spark.table("orders_table").where("get_json_object(body, '$.id') = 1").count() == 1
+        assert {row.group for row in spark.sql("select `group` from orders_table").collect()} == {"a"}
+        client.archive("orders", [1, 2])
+        assert spark.table("archived").count() == 2
+        # Options of a statement come before the table's own.
+        assert spark.sql("select * from archived with (endingOffsets=2)").count() == 1
+        assert "message_id can't be written" in failure(
+            lambda: spark.sql("insert into orders_table select * from orders_table")
+        )
+        assert "nothing can be written into a table that reads archive" in failure(
+            lambda: spark.sql("insert into archived (body) values ('1')")
+        )
+        assert "can't have a password" in failure(
+            lambda: create("orders_table_2", dsn="postgresql://me:secret@localhost/", queue="orders")
+        )
+        assert client.queues.metrics("orders").length == 1
     finally:
-        spark.sql("drop table orders_table")
+        for name in names:
+            spark.sql(f"drop table if exists {name}")

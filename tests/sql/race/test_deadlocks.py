@@ -48,9 +48,14 @@ def test_callers_of_one_verb_on_one_batch(race: Race, verb: str, calls: int) -> 
 
 
 def test_drops_under_traffic(race: Race) -> None:
-    """The queue is dropped and created again while others send, read, hide, refuse and settle."""
+    """The queue is dropped and created again while others send, read, hide, refuse and settle.
+
+    A transaction that received before a drop settles the same ids of the new queue after it, which others hold: those
+    callers may meet each other, as any that settle several messages in one transaction. None meets the drop.
+    """
     over = threading.Event()
     errors = set()
+    dropping = f"Process {race.main.pid} "
 
     def use(session: Session) -> None:
         while not over.is_set():
@@ -61,12 +66,14 @@ def test_drops_under_traffic(race: Race) -> None:
                 for verb, (lease, each) in zip(("ack", "delete", "archive") * 3, got[:9], strict=False):
                     session.rows(VERBS[verb], {"id": each, "lease": lease})
                 session.commit()
-                # Alone: with others in one transaction, these may meet each other.
+                # Alone: with others in one transaction, these meet each other often.
                 for verb, (lease, each) in zip(("set_vt", "nack") * 3, got[9:], strict=False):
                     session.rows(VERBS[verb], {"id": each, "lease": lease})
             except psycopg.Error as error:
-                # Of the others the whole text.
-                errors.add(error.sqlstate if error.sqlstate == "42P01" else str(error))
+                if error.sqlstate == "42P01" or (error.sqlstate == "40P01" and dropping not in str(error)):
+                    errors.add(error.sqlstate)
+                else:
+                    errors.add(str(error))
                 session.rollback()
 
     def drop() -> None:
@@ -78,4 +85,4 @@ def test_drops_under_traffic(race: Race) -> None:
             over.set()
 
     side_by_side(drop, *(partial(use, race.open()) for _ in range(4)), finally_do=over.set)
-    assert errors <= {"42P01"}
+    assert errors <= {"42P01", "40P01"}

@@ -232,7 +232,7 @@ class AsyncReceivers:
         """
         arguments = (
             argument.text("receiver", receiver),
-            argument.bigints("msg_ids", message_ids),
+            argument.bigints("message_ids", message_ids).to("msg_ids"),
             *given(argument.text, "error", error),
             *given(argument.text, "category", category),
         )
@@ -298,7 +298,7 @@ class AsyncPipelineRuns:
     ) -> list[PipelineRun]:
         """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
         arguments = (
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
             *given(argument.bigint, "before", before),
         )
         return await self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
@@ -334,7 +334,7 @@ class AsyncNotifications:
         await self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
 
     async def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
-        arguments = (argument.milliseconds("throttle_interval_ms", throttle),)
+        arguments = (argument.milliseconds("throttle", throttle).to("throttle_interval_ms"),)
         await self._link.run(about(queue, function, nothing, *arguments, native=False))
 
     async def list(self) -> list[NotifyThrottle]:

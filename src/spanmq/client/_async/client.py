@@ -325,7 +325,7 @@ class AsyncClient:
         """
         arguments = (
             argument.queue_name("queue", queue),
-            argument.integer("qty", quantity),
+            argument.integer("quantity", quantity).to("qty"),
             # Left out, it is as long as the policy says.
             *given(argument.seconds, "lease", lease),
             argument.integer("slots", slots),
@@ -364,7 +364,14 @@ class AsyncClient:
         """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
         read = partial(read_messages, self._codec.of(queue), queue)
         return await self._take(
-            about(queue, "pop", read, argument.integer("qty", quantity), shape=Shape.MESSAGES, native=False),
+            about(
+                queue,
+                "pop",
+                read,
+                argument.integer("quantity", quantity).to("qty"),
+                shape=Shape.MESSAGES,
+                native=False,
+            ),
             None,
         )
 
@@ -442,22 +449,25 @@ class AsyncClient:
         (`spanmq.cancelled`). When the handler has ended, or the lease, the message ends without a retry. An ack that
         comes before counts.
         """
-        arguments = (argument.bigints("msg_ids", message_ids),)
+        arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         return await self._link.run(about(queue, "cancel", settlements, *arguments))
 
     async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages, even those that a receiver holds; return the ids of those that existed."""
-        ids = argument.bigints("msg_ids", message_ids)
+        ids = argument.bigints("message_ids", message_ids).to("msg_ids")
         return await self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Move messages to the archive, even leased ones; return the ids of those that existed."""
-        ids = argument.bigints("msg_ids", message_ids)
+        ids = argument.bigints("message_ids", message_ids).to("msg_ids")
         return await self._link.run(about(queue, "archive", numbers, ids, native=False))
 
     async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages for a time from now, or until a moment; return those that exist."""
-        arguments = (argument.bigints("msg_ids", message_ids), argument.moment("vt", delay))
+        arguments = (
+            argument.bigints("message_ids", message_ids).to("msg_ids"),
+            argument.moment("delay", delay).to("vt"),
+        )
         read = partial(read_messages, self._codec.of(queue), queue)
         return await self._link.run(
             about(queue, "set_vt", read, *arguments, shape=Shape.MESSAGES, native=False)

@@ -36,7 +36,9 @@ class AsyncInspect:
 
         One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
         """
-        return await self._link.run(about(queue, "state", string, argument.bigint("msg_id", message_id)))
+        return await self._link.run(
+            about(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
+        )
 
     async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
         """Return in how many seconds the next message of each queue becomes due, None if none is known.
@@ -47,7 +49,7 @@ class AsyncInspect:
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
         """List what went wrong with a message, the first failure first."""
-        message = argument.bigint("msg_id", message_id)
+        message = argument.bigint("message_id", message_id).to("msg_id")
         return await self._link.run(about(queue, "failures", listed(Failure), message))
 
     async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
@@ -57,7 +59,9 @@ class AsyncInspect:
         of their errors.
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
-        return await self._link.run(about_any(queue, "failing", read, argument.integer("qty", limit)))
+        return await self._link.run(
+            about_any(queue, "failing", read, argument.integer("limit", limit).to("qty"))
+        )
 
     async def failing_messages(
         self, queue: str, *, after: int = 0, limit: int = 100, **filters: Unpack[FailingFilters]
@@ -66,7 +70,7 @@ class AsyncInspect:
         arguments = (
             *calls.failing_filters(filters),
             argument.bigint("after", after),
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
         )
         read = listed(FailingMessage, message_id="msg_id")
         return await self._link.run(about(queue, "failing_messages", read, *arguments))
@@ -78,7 +82,7 @@ class AsyncInspect:
 
         Clients, commands, the service and the dashboard record what they change; it is kept for 90 days.
         """
-        arguments = (*given(argument.bigint, "before", before), argument.integer("qty", limit))
+        arguments = (*given(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return await self._link.run(about_any(queue, "list_changes", changes, *arguments))
 
     async def archive(
@@ -90,7 +94,7 @@ class AsyncInspect:
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold, the oldest lease first."""
-        most = argument.integer("qty", limit)
+        most = argument.integer("limit", limit).to("qty")
         return await self._link.run(about(queue, "list_leases", listed(HeldLease), most))
 
     async def groups(self, queue: str, limit: int = 100) -> list[Group]:
@@ -100,11 +104,13 @@ class AsyncInspect:
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")
-        return await self._link.run(about(queue, "list_groups", read, argument.integer("qty", limit)))
+        return await self._link.run(
+            about(queue, "list_groups", read, argument.integer("limit", limit).to("qty"))
+        )
 
     async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of a queue's log, the newest first."""
-        most = argument.integer("qty", limit)
+        most = argument.integer("limit", limit).to("qty")
         return await self._link.run(about(queue, "list_segments", listed(Segment), most))
 
     async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:

@@ -40,7 +40,7 @@ class AsyncResults:
         A message is settled when it has left the queue: acked, a dead letter, deleted. With None it waits for
         all of them, and returns [].
         """
-        asked = argument.bigints("msg_ids", message_ids)
+        asked = argument.bigints("message_ids", message_ids).to("msg_ids")
         deadline = float("inf")
         if seconds is not None:
             deadline = monotonic() + duration("seconds", seconds).total_seconds()
@@ -63,7 +63,7 @@ class AsyncResults:
         Raises InvalidArgumentError for a result of more than 64 KB of JSON.
         """
         arguments = (
-            argument.bigint("msg_id", message_id),
+            argument.bigint("message_id", message_id).to("msg_id"),
             argument.json("result", self._codec.of(queue).encode(result)),
             argument.seconds("keep_for", keep_for),
         )
@@ -90,6 +90,6 @@ class AsyncResults:
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of messages that have any, by their ids."""
-        arguments = (argument.bigints("msg_ids", message_ids),)
+        arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(results, self._codec.of(queue))
         return await self._link.run(about(queue, "get_results", read, *arguments))

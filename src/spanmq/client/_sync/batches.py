@@ -41,7 +41,10 @@ class Batches:
         with self._link.transaction() as link:
             batch_id = link.run(about(queue, "create_batch", number, *arguments))
             for name, message_ids in sorted(messages.items()):
-                added = (argument.bigint("batch_id", batch_id), argument.bigints("msg_ids", message_ids))
+                added = (
+                    argument.bigint("batch_id", batch_id),
+                    argument.bigints("message_ids", message_ids).to("msg_ids"),
+                )
                 link.run(about(name, "add_to_batch", number, *added))
         return batch_id
 
@@ -51,7 +54,7 @@ class Batches:
         Batches that ended are kept for seven days.
         """
         arguments = (
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
             *given(argument.texts, "queues", None if queue is None else [queue]),
             *given(argument.bigint, "before", before),
         )

@@ -34,7 +34,7 @@ class DeadLetters:
     def show(self, queue: str, message_id: int, *, body_bytes_max: int | None = None) -> list[DeadLetter]:
         """Return the dead letters that a message became, the first one first."""
         arguments = (
-            argument.bigint("msg_id", message_id),
+            argument.bigint("message_id", message_id).to("msg_id"),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
@@ -69,7 +69,7 @@ class DeadLetters:
         arguments = (
             *calls.dead_letter_filters(self._codec, filters),
             *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
             *given(argument.real, "rate", rate),
             argument.seconds("delay", delay),
             argument.boolean("dry_run", dry_run),
@@ -92,7 +92,7 @@ class DeadLetters:
         """
         encode = self._codec.of(queue).encode
         arguments = (
-            argument.bigint("msg_id", message_id),
+            argument.bigint("message_id", message_id).to("msg_id"),
             *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
             *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
             argument.seconds("delay", delay),
@@ -112,7 +112,7 @@ class DeadLetters:
         arguments = (
             *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
             argument.boolean("dry_run", dry_run),
         )
         return self._link.run(about(queue, "purge_dead_letters", number, *arguments))
@@ -155,8 +155,8 @@ class DeadLetters:
     ) -> int:
         arguments = (
             *calls.failing_filters(filters),
-            *given(argument.bigints, "msg_ids", message_ids),
-            argument.integer("qty", limit),
+            *given(argument.bigints, "message_ids", message_ids, to="msg_ids"),
+            argument.integer("limit", limit).to("qty"),
         )
         return self._link.run(about(queue, function, number, *arguments))
 
@@ -180,7 +180,7 @@ class DeadLetters:
             *calls.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.bigint("after", after),
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)

@@ -38,7 +38,9 @@ class Inspect:
 
         One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
         """
-        return self._link.run(about(queue, "state", string, argument.bigint("msg_id", message_id)))
+        return self._link.run(
+            about(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
+        )
 
     def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
         """Return in how many seconds the next message of each queue becomes due, None if none is known.
@@ -49,7 +51,7 @@ class Inspect:
 
     def failures(self, queue: str, message_id: int) -> list[Failure]:
         """List what went wrong with a message, the first failure first."""
-        message = argument.bigint("msg_id", message_id)
+        message = argument.bigint("message_id", message_id).to("msg_id")
         return self._link.run(about(queue, "failures", listed(Failure), message))
 
     def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
@@ -59,7 +61,7 @@ class Inspect:
         of their errors.
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
-        return self._link.run(about_any(queue, "failing", read, argument.integer("qty", limit)))
+        return self._link.run(about_any(queue, "failing", read, argument.integer("limit", limit).to("qty")))
 
     def failing_messages(
         self, queue: str, *, after: int = 0, limit: int = 100, **filters: Unpack[FailingFilters]
@@ -68,7 +70,7 @@ class Inspect:
         arguments = (
             *calls.failing_filters(filters),
             argument.bigint("after", after),
-            argument.integer("qty", limit),
+            argument.integer("limit", limit).to("qty"),
         )
         read = listed(FailingMessage, message_id="msg_id")
         return self._link.run(about(queue, "failing_messages", read, *arguments))
@@ -80,7 +82,7 @@ class Inspect:
 
         Clients, commands, the service and the dashboard record what they change; it is kept for 90 days.
         """
-        arguments = (*given(argument.bigint, "before", before), argument.integer("qty", limit))
+        arguments = (*given(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return self._link.run(about_any(queue, "list_changes", changes, *arguments))
 
     def archive(
@@ -92,7 +94,7 @@ class Inspect:
 
     def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold, the oldest lease first."""
-        most = argument.integer("qty", limit)
+        most = argument.integer("limit", limit).to("qty")
         return self._link.run(about(queue, "list_leases", listed(HeldLease), most))
 
     def groups(self, queue: str, limit: int = 100) -> list[Group]:
@@ -102,11 +104,11 @@ class Inspect:
         2,000 fresh ones.
         """
         read = listed(Group, group="group_key")
-        return self._link.run(about(queue, "list_groups", read, argument.integer("qty", limit)))
+        return self._link.run(about(queue, "list_groups", read, argument.integer("limit", limit).to("qty")))
 
     def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of a queue's log, the newest first."""
-        most = argument.integer("qty", limit)
+        most = argument.integer("limit", limit).to("qty")
         return self._link.run(about(queue, "list_segments", listed(Segment), most))
 
     def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:

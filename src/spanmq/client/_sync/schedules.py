@@ -114,7 +114,7 @@ def _plan(link: Link, schedule: Unplanned) -> bool:
             argument.text("name", schedule.name),
             argument.moment("planned_until", schedule.planned_until),
             argument.moments("times", times),
-            argument.moment("new_until", until),
+            argument.moment("until", until).to("new_until"),
         )
         return link.run(about_any(None, "plan_schedule", flag, *arguments))
     except NotFoundError:

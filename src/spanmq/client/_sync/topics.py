@@ -131,9 +131,9 @@ class Subscriptions:
             argument.queue_name("into_queue", into),
             *given(argument.instant, "since", since),
             *given(argument.instant, "until", until),
-            *given(argument.text, "match", where),
+            *given(argument.text, "where", where, to="match"),
             argument.bigint("after", after),
-            *given(argument.bigint, "qty", quantity),
+            *given(argument.bigint, "quantity", quantity, to="qty"),
             argument.boolean("dry_run", dry_run),
         )
         read = only(Replayed, count="n", last_message_id="last_id")

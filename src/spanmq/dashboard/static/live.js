@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const SECONDS = 5;
+  const SECONDS = Number(document.documentElement.dataset.refresh);
   const PICTURE_SECONDS = 60;
   const state = document.getElementById("live-state");
   const button = document.getElementById("live-switch");
@@ -12,7 +12,7 @@
   let hasFailed = false;
   let picturesAt = Date.now();
 
-  if (!parts().length) return;
+  if (!parts().length || !SECONDS) return;
 
   function say(words) {
     // Only what is new: a screen reader reads every change.
@@ -37,7 +37,8 @@
   function isInUse(part) {
     const selection = document.getSelection();
     const isSelecting = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
-    return isSelecting || (document.activeElement?.matches("input, textarea, select") && part.contains(document.activeElement));
+    const isSelected = part.querySelector("input[type=checkbox]:checked");
+    return isSelecting || isSelected || (document.activeElement?.matches("input, textarea, select") && part.contains(document.activeElement));
   }
 
   function put(fresh) {

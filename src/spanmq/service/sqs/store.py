@@ -209,7 +209,7 @@ async def move_messages(
 
 async def list_moved(client: AsyncClient, queue: str, message_ids: Iterable[int]) -> list[SqsOrigin]:
     """List the source queues of messages in a dead-letter queue; messages that were not moved are omitted."""
-    arguments = (argument.bigints("msg_ids", message_ids),)
+    arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
     read = listed(SqsOrigin, message_id="msg_id")
     return await client.admin.run(about(queue, "list_sqs_moved", read, *arguments))
 

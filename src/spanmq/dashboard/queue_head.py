@@ -1,0 +1,39 @@
+"""What the tabs of a queue have in common: its name and state, buttons, and the tabs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from spanmq.dashboard.standing import Standing, standing_of
+from spanmq.dashboard.visit import Visit
+from spanmq.errors import QueueNotFoundError
+
+# The path and the label of each tab.
+TABS: Final = (
+    ("/queue", "Overview"),
+    ("/queue/messages", "Messages"),
+    ("/queue/failing", "Failing"),
+    ("/queue/dead-letters", "Dead letters"),
+    ("/queue/receivers", "Receivers"),
+    ("/queue/groups", "Groups"),
+    ("/queue/policy", "Policy"),
+    ("/queue/storage", "Storage"),
+    ("/queue/changes", "Changes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """The head of a queue's tabs: its name as it was created, its state, and all tabs."""
+
+    queue: str
+    standing: Standing
+    tabs: tuple[tuple[str, str], ...] = TABS
+
+
+async def head_of(visit: Visit) -> QueueHead:
+    """Return the head of the queue that the URL names; raises QueueNotFoundError if it does not exist."""
+    name = visit.queue
+    found = await standing_of(visit.behind, [name])
+    if not found:
+        raise QueueNotFoundError(f"queue {name!r} does not exist", queue=name)
+    return QueueHead(found[0].queue, found[0])

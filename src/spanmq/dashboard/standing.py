@@ -1,0 +1,84 @@
+"""The state of queues: exact where counting is cheap, otherwise from the last sample."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from spanmq.model import LatestStatistics, QueueCount
+from spanmq.service.backend import Backend
+
+# A queue that had more when it was sampled is not looked at: it would be in vain.
+GLANCED_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One queue. `is_exact`: the counts are current; otherwise of `sampled_at`, or unknown (None).
+
+    `hidden` messages are `delayed` or `failed`, which are known apart only where the counts are exact.
+    """
+
+    queue: str
+    is_exact: bool
+    backlog: int | None
+    visible: int | None
+    in_flight: int | None
+    hidden: int | None
+    delayed: int | None
+    failed: int | None
+    dead_letters: int
+    sent_total: int
+    oldest_ready_seconds: float | None
+    sent_rate: float
+    settled_rate: float
+    failed_rate: float
+    sampled_at: datetime | None
+    blocked_groups: int
+    is_paused: bool
+    breaker_open_until: datetime | None
+    lacks_worker: bool
+
+
+async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
+    """Return the state of these queues (None: all); queues that do not exist are left out."""
+    latest = await behind.client.health.latest()
+    if names is not None:
+        wanted = {name.lower() for name in names}
+        latest = [each for each in latest if each.queue.lower() in wanted]
+    small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
+    glances = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
+    return [_standing(each, glances.get(each.queue)) for each in latest]
+
+
+def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
+    seconds = latest.duration_seconds or 1.0
+    is_exact = glance is not None and glance.is_exact
+    is_known = is_exact or latest.sampled_at is not None
+    counts: QueueCount | LatestStatistics = glance if glance is not None and is_exact else latest
+    backlog, visible, in_flight = (counts.backlog, counts.visible, counts.in_flight)
+    hidden = None
+    if backlog is not None and visible is not None and in_flight is not None:
+        hidden = max(backlog - visible - in_flight, 0)
+    return Standing(
+        queue=latest.queue,
+        is_exact=is_exact,
+        backlog=backlog if is_known else None,
+        visible=visible if is_known else None,
+        in_flight=in_flight if is_known else None,
+        hidden=hidden if is_known else None,
+        delayed=glance.delayed if glance is not None and is_exact else None,
+        failed=glance.failed if glance is not None and is_exact else None,
+        dead_letters=latest.dead_letters,
+        sent_total=latest.sent_total,
+        # For an empty queue, the last sample may include messages that have since been settled.
+        oldest_ready_seconds=latest.oldest_ready_seconds if visible else None,
+        sent_rate=latest.sent / seconds,
+        settled_rate=latest.settled / seconds,
+        failed_rate=latest.failed / seconds,
+        sampled_at=latest.sampled_at,
+        blocked_groups=latest.blocked_groups,
+        is_paused=latest.is_paused,
+        breaker_open_until=latest.breaker_open_until,
+        lacks_worker=latest.lacks_worker(visible, in_flight),
+    )

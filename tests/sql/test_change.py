@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.sql.queue import Connection, one, rows, sqlstate_of
+from tests.sql.queue import Connection, one, sqlstate_of
 
 from spanmq.actor import ACTOR
 from spanmq.client import Client
@@ -99,7 +99,10 @@ def test_record_of_a_dropped_queue_is_kept_and_old_changes_are_deleted(
 def test_changes_of_a_day_are_bounded_and_one_actor_leaves_room_for_others(
     client: Client, jobs: Connection
 ) -> None:
-    add = "insert into spanmq_core.change (role, actor, action) select current_user, %s, 'x' from generate_series(1, %s)"
+    add = (
+        "insert into spanmq_core.change (role, actor, action)"
+        " select current_user, %s, 'x' from generate_series(1, %s)"
+    )
     paused = "select count(*) from spanmq_core.change where action = 'pause' and actor = %s"
 
     def pause(actor: str, times: int) -> int:

@@ -5,6 +5,8 @@ is kept, its hint follows on a line of its own, and the driver's exception is re
 """
 
 import re
+import shlex
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 
@@ -17,6 +19,8 @@ class SpanmqError(Exception):
     """
 
     codes: ClassVar[dict[str, str]] = {}
+    # The hint as the command line gives it, where it names a call.
+    command_hint: str | None = None
 
     def __init__(
         self,
@@ -387,6 +391,8 @@ _POOLER_HINT: Final = (
 )
 # A statement was prepared in another session than the one that a pooler lends now.
 _OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
+# A literal of SQL, as format's %L writes it.
+_LITERAL: Final = "'((?:[^']|'')*)'"
 _HINTS: Final[dict[str, str]] = {
     "queue_not_found": (
         "client.queues.create(name) creates it; for tasks: tasks.create_queues(), Tasks(…, create=True) or"
@@ -398,6 +404,39 @@ _HINTS: Final[dict[str, str]] = {
     "missing_privilege": "Grant it with spanmq grant or client.admin.grants: see the page Roles and privileges.",
     "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
 }
+
+
+# The calls that hints of the server name: in SQL, in Python, and as a command.
+_CALLS: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        rf"select spanmq\.grant_queue\({', '.join([_LITERAL] * 3)}\)",
+        "client.admin.grants.create({}, {}, {})",
+        "spanmq grant create {} {} {}",
+    ),
+    (
+        rf"select spanmq\.grant_all\({', '.join([_LITERAL] * 2)}\)",
+        "client.admin.grants.all({}, {})",
+        "spanmq grant all {} {}",
+    ),
+    (
+        rf"select \* from spanmq\.get_schema\({_LITERAL}\)",
+        "client.queues.get_schema({})",
+        "spanmq queue schema {}",
+    ),
+    (rf"select pgmq\.create\({_LITERAL}\)", "client.queues.create({})", "spanmq queue create {}"),
+    (r"pgmq\.list_queues\(\)", "client.queues.list()", "spanmq queue list"),
+)
+
+
+def _named(hint: str, form: int, quote: Callable[[str], str]) -> str:
+    """Return a hint of the server with its calls in another form, that of a column of _CALLS."""
+    for call in _CALLS:
+
+        def written(match: re.Match[str], call: tuple[str, str, str] = call) -> str:
+            return call[form].format(*(quote(value.replace("''", "'")) for value in match.groups()))
+
+        hint = re.sub(call[0], written, hint)
+    return hint
 
 
 def from_server(
@@ -427,15 +466,18 @@ def from_server(
             break
     if sqlstate == "40P01" or kind is QueueNotFoundError:
         hint = None  # the server's refers to its log, or is SQL
-    return kind(
+    own = _POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))
+    error = kind(
         message,
-        hint=hint or (_POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))),
+        hint=_named(hint, 1, repr) if hint else own,
         detail=detail,
         sqlstate=sqlstate,
         queue=queue,
         function=function,
         code=code,
     )
+    error.command_hint = hint and _named(hint, 2, shlex.quote)
+    return error
 
 
 def refused(message: str) -> ConnectionFailedError:

@@ -78,7 +78,7 @@ def in_json(code: str, message: str, **more: str | None) -> str:
 
 def hint_of(error: errors.SpanmqError) -> str | None:
     """Return what to do, in the words of the command line where it has its own."""
-    return HINTS.get(error.code) or error.hint
+    return HINTS.get(error.code) or error.command_hint or error.hint
 
 
 def wants_json(words: Sequence[str]) -> bool:

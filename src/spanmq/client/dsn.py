@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from spanmq.client.password import Password, password_for, with_password
 from spanmq.errors import ConnectionFailedError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ _SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
 def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connection[Any]:
     """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN."""
     try:
-        return psycopg.connect(dsn, autocommit=True, application_name=application_name)
+        address = with_password(dsn, password_for(dsn))
+        return psycopg.connect(address, autocommit=True, application_name=application_name)
     except psycopg.OperationalError as error:
         raise ConnectionFailedError(str(error).strip()) from error
     except psycopg.ProgrammingError as error:
@@ -113,9 +115,10 @@ def default_dsn() -> str:
     return server.dsn
 
 
-def install_at(dsn: str, *, follow_table_grants: bool = False) -> Installed:
+def install_at(dsn: str, *, password: Password | None = None, follow_table_grants: bool = False) -> Installed:
     """Install the schema over a new connection; `follow_table_grants` as `schema.install` has it."""
     from spanmq import schema
 
-    with psycopg.connect(dsn, autocommit=True, client_encoding="utf8") as connection:
+    address = with_password(dsn, password)
+    with psycopg.connect(address, autocommit=True, client_encoding="utf8") as connection:
         return schema.install(connection, follow_table_grants=follow_table_grants)

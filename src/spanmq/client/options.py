@@ -48,6 +48,19 @@ def check_options(
         raise InvalidArgumentError(f"timeouts must be Timeouts or None, got {kind_of(timeouts)}")
 
 
+def check_password(password: object, dsn: object) -> None:
+    """Check the function for the password; raises InvalidArgumentError."""
+    if password is None:
+        return
+    if not callable(password):
+        raise InvalidArgumentError(
+            f"password must be a function that returns it, got {kind_of(password)}",
+            hint="A password that stays the same is a part of the DSN.",
+        )
+    if dsn is None:
+        raise InvalidArgumentError("password requires a dsn: a pool or a connection has its own")
+
+
 def _check_seconds(name: str, value: object, *, or_none: bool) -> None:
     if or_none and value is None:
         return

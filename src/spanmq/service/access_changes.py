@@ -8,6 +8,9 @@ from typing import Final
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from spanmq.client.password import password_for, with_password
+from spanmq.errors import ConnectionFailedError
+
 logger = logging.getLogger("spanmq")
 
 # Notified by spanmq.revoke_token(), spanmq.set_sqs_queue() and similar functions, without a payload.
@@ -24,9 +27,11 @@ async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
     reported; that is logged once.
     """
     is_known = False
+    password = password_for(dsn)
     while True:
         try:
-            async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            address = await asyncio.to_thread(with_password, dsn, password)
+            async with await AsyncConnection.connect(address, autocommit=True) as connection:
                 await connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
                 is_known = False
                 # Changes before this point were not reported.
@@ -36,7 +41,7 @@ async def heed_access(dsn: str, changed: Callable[[], None]) -> None:
                         pass
                     changed()
                     await asyncio.sleep(SPACE_SECONDS)
-        except psycopg.Error as error:
+        except (psycopg.Error, ConnectionFailedError) as error:
             if not is_known:
                 logger.warning("listening_failed channel=%s error=%s", CHANNEL, type(error).__name__)
             is_known = True

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.dsn import default_dsn
+from spanmq.client.password import Password
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 
@@ -34,6 +35,11 @@ class Clients:
     def address(self) -> str:
         """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
         return (self.dsn() if callable(self.dsn) else self.dsn) or default_dsn()
+
+    @property
+    def password(self) -> Password | None:
+        """Return the function for passwords among the options of clients."""
+        return self._options.get("password")
 
     @cached_property
     def encryption(self) -> Encryption | None:

@@ -355,6 +355,7 @@ class Tasks:
         self.load()
         self.catalog.check()
         settings["dsn"] = settings.get("dsn") or self.clients.address()
+        settings.setdefault("password", self.clients.password)
         own: WorkerOptions = {**self._shares, **settings}
         handling = Handling(self.catalog, apart=Processes())
         function = handling.handler(settings.get("handler_timeout"), settings.get("processes"))
@@ -379,6 +380,7 @@ class Tasks:
             encryption=self.clients.encryption,
             pool_size=1,
             pooler=settings.get("pooler", False),
+            password=settings.get("password"),
             listen=False,
         )
         checks: asyncio.Task[None] | None = None

@@ -58,6 +58,7 @@ class Server:
             threads=lends if handler.uses_threads or not handler.is_async else 0,
             patience=settings.patience_seconds,
             pooler=settings.pooler,
+            password=settings.password,
             seam=seam,
             server=name or None,
         )

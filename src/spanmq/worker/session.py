@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
+from spanmq.client.password import Password
 from spanmq.codec.body import Codec, Decoder
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
@@ -46,6 +47,7 @@ class Session:
     threads: int
     patience: float
     pooler: bool
+    password: Password | None
     seam: Seam
     # The name of the server, if the queue is sharded.
     server: str | None = None
@@ -151,6 +153,7 @@ class Session:
             maintain_interval=1.0,
             timeout=POOL_SECONDS,
             pooler=self.pooler,
+            password=self.password,
             timeouts=None,  # the DSN has the worker's
             on_connect=None if self.pooler else self._warm,
         )
@@ -188,6 +191,7 @@ class Session:
                 timeout=POOL_SECONDS,
                 listen=False,
                 pooler=self.pooler,
+                password=self.password,
                 timeouts=None,
             )
         self._client = client

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
 from spanmq.client.dsn import Timeouts
+from spanmq.client.options import check_password
+from spanmq.client.password import Password
 from spanmq.codec.body import Decoder, read_json
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.breaker import BreakerPolicy
@@ -36,6 +38,7 @@ class WorkerSettings(TypedDict, total=False):
     decoder: Decoder | None
     until_empty: bool
     processes: int | None
+    password: Password | None
 
 
 class WorkerOptions(WorkerSettings, total=False):
@@ -72,6 +75,7 @@ class Settings:
     until_empty: bool = False
     # For tasks with `process=True`; None: as many as there are processors.
     processes: int | None = None
+    password: Password | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for invalid settings."""
@@ -88,6 +92,7 @@ class Settings:
         if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
         check_shares(self.weights, self.limits, self.guaranteed)
+        check_password(self.password, "the worker's")
         if (slots := sum(self.guaranteed.values())) > self.concurrency:
             raise InvalidArgumentError(
                 f"the guaranteed slots must be at most the concurrency, {self.concurrency}, got {slots}"

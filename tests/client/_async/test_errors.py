@@ -1,9 +1,11 @@
 """Misuse and trouble: each gives its own error, and changes nothing."""
 
 import pickle
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 from tests.client.concurrency import AsyncTasks
 from tests.patience import WAIT_SECONDS, wait_until
 
+import spanmq
 from spanmq import errors
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import AsyncEvent, in_thread
@@ -302,6 +305,24 @@ def test_refusal_of_postgresql_itself_says_who_can_help() -> None:
     refused = errors.from_server("42501", "permission denied for function create")
     assert "spanmq grant" in str(refused)
     assert errors.from_server("42501", "no", hint="of the server").hint == "of the server"
+
+
+def test_hints_name_calls_of_the_interface_that_was_called() -> None:
+    refused = errors.from_server(
+        "42501", "no", hint="select spanmq.grant_queue('it''s me', 'orders', 'send')"
+    )
+    assert refused.hint == """client.admin.grants.create("it's me", 'orders', 'send')"""
+    assert refused.command_hint == """spanmq grant create 'it'"'"'s me' orders send"""
+    hints = [
+        hint.replace("''", "'").replace("%L", "'x'")
+        for path in (Path(spanmq.__file__).parent / "sql/functions").rglob("*.sql")
+        for hint in re.findall(r"hint = (?:\S*format\()?'((?:[^']|'')*)'", path.read_text("utf-8"))
+    ]
+    assert len(hints) > 50
+    in_sql = [
+        hint for hint in hints if "select " in (errors.from_server("MQ002", "no", hint=hint).hint or "")
+    ]
+    assert in_sql == []
 
 
 async def test_errors_survive_pickling(client: AsyncClient) -> None:

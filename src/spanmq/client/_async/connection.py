@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -32,7 +33,7 @@ from spanmq.client.call import (
     missing,
 )
 from spanmq.client.changes import RECORDED, recorded
-from spanmq.client.concurrency import AsyncLock
+from spanmq.client.concurrency import AsyncLock, in_thread
 from spanmq.client.connection import (
     address_of,
     columns_of,
@@ -43,6 +44,7 @@ from spanmq.client.connection import (
 )
 from spanmq.client.dsn import unreadable
 from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.password import Password, with_password
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
@@ -55,7 +57,7 @@ class AsyncPoolLink:
     """Calls over a pool, each in a transaction of its own.
 
     With a `dsn` the pool is the client's own, and is opened at the first call; `address` is the same without
-    the client's time limits. `durable` makes claims wait for the disk too.
+    the client's time limits. `durable` makes claims wait for the disk too. `password` returns that of a new connection.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class AsyncPoolLink:
         address: str | None,
         timeout: float,
         durable: bool,
+        password: Password | None = None,
         answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
+        self.password = password
         self.answer_bytes_max = answer_bytes_max
         self.dsn = dsn
         self._address = address
@@ -240,7 +244,8 @@ class AsyncPoolLink:
                 yield connection
             return
         try:
-            connection = await AsyncConnection.connect(self.dsn, autocommit=True, client_encoding="utf8")
+            dsn = await address_for(self.dsn, self.password)
+            connection = await AsyncConnection.connect(dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
             raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
@@ -421,12 +426,22 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
         raise typed(error, connection) from error
 
 
+async def address_for(dsn: str, password: Password | None) -> str:
+    """Return a DSN with the password of this moment; the function for it may block."""
+    return dsn if password is None else await in_thread(partial(with_password, dsn, password))
+
+
 def new_pool(
-    dsn: str, *, size: int, pooler: bool, on_connect: Callable[[AsyncConnection[Any]], Any] | None
+    dsn: str,
+    *,
+    size: int,
+    pooler: bool,
+    on_connect: Callable[[AsyncConnection[Any]], Any] | None,
+    password: Password | None,
 ) -> AsyncConnectionPool[Any]:
     """Return the pool of a client with a DSN, not open yet."""
     return AsyncConnectionPool(
-        dsn,
+        dsn if password is None else partial(address_for, dsn, password),
         min_size=1,
         max_size=size,
         kwargs={

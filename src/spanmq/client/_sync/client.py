@@ -35,7 +35,8 @@ from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
-from spanmq.client.options import check_options, check_source
+from spanmq.client.options import check_options, check_password, check_source
+from spanmq.client.password import Password, password_for
 from spanmq.client.rows import by_reason, settlements
 from spanmq.client.rows import messages as read_messages
 from spanmq.codec import batch
@@ -64,9 +65,11 @@ class Client:
     the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is prepared, no time limits
     are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless the DSN
     sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
-    in autocommit, before its use. With an `encryption` bodies are encrypted and decrypted. With
-    `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before its first),
-    and a receive of more raises AnswerTooLargeError.
+    in autocommit, before its use. `password` is a function that returns the password of each new connection, in place
+    of the DSN's: for one that rotates, or a token that expires; it may block. Without it, connections of a DSN without
+    a password have what the command in SPANMQ_PASSWORD_COMMAND prints. With an `encryption` bodies are encrypted and
+    decrypted. With `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before
+    its first), and a receive of more raises AnswerTooLargeError.
     """
 
     # A namespace for each noun.
@@ -99,6 +102,7 @@ class Client:
         pooler: bool = False,
         timeouts: Timeouts | None = DEFAULT,
         on_connect: Callable[[Connection[Any]], Any] | None = None,
+        password: Password | None = None,
         answer_bytes_max: int | None = None,
     ) -> None:
         if dsn is None and pool is None and connection is None:
@@ -113,6 +117,7 @@ class Client:
             decoder=decoder,
             timeouts=timeouts,
         )
+        check_password(password, dsn)
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
         self._maintain_interval = maintain_interval
@@ -122,7 +127,8 @@ class Client:
         self._pool_link: PoolLink | None = None
         limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
         if limited is not None:
-            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect)
+            password = password_for(limited, password)
+            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect, password=password)
         self._link: Link
         if pool is not None:
             self._pool_link = PoolLink(
@@ -131,6 +137,7 @@ class Client:
                 address=dsn,
                 timeout=timeout,
                 durable=durable_claims,
+                password=password,
                 answer_bytes_max=answer_bytes_max,
             )
             self._pool_link.on_open = self._begin_maintenance
@@ -211,7 +218,10 @@ class Client:
         privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
         """
         address = self._link.address()
-        return in_place(partial(install_at, address, follow_table_grants=follow_table_grants))
+        password = None if self._pool_link is None else self._pool_link.password
+        return in_place(
+            partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
+        )
 
     # Sending.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -34,7 +35,7 @@ from spanmq.client.call import (
     missing,
 )
 from spanmq.client.changes import RECORDED, recorded
-from spanmq.client.concurrency import Lock
+from spanmq.client.concurrency import Lock, in_place
 from spanmq.client.connection import (
     address_of,
     columns_of,
@@ -45,6 +46,7 @@ from spanmq.client.connection import (
 )
 from spanmq.client.dsn import unreadable
 from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.password import Password, with_password
 from spanmq.model import Flavour
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
@@ -57,7 +59,7 @@ class PoolLink:
     """Calls over a pool, each in a transaction of its own.
 
     With a `dsn` the pool is the client's own, and is opened at the first call; `address` is the same without
-    the client's time limits. `durable` makes claims wait for the disk too.
+    the client's time limits. `durable` makes claims wait for the disk too. `password` returns that of a new connection.
     """
 
     def __init__(
@@ -68,9 +70,11 @@ class PoolLink:
         address: str | None,
         timeout: float,
         durable: bool,
+        password: Password | None = None,
         answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
+        self.password = password
         self.answer_bytes_max = answer_bytes_max
         self.dsn = dsn
         self._address = address
@@ -242,7 +246,8 @@ class PoolLink:
                 yield connection
             return
         try:
-            connection = Connection.connect(self.dsn, autocommit=True, client_encoding="utf8")
+            dsn = address_for(self.dsn, self.password)
+            connection = Connection.connect(dsn, autocommit=True, client_encoding="utf8")
         except psycopg.OperationalError as error:
             raise errors.refused(str(error).strip()) from error
         except psycopg.ProgrammingError as error:  # from the parser of DSNs
@@ -423,12 +428,22 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
         raise typed(error, connection) from error
 
 
+def address_for(dsn: str, password: Password | None) -> str:
+    """Return a DSN with the password of this moment; the function for it may block."""
+    return dsn if password is None else in_place(partial(with_password, dsn, password))
+
+
 def new_pool(
-    dsn: str, *, size: int, pooler: bool, on_connect: Callable[[Connection[Any]], Any] | None
+    dsn: str,
+    *,
+    size: int,
+    pooler: bool,
+    on_connect: Callable[[Connection[Any]], Any] | None,
+    password: Password | None,
 ) -> ConnectionPool[Any]:
     """Return the pool of a client with a DSN, not open yet."""
     return ConnectionPool(
-        dsn,
+        dsn if password is None else partial(address_for, dsn, password),
         min_size=1,
         max_size=size,
         kwargs={

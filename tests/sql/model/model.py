@@ -89,11 +89,18 @@ class Model:
             if message.lease is not None and message.visible and (message.group, message.lease) in taken:
                 self.messages[message_id] = replace(message, lease=NOBODY)
 
-    def lease(self, ids: Sequence[int], lease: int, *, visible: bool) -> None:
+    def lease(self, ids: Sequence[int], lease: int, *, visible: bool, records: bool = False) -> None:
+        """Lease messages; `records`: by receive(), which records the ends of their last leases without an outcome."""
         for message_id in ids:
             message = self.messages[message_id]
+            is_lost = records and message.lease is not None and message.lease != NOBODY
             self.messages[message_id] = replace(
-                message, visible=visible, read_ct=message.read_ct + 1, lease=lease, backs_off=False
+                message,
+                visible=visible,
+                read_ct=message.read_ct + 1,
+                lease=lease,
+                backs_off=False,
+                story=(*message.story, "expired") if is_lost else message.story,
             )
 
     def remove(self, ids: Sequence[int], *, archive: bool = False) -> list[int]:

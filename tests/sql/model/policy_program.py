@@ -70,7 +70,7 @@ class PolicyProgram(Program):
         if rows:
             if self.model.policy.ordered:
                 self.model.disown(ids)
-            self.model.lease(ids, rows[0][1], visible=lease <= 0)
+            self.model.lease(ids, rows[0][1], visible=lease <= 0, records=True)
         self.tokens -= len(ids)
 
     @precondition(lambda self: self.leases())

@@ -176,7 +176,7 @@ class QueueProgram(Program):
         if rows:
             assert rows[0][3] not in self.leases, "a lease number comes once"
             self.leases.append(rows[0][3])
-            self.model.lease([each.id for each in before], rows[0][3], visible=lease <= 0)
+            self.model.lease([each.id for each in before], rows[0][3], visible=lease <= 0, records=True)
 
     @step(quantity=quantities)
     def pops(self, quantity: int) -> None:

@@ -209,7 +209,7 @@ def _ids(given: Sequence[str]) -> list[int]:
     if not all(re.fullmatch(r"\d{1,18}", each, re.ASCII) for each in given):
         raise RefusedError(400, "Which messages?", "Select one message or more.")
     if not 1 <= len(given) <= SELECTED_MAX:
-        raise RefusedError(400, "Which messages?", f"Select 1 to {SELECTED_MAX} messages.")
+        raise RefusedError(400, "Which messages?", f"Choose 1 to {SELECTED_MAX} messages.")
     return sorted({int(each) for each in given})
 
 

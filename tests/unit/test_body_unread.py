@@ -101,6 +101,6 @@ def test_raw_json_of_no_text_is_a_bad_body(client: Client) -> None:
 
 def test_bytes_are_no_ids(client: Client) -> None:
     client.send_batch("odd", list(range(60)))
-    with pytest.raises(InvalidArgumentError, match="msg_ids must be integers, got bytes"):
+    with pytest.raises(InvalidArgumentError, match="message_ids must be integers, got bytes"):
         client.delete("odd", b"12")
     assert client.queues.metrics("odd").length == 60

@@ -409,21 +409,21 @@ _HINTS: Final[dict[str, str]] = {
 # The calls that hints of the server name: in SQL, in Python, and as a command.
 _CALLS: Final[tuple[tuple[str, str, str], ...]] = (
     (
-        rf"select spanmq\.grant_queue\({', '.join([_LITERAL] * 3)}\)",
+        rf"(?:select )spanmq\.grant_queue\({', '.join([_LITERAL] * 3)}\)",
         "client.admin.grants.create({}, {}, {})",
         "spanmq grant create {} {} {}",
     ),
     (
-        rf"select spanmq\.grant_all\({', '.join([_LITERAL] * 2)}\)",
+        rf"(?:select )spanmq\.grant_all\({', '.join([_LITERAL] * 2)}\)",
         "client.admin.grants.all({}, {})",
         "spanmq grant all {} {}",
     ),
     (
-        rf"select \* from spanmq\.get_schema\({_LITERAL}\)",
+        rf"(?:select \* from )spanmq\.get_schema\({_LITERAL}\)",
         "client.queues.get_schema({})",
         "spanmq queue schema {}",
     ),
-    (rf"select pgmq\.create\({_LITERAL}\)", "client.queues.create({})", "spanmq queue create {}"),
+    (rf"(?:select )pgmq\.create\({_LITERAL}\)", "client.queues.create({})", "spanmq queue create {}"),
     (r"pgmq\.list_queues\(\)", "client.queues.list()", "spanmq queue list"),
 )
 

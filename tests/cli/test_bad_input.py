@@ -33,7 +33,11 @@ FAILURES = {
     "empty name": ("queue create ''", "invalid queue name: queue name cannot be NULL or empty", ""),
     "name that is no text": ("queue metrics \udcff", "invalid queue name: ", ""),
     "both kinds": ("queue create x --unlogged --partition-interval 9", "invalid argument: ", ""),
-    "negative lease": ("message read orders --lease -1", "invalid argument: vt cannot be negative", ""),
+    "negative lease": (
+        "message read orders --lease -1",
+        "invalid argument: lease cannot be negative, got -1",
+        "",
+    ),
     "NUL in a body": ("send orders '\"\\u0000\"'", "invalid body: the character NUL in the body", "as bytes"),
     "no budget": ("maintain --budget 0", "invalid argument: budget must be at least 1", ""),
     "nobody announces": ("notification update orders --throttle 1", "invalid argument: ", ""),

@@ -55,8 +55,11 @@ RULES = {
     ),
     # The DSN of a client that is given none.
     "client.dsn": Rule(
-        packages=DRIVER, ours=("errors", "embedded", "schema"), not_ours_at_the_top=("embedded", "schema")
+        packages=DRIVER,
+        ours=("client.password", "errors", "embedded", "schema"),
+        not_ours_at_the_top=("embedded", "schema"),
     ),
+    "client.password": Rule(packages=frozenset({"psycopg"}), ours=("errors",)),
     "client": Rule(
         packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")
     ),
@@ -103,7 +106,7 @@ RULES = {
         | {"obstore", "pyiceberg", "sqlalchemy"},
         not_ours=upper_without("spark"),
     ),
-    "service.access_changes": Rule(packages=frozenset({"psycopg"}), ours=()),
+    "service.access_changes": Rule(packages=frozenset({"psycopg"}), ours=("client.password", "errors")),
     "service": Rule(
         packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"}),
         not_ours=upper_without("service"),
@@ -378,7 +381,7 @@ print(json.dumps(sorted(installed)))
 
 def test_bare_installation_needs_the_driver_only() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert [re.split(r"[\[<>=]", name)[0] for name in project["dependencies"]] == ["psycopg"]
+    assert [re.split(r"[\[<>=]", name)[0] for name in project["dependencies"]] == ["psycopg", "psycopg-pool"]
 
 
 def test_every_dependency_has_its_reason() -> None:

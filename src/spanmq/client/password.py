@@ -44,7 +44,7 @@ def with_password(dsn: str, password: Password | None) -> str:
     if password is None:
         return dsn
     try:
-        text = password()
+        text: object = password()
     except ConnectionFailedError:
         raise
     except Exception as error:  # the caller's function may raise anything

@@ -94,6 +94,6 @@ def test_failing_command_and_function_are_reported_without_the_output(
         Client(rotating.dsn).open()
     assert "secret" not in str(caught.value)
     with pytest.raises(ConnectionFailedError, match=r"function for the password failed: KeyError\('x'\)"):
-        Client(rotating.dsn, password=lambda: {}["x"]).open()
+        Client(rotating.dsn, password=lambda: dict[str, str]()["x"]).open()
     with pytest.raises(InvalidArgumentError, match="password must be a function"):
         Client(rotating.dsn, password="first")  # type: ignore[arg-type]

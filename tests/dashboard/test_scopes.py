@@ -41,7 +41,7 @@ def test_page_that_concerns_one_queue_says_so() -> None:
         "/tasks",
         "/pipeline-runs",
         "/queues/new",
-    } == {f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/end")}
+    } == {f"/schedules{act}" for act in ("", "/new", "/pause", "/resume", "/run", "/end")}
 
 
 @pytest.mark.parametrize("page", GUARDED, ids=IDS)

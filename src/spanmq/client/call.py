@@ -153,6 +153,7 @@ def _statement(
     ]
     arguments = ", ".join(given[: len(signature)])
     more = f", spanmq.note_change({', '.join(given[len(signature) :])}) as note" if note else ""
+    alias: LiteralString = "result"
     if style is Style.PSYCOPG:
         columns = "result.*"
     elif shape is Shape.NOTHING:
@@ -166,9 +167,10 @@ def _statement(
             "cast(result.message as text) as message, cast(result.headers as text) as headers"
         )
     else:
-        columns = "cast(pg_catalog.to_jsonb(result) as text) as record"
+        # Not `result`: that is also a column of get_results, which would be returned in place of the row.
+        alias, columns = "spanmq_row", "cast(pg_catalog.to_jsonb(spanmq_row) as text) as record"
     # Its parts are constants of this package: values of callers are always parameters.
-    return f"select {columns} from {function}({arguments}) as result{more}{_RELAX if relaxed else ''}"
+    return f"select {columns} from {function}({arguments}) as {alias}{more}{_RELAX if relaxed else ''}"
 
 
 # Functions that return bodies: those that only read, and those that take messages.

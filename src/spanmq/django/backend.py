@@ -1,5 +1,8 @@
 """A backend for `django.tasks` of Django 6, or the package django-tasks before: its tasks are spanmq's."""
 
+import json
+import logging
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
@@ -9,8 +12,9 @@ from typing import Any, Final
 
 from django.utils.module_loading import import_string
 
+from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
-from spanmq.model import Message
+from spanmq.model import Failure, Message
 from spanmq.tasks import GIVEN, Task, Tasks
 
 
@@ -32,9 +36,18 @@ FRAMEWORK: Final = _framework()
 base: Any = import_module(f"{FRAMEWORK}.base")
 signals: Any = import_module(f"{FRAMEWORK}.signals")
 BaseTaskBackend: Any = import_module(f"{FRAMEWORK}.backends.base").BaseTaskBackend
+TaskResultDoesNotExist: Any = import_module(f"{FRAMEWORK}.exceptions").TaskResultDoesNotExist
+logger = logging.getLogger("spanmq.django")
 
 # Of Django's priorities, -100 to 100, those above 0 are ours from 1 to 9.
 PRIORITY_STEP: Final = 100 / 9
+# Django's status of a message that is in its queue, by its state.
+STATUS_OF: Final = {"pending": "READY", "delayed": "READY", "failed": "READY", "processing": "RUNNING"}
+# States of a message that is neither in its queue nor a dead letter.
+DONE: Final = frozenset({"completed", "unknown"})
+LOOKUPS_MAX: Final = 5
+# As JSON in ASCII. The server takes 65,536 bytes, with the spaces that it adds.
+RECORD_BYTES_MAX: Final = 60_000
 # Django makes a backend for each thread and each request: their tasks are registered once.
 REGISTERING: Final = Lock()
 # Django's tasks by their backends and paths, since a module with them was imported: a message names one of these.
@@ -46,14 +59,14 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
 
     Its queues must exist, and a worker must know them: empty QUEUES are "default" only, not any queue. A worker
     runs a task from the queue that its decorator names only, and finds it in tasks.py of an installed app or in a
-    module of OPTIONS["modules"]. What becomes of a task is for the worker and the
-    dashboard: there are no results.
+    module of OPTIONS["modules"]. A result is stored for an hour, or for OPTIONS["store_result"] seconds (False:
+    not), with the arguments: together they have at most 64 KB as JSON.
     """
 
     supports_defer = True
     supports_async_task = True
     supports_priority = True
-    supports_get_result = False
+    supports_get_result = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
@@ -71,10 +84,11 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         """Return a task for each queue, which runs Django's; registered by the first call, also in a worker."""
         tasks: Tasks = import_string(self.options["tasks"])
         names = {queue: f"django.{self.alias}.{queue}" for queue in sorted(self.queues)}
+        keep_for = self.options.get("store_result", True)
         with REGISTERING:
             for queue, name in names.items():
                 if name not in tasks.catalog.tasks:
-                    tasks.task(name=name, queue=queue)(runner_of(self.alias))
+                    tasks.task(name=name, queue=queue, store_result=keep_for)(runner_of(self.alias))
         return {queue: tasks.catalog.tasks[name] for queue, name in names.items()}
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
@@ -96,6 +110,65 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         signals.task_enqueued.send(type(self), task_result=result)
         return result
 
+    def get_result(self, result_id: str) -> Any:
+        """Return the result of a task by its id, `queue/message id`; raises TaskResultDoesNotExist.
+
+        It is SUCCESSFUL for as long as the result is stored, and FAILED for as long as the dead letter is. A task
+        that waits for another attempt is READY, with the errors of the earlier ones. Reads in Django's transaction.
+        """
+        match = re.fullmatch(r"([^/]+)/([0-9]{1,18})", str(result_id))
+        if match is None or match[1] not in self.queues:
+            raise TaskResultDoesNotExist(result_id)
+        queue, message_id = match[1], int(match[2])
+        client = import_string(self.options["tasks"]).clients.of()
+        state, message = _look_up(client, queue, message_id)
+        if message is None:
+            stored = client.results.get(queue, [message_id]) if state in DONE else {}
+            return self._stored_result(result_id, queue, stored.get(message_id))
+        body = message.body if isinstance(message.body, dict) else {}
+        if body.get("task") != f"django.{self.alias}.{queue}":
+            raise TaskResultDoesNotExist(result_id)
+        call = body["args"]
+        task = self._task_of(result_id, queue, call["path"])
+        status = STATUS_OF.get(state, "FAILED")
+        result = _result(task, result_id, call["args"], call["kwargs"], status, message.enqueued_at)
+        result.errors.extend(map(_error, client.inspect.failures(queue, message_id)))
+        if state == "dead":
+            result.worker_ids.extend(["spanmq"] * message.attempts)
+            times = {"finished_at": message.dead_at, "last_attempted_at": message.last_failed_at}
+        else:
+            result.worker_ids.extend(["spanmq"] * message.attempt)
+            times = {"last_attempted_at": message.last_read_at}
+            if message.attempt == 1:
+                times["started_at"] = message.last_read_at
+        for name, value in times.items():
+            object.__setattr__(result, name, value)
+        return result
+
+    def _stored_result(self, result_id: str, queue: str, stored: Any) -> Any:
+        """Return a result out of what `_record` stored."""
+        if not isinstance(stored, dict) or stored.get("backend") != self.alias:
+            raise TaskResultDoesNotExist(result_id)
+        task = self._task_of(result_id, queue, stored["path"])
+        times = {
+            name: datetime.fromisoformat(stored[name])
+            for name in ("enqueued_at", "started_at", "finished_at")
+        }
+        result = _result(
+            task, result_id, stored["args"], stored["kwargs"], "SUCCESSFUL", times["enqueued_at"]
+        )
+        result.worker_ids.extend(["spanmq"] * stored["attempts"])
+        times["last_attempted_at"] = times["started_at"]
+        for name, value in {**times, "_return_value": stored["return_value"]}.items():
+            object.__setattr__(result, name, value)
+        return result
+
+    def _task_of(self, result_id: str, queue: str, path: str) -> Any:
+        try:
+            return find_task(self.alias, path, queue)
+        except UnknownTaskError as error:
+            raise TaskResultDoesNotExist(result_id) from error
+
 
 def register_backends() -> None:
     """Register the tasks of all backends of this kind, if the settings have any."""
@@ -107,11 +180,11 @@ def register_backends() -> None:
             backend.register()
 
 
-def runner_of(alias: str) -> Callable[..., None]:
+def runner_of(alias: str) -> Callable[..., Any]:
     """Return the function that runs the tasks of a backend."""
 
-    def run(path: str, args: list[Any], kwargs: dict[str, Any], message: Message = GIVEN) -> None:
-        run_django_task(find_task(alias, path, message.queue), args, kwargs, message)
+    def run(path: str, args: list[Any], kwargs: dict[str, Any], message: Message = GIVEN) -> Any:
+        return run_django_task(find_task(alias, path, message.queue), args, kwargs, message)
 
     return run
 
@@ -131,8 +204,8 @@ def find_task(alias: str, path: str, queue: str) -> Any:
     return task
 
 
-def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message: Message) -> None:
-    """Run one of Django's tasks, with its signals."""
+def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message: Message) -> Any:
+    """Run one of Django's tasks, with its signals; return what to store of it, None if that is not possible."""
     now = datetime.now(UTC)
     result = _result(
         task, f"{message.queue}/{message.message_id}", args, kwargs, "RUNNING", message.enqueued_at
@@ -146,7 +219,7 @@ def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message:
     status = "FAILED"
     try:
         context = (base.TaskContext(task_result=result),) if task.takes_context else ()
-        task.call(*context, *args, **kwargs)
+        object.__setattr__(result, "_return_value", task.call(*context, *args, **kwargs))
         status = "SUCCESSFUL"
     except BaseException as error:
         name = f"{type(error).__module__}.{type(error).__qualname__}"
@@ -157,6 +230,55 @@ def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message:
         object.__setattr__(result, "status", getattr(base.TaskResultStatus, status))
         object.__setattr__(result, "finished_at", datetime.now(UTC))
         signals.task_finished.send(sender, task_result=result)
+    return _record(result)
+
+
+def _look_up(client: Client, queue: str, message_id: int) -> tuple[str, Any]:
+    """Return the state of a message, and the message or dead letter; None if it is done or unknown."""
+    state = "unknown"
+    # A message may move on between two of these calls, so that none of them finds it.
+    for _ in range(LOOKUPS_MAX):
+        state = client.inspect.state(queue, message_id)
+        if state in DONE:
+            break
+        if state == "dead":
+            rows: list[Any] = [*client.dead_letters.show(queue, message_id)[-1:]]
+        else:
+            rows = [*client.peek(queue, 1, after=message_id - 1)]
+        if rows and rows[0].message_id == message_id:
+            return state, rows[0]
+    return state, None
+
+
+def _record(result: Any) -> dict[str, Any] | None:
+    record = {
+        "backend": result.backend,
+        "path": result.task.module_path,
+        "args": result.args,
+        "kwargs": result.kwargs,
+        "attempts": result.attempts,
+        "enqueued_at": result.enqueued_at.isoformat(),
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "return_value": result.return_value,
+    }
+    # The task is done: it must not fail, and run again, because its result cannot be stored.
+    try:
+        size = len(json.dumps(record, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        logger.warning("result_not_stored id=%s error=%s", result.id, error)
+        return None
+    if size > RECORD_BYTES_MAX:
+        logger.warning("result_not_stored id=%s bytes=%s", result.id, size)
+        return None
+    return record
+
+
+def _error(failure: Failure) -> Any:
+    # One without a class is a lease that expired, or a rejection by hand.
+    name = failure.error_class or "spanmq.errors.TaskFailedError"
+    path = name if "." in name else f"builtins.{name}"
+    return base.TaskError(exception_class_path=path, traceback=failure.traceback or failure.error or "")
 
 
 def _result(

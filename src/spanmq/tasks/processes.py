@@ -48,7 +48,7 @@ class Processes:
     """Idle processes and those that run a call, as many as calls run at once."""
 
     def __init__(self) -> None:
-        # Of the event loop in which the first call is made: a worker is made before its loop runs.
+        # Made by the first call: a worker may be made before its event loop.
         self._threads: Threads | None = None
         self._idle: list[Process] = []
         self._busy: set[Process] = set()
@@ -59,7 +59,8 @@ class Processes:
         Raises ProcessTaskError for what it raised, ProcessCrashedError if its process ended, and TimeoutError.
         When cancelled, the process is killed.
         """
-        self._threads = self._threads or Threads()
+        if self._threads is None:
+            self._threads = Threads()
         process = self._idle.pop() if self._idle else Process()
         self._busy.add(process)
         running = asyncio.ensure_future(self._threads.call(partial(process.call, task, message, timeout)))
@@ -83,6 +84,7 @@ class Processes:
         """End all processes."""
         if self._threads is not None:
             self._threads.close()
+            self._threads = None
         for process in self._busy:
             process.kill()
         until = monotonic() + CLOSE_SECONDS

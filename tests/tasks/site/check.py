@@ -220,6 +220,45 @@ def check_backend() -> None:
     assert [each.exception_class for each in ended[2].errors] == [ValueError]
 
 
+def check_results() -> None:
+    """A result has the status of its message, and what became of it."""
+    from asgiref.sync import async_to_sync
+    from post.tasks import post_all  # type: ignore[import-not-found]
+    from shop.jobs import FRAMEWORK, add, notify
+
+    errors = import_module(f"{FRAMEWORK}.exceptions")
+    client = Client(connection=connection)
+    done, failing = add.enqueue(1, more=2), add.enqueue(-1)
+    done.refresh()
+    assert (done.status.name, done.attempts) == ("READY", 0)
+    drain(tasks, raises=False)
+    done.refresh()
+    assert (done.status.name, done.return_value, done.attempts) == ("SUCCESSFUL", {"sum": 3}, 1)
+    again = async_to_sync(add.aget_result)(done.id)
+    assert (again, again.kwargs, again.is_finished) == (done, {"more": 2}, True)
+    with pytest.raises(errors.TaskResultMismatch):
+        notify.get_result(done.id)
+    failing.refresh()
+    assert (failing.status.name, [each.exception_class for each in failing.errors]) == ("READY", [ValueError])
+    Clock(tasks).advance(timedelta(minutes=1))
+    [message] = client.receive("orders")
+    failing.refresh()
+    assert (failing.status.name, failing.attempts) == ("RUNNING", 2)
+    client.reject(message, "given up")
+    failing.refresh()
+    assert (failing.status.name, failing.attempts, failing.args) == ("FAILED", 2, [-1])
+    assert "a number below 0" in failing.errors[0].traceback
+    assert failing.errors[1].traceback == "given up"
+    logging.getLogger("spanmq.django").setLevel(logging.ERROR)
+    large = post_all.enqueue(["x" * 70_000])  # runs once, although its result cannot be stored
+    foreign = client.send("orders", {"task": "ship"})
+    drain(tasks, raises=False)
+    assert client.inspect.state("orders", int(large.id.split("/")[1])) == "completed"
+    for result_id in (large.id, f"orders/{foreign}", "orders/999999", "orders/x", f"other/{foreign}", "", 7):
+        with pytest.raises(errors.TaskResultDoesNotExist):
+            add.get_result(result_id)
+
+
 def check_backend_in_threads() -> None:
     from shop.jobs import add, added
 
@@ -306,7 +345,13 @@ checks = [
     check_admin,
 ]
 if FRAMEWORK:
-    checks += [check_paths_in_messages, check_backend, check_backend_in_threads, check_backend_without_queues]
+    checks += [
+        check_paths_in_messages,
+        check_backend,
+        check_results,
+        check_backend_in_threads,
+        check_backend_without_queues,
+    ]
 for check in checks:
     check()
     Client(connection=connection).queues.purge("orders")

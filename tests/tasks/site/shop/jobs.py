@@ -9,10 +9,11 @@ added: list[Any] = []
 
 
 @import_module(FRAMEWORK).task(queue_name="orders", takes_context=True)  # type: ignore[untyped-decorator]
-def add(context: Any, number: int, *, more: int = 0) -> None:
+def add(context: Any, number: int, *, more: int = 0) -> dict[str, int]:
     added.append((context.task_result.status.name, context.attempt, number + more))
     if number < 0:
         raise ValueError("a number below 0")
+    return {"sum": number + more}
 
 
 @import_module(FRAMEWORK).task(queue_name="mail")  # type: ignore[untyped-decorator]

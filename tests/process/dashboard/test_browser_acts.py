@@ -109,7 +109,7 @@ def test_theme_and_refresh_are_chosen_and_remembered(at_work: Browser) -> None:
     at_work.driver.delete_all_cookies()
 
 
-def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str) -> None:
+def test_schedule_is_made_paused_run_resumed_and_ended(at_work: Browser, filled: str) -> None:
     at_work.open("/schedules")
     at_work.click("a[href='/schedules/new']")
     for field, typed in (("name", "hourly"), ("queue", "mail"), ("cron", "0 * * * *")):
@@ -119,6 +119,9 @@ def test_schedule_is_made_paused_resumed_and_ended(at_work: Browser, filled: str
     at_work.click(f"{ROW} form[action='/schedules/pause'] button")
     assert "paused" in at_work.text(ROW)
     assert rows(filled, "select is_paused from spanmq.list_schedules()") == [(True,)]
+    sent = rows(filled, "select count(*) from pgmq.q_mail")[0][0]
+    at_work.click(f"{ROW} form[action='/schedules/run'] button")
+    assert rows(filled, "select count(*) from pgmq.q_mail") == [(sent + 1,)]
     at_work.click(f"{ROW} form[action='/schedules/resume'] button")
     assert rows(filled, "select is_paused from spanmq.list_schedules()") == [(False,)]
     at_work.click(f"{ROW} a.danger")

@@ -24,8 +24,9 @@ DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     test_browser_acts.test_theme_and_refresh_are_chosen_and_remembered: ("/appearance",),
     test_browser_acts.test_policy_is_found_and_changed: ("/queue/policy",),
-    test_browser_acts.test_schedule_is_made_paused_resumed_and_ended: (
-        *("/schedules/new", "/schedules/pause", "/schedules/resume", "/schedules/end"),
+    test_browser_acts.test_schedule_is_made_paused_run_resumed_and_ended: (
+        *("/schedules/new", "/schedules/pause", "/schedules/run", "/schedules/resume"),
+        "/schedules/end",
     ),
 }
 

@@ -284,6 +284,11 @@ def test_wrong_tasks_are_refused() -> None:
     def given(value: object = GIVEN) -> None: ...
     def session_of_a_visitor(session: str) -> None: ...
 
+    def worker_of(function: Callable[..., Any]) -> None:
+        tasks = Tasks("orders")
+        tasks.task(function)
+        tasks.worker(dsn="host=/nowhere")
+
     class Unknown:
         pass
 
@@ -295,7 +300,7 @@ def test_wrong_tasks_are_refused() -> None:
     for make in (
         lambda: refused.task(rest),
         lambda: refused.task(both),
-        lambda: refused.task(given),
+        lambda: worker_of(given),  # no resource has its type
         lambda: refused.task(name="unreadable")(strange),
         lambda: refused.task("strange"),  # type: ignore[call-overload]
         lambda: refused.task(name=5)(strange),  # type: ignore[call-overload]

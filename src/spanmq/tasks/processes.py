@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
+from pickle import PicklingError
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -197,7 +198,8 @@ async def _serve(pipe: Connection) -> None:
                 reply = await _run(path, message, values, stack, pipe)
                 try:
                     pipe.send(reply)
-                except (TypeError, ValueError, AttributeError) as error:  # it can't be pickled
+                # It can't be pickled.
+                except (TypeError, ValueError, AttributeError, RecursionError, PicklingError) as error:
                     pipe.send(_failure(find(path), error, message))
 
 
@@ -208,7 +210,9 @@ async def _run(
     try:
         task = find(path)
         resources = task.catalog.resources
-        values |= await resources.open(set(task.arguments.resources.values()) - values.keys(), stack)
+        # One by one: what is open stays so for the next call, although another can't be opened.
+        for kind in set(task.arguments.resources.values()) - values.keys():
+            values |= await resources.open([kind], stack)
         # From here on the time limit counts.
         pipe.send(None)
         result = Handling(task.catalog, values=values).run_here(message)

@@ -131,6 +131,15 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
 PATCH = '[{"op": "add", "path": "/repaired", "value": 1.10}]'
 
 
+@pytest.mark.parametrize("act", ["redrive", "discard"])
+def test_selection_of_nothing_is_not_all(keeper: Person, many: str, act: str) -> None:
+    page = keeper.get("/queue/dead-letters", queue="mail").text
+    assert '<input type="hidden" name="selected" value="1">' in page
+    refused = keeper.get(f"/queue/dead-letters/{act}", queue="mail", selected="1")
+    assert refused.status_code == 400
+    assert "Select one dead letter or more." in refused.text
+
+
 def test_patch_is_previewed_on_bodies_and_then_changes_all(keeper: Person, many: str) -> None:
     query = f"/queue/dead-letters/redrive?queue=mail&category=TRANSIENT&patch={PATCH}"
     preview = keeper.get(query)

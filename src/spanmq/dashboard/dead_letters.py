@@ -10,7 +10,7 @@ from starlette.responses import Response
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queue_head import head_of
-from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
@@ -87,6 +87,7 @@ async def answer(visit: Visit) -> Response:
 
 async def ask_redrive(visit: Visit) -> Response:
     """Show the dead letters that would be redriven."""
+    _check_selection(visit)
     return await _preview_redrive(visit, dict(visit.request.query_params))
 
 
@@ -103,6 +104,7 @@ async def redrive(visit: Visit) -> Response:
 
 async def ask_discard(visit: Visit) -> Response:
     """Show how many would be deleted."""
+    _check_selection(visit)
     return await _preview_discard(visit, None)
 
 
@@ -149,6 +151,12 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
         problem = error.message
     shown = {"given": given, "which": which, "count": count, "most": LIMIT_MAX}
     return show_form(visit, "discard.html", problem, queue=visit.queue, **shown)
+
+
+def _check_selection(visit: Visit) -> None:
+    """Refuse a form of selected rows without any: no selection stands for all that match."""
+    if visit.text("selected") and not any(visit.request.query_params.getlist("letters")):
+        raise RefusedError(400, "Which dead letters?", "Select one dead letter or more.")
 
 
 def _given(visit: Visit) -> dict[str, str]:

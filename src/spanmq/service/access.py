@@ -108,6 +108,14 @@ class Scope(SecurityBase):
         return caller
 
 
+async def whole_body(request: Request) -> bytes:
+    """Return the body of a request; raises HTTPException with 400 if the client hangs up before its end."""
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the client has hung up") from error
+
+
 async def hung_up(request: Request) -> None:
     """Return when the client of a request whose body was read has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
@@ -146,10 +154,7 @@ class Guarded(APIRoute):
             return await answer(**await self._arguments.read(request, b"", {}))
         caller = await self._scope(request)
         # A body that arrives slowly takes no turn.
-        try:
-            body = await request.body()
-        except ClientDisconnect as error:
-            raise HTTPException(400, "the client has hung up") from error
+        body = await whole_body(request)
         backend: Backend = request.app.state.backend
         await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
         return await answer(**await self._arguments.read(request, body, {self._scope: caller}))

@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.model import AccessKey
-from spanmq.service.access import check_is_ours, hung_up
+from spanmq.service.access import check_is_ours, hung_up, whole_body
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
 from spanmq.service.failure import STATUS_OF, Refusal, kind_of
@@ -97,7 +97,7 @@ class Endpoint:
         try:
             _check_method(request)
             signed = await self._look_up(request)
-            body = await request.body()
+            body = await whole_body(request)
             caller, region = self._identify(request, body, signed)
             await self._backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
             action, values = _read(request, body, is_json=is_json)

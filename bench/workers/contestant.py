@@ -62,7 +62,7 @@ async def compete(make: Maker, dsn: str, bodies: Sequence[Body], latencies: int)
     calls = Calls(len(bodies))
     contestant = make(dsn, calls.called)
     await contestant.prepare()
-    # What was made until now is no work for the garbage collector.
+    # The garbage collector does not visit what exists by now.
     gc.collect()
     gc.freeze()
     mark("sending")

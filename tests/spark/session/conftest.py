@@ -4,9 +4,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.spark.real_session import read, read_stream, spark
+from tests.spark.real_session import read, read_stream, spark, spark_settings
 
-__all__ = ["read", "read_stream", "spark"]
+__all__ = ["read", "read_stream", "spark", "spark_settings"]
 collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
 
 

@@ -53,9 +53,7 @@ def reader(large: Running) -> Iterator[Person]:
         ("/message", {"queue": "dead", "id": "2"}, ""),
     ],
 )
-def test_large_body_is_told_by_its_size(
-    reader: Person, path: str, query: dict[str, str], small: str
-) -> None:
+def test_large_body_is_told_by_its_size(reader: Person, path: str, query: dict[str, str], small: str) -> None:
     text = reader.get(path, **query).text
     assert re.search(rf"\([1-3]\.\d MB, {WORDS}\)", text)
     assert small in text

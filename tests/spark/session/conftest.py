@@ -4,10 +4,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.spark.real_session import read, read_stream, spark, spark_settings
+from tests.spark.real_session import read, read_stream, spark
 
-__all__ = ["read", "read_stream", "spark", "spark_settings"]
+__all__ = ["read", "read_stream", "spark"]
 collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    """Have expressions interpreted: Java code made for a few rows costs more than they; tests/process has it made."""
+    return {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

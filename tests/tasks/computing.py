@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from spanmq import Message
-from spanmq.tasks import GIVEN, Call, Reject, Tasks
+from spanmq.tasks import GIVEN, Call, Reject, Result, Tasks
 
 tasks = Tasks("compute")
 
@@ -29,6 +29,11 @@ def model() -> Iterator[Model]:
 def where(number: int, *, model: Model = GIVEN) -> list[int]:
     model.calls += 1
     return [number, os.getpid(), model.process, model.calls]
+
+
+@tasks.task(process=True, store_result=True)
+def gather(results: list[Result] = GIVEN) -> list[int]:
+    return [each.value[0] for each in results]
 
 
 @tasks.task(process=True, timeout=0.3, max_attempts=1)

@@ -46,6 +46,11 @@ async def test_tasks_run_in_processes_and_only_what_fails_ends_with_its_process(
         computing.step.send(7)
         assert await outcomes.all(2) == ["acked"] * 2
         assert compute.queues.metrics("compute").length == 1
+        tasks.batch([computing.where.call(number) for number in (5, 3)], computing.gather).send()
+        assert await outcomes.all(3) == ["acked"] * 3
+        [ended] = compute.batches.list()
+        assert ended.message_id is not None
+        assert compute.results.get("compute", ended.message_id) == {ended.message_id: [5, 3]}
         computing.spin.send()
         stopped = await outcomes.next()
         assert (stopped.outcome, stopped.error_class) == ("dead", "TimeoutError")

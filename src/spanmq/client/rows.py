@@ -22,6 +22,7 @@ from spanmq.model import (
     QueueSchema,
     Receiver,
     Redriven,
+    Result,
     Schedule,
     Settled,
 )
@@ -183,6 +184,20 @@ def _history(value: Any) -> list[dict[str, Any]]:
 def results(codec: Codec, rows: Rows) -> dict[int, object]:
     """Return the results of messages by their ids."""
     return {int(row["msg_id"]): codec.decode(raw_json(row["result"])) for row in rows.records()}
+
+
+def listed_results(codec: Codec, queue: str, rows: Rows) -> list[Result]:
+    """Return what became of messages of a queue."""
+    return [
+        Result(
+            queue,
+            int(row["msg_id"]),
+            row["state"],
+            codec.decode(raw_json(row["result"])) if row["state"] == "stored" else None,
+            row["error"],
+        )
+        for row in rows.records()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

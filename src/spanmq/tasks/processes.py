@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.codec.body import Codec
 from spanmq.errors import ProcessCrashedError
-from spanmq.model import Message
+from spanmq.model import Message, Result
 from spanmq.tasks.call import Call
 from spanmq.tasks.handling import Handling, ProcessTaskError, steps_of
 from spanmq.tasks.sending import BatchCall
@@ -54,7 +54,13 @@ class Processes:
         self._idle: list[Process] = []
         self._busy: set[Process] = set()
 
-    async def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Any:  # noqa: ASYNC109
+    async def call(
+        self,
+        task: Task[..., Any],
+        message: Message,
+        timeout: float | None,  # noqa: ASYNC109
+        results: list[Result] | None = None,
+    ) -> Any:
         """Run the task of a message in a process, within `timeout` seconds; return what it returned.
 
         Raises ProcessTaskError for what it raised, ProcessCrashedError if its process ended, and TimeoutError.
@@ -64,7 +70,9 @@ class Processes:
             self._threads = Threads()
         process = self._idle.pop() if self._idle else Process()
         self._busy.add(process)
-        running = asyncio.ensure_future(self._threads.call(partial(process.call, task, message, timeout)))
+        running = asyncio.ensure_future(
+            self._threads.call(partial(process.call, task, message, timeout, results))
+        )
         try:
             reply = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -106,11 +114,13 @@ class Process:
         # Whether it takes no further call.
         self.is_ended = False
 
-    def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Reply | Failure:
+    def call(
+        self, task: Task[..., Any], message: Message, timeout: float | None, results: list[Result] | None
+    ) -> Reply | Failure:
         """Run a task, from a thread; return what became of it. `timeout` counts after its module is imported."""
         try:
             pipe = self._running()
-            pipe.send((task.path, message))
+            pipe.send((task.path, message, results))
             begun: Failure | None = pipe.recv()
             if begun is not None:
                 return begun
@@ -194,8 +204,8 @@ async def _serve(pipe: Connection) -> None:
     async with AsyncExitStack() as stack:
         with suppress(EOFError):
             while True:
-                path, message = pipe.recv()
-                reply = await _run(path, message, values, stack, pipe)
+                path, message, results = pipe.recv()
+                reply = await _run(path, message, results, values, stack, pipe)
                 try:
                     pipe.send(reply)
                 # It can't be pickled.
@@ -204,7 +214,12 @@ async def _serve(pipe: Connection) -> None:
 
 
 async def _run(
-    path: str, message: Message, values: dict[Any, Any], stack: AsyncExitStack, pipe: Connection
+    path: str,
+    message: Message,
+    results: list[Result] | None,
+    values: dict[Any, Any],
+    stack: AsyncExitStack,
+    pipe: Connection,
 ) -> Reply | Failure:
     task: Task[..., Any] | None = None
     try:
@@ -215,7 +230,7 @@ async def _run(
             values |= await resources.open([kind], stack)
         # From here on the time limit counts.
         pipe.send(None)
-        result = Handling(task.catalog, values=values).run_here(message)
+        result = Handling(task.catalog, values=values).run_here(message, results)
         if steps := steps_of(result):
             return Reply(steps=tuple(map(_sendable, steps)))
         return Reply(None if task.keep_for is None else Codec().encode(result))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -36,6 +36,7 @@ from spanmq.worker.settling import settlement
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 PAGE: Final = 1_000
 PUT_OFF: Final = timedelta(days=1)
@@ -316,6 +317,9 @@ class _Alone:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
+
+    async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        return await call(await self._clients.async_client())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Any
 
+import spanmq
 from spanmq import Message
 from spanmq.tasks import GIVEN, Call, Reject, Result, Tasks
 
@@ -45,6 +46,8 @@ def spin(*, message: Message = GIVEN) -> None:
 
 @tasks.task(process=True)
 def hang() -> None:
+    for number in range(1_000):
+        spanmq.progress(number / 999, f"hang {number}")
     while True:
         sleep(0.01)
 

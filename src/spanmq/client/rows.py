@@ -19,12 +19,14 @@ from spanmq.model import (
     Message,
     PipelineRun,
     Policy,
+    Progress,
     QueueSchema,
     Receiver,
     Redriven,
     Result,
     Schedule,
     Settled,
+    WorkerReport,
 )
 
 logger = logging.getLogger("spanmq")
@@ -252,6 +254,26 @@ def receivers(rows: Rows) -> list[Receiver]:
     """Return streams that consume queues."""
     records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
     return made(Receiver, records, queue="queue_name", receiver_id="receiver")
+
+
+def worker_reports(rows: Rows) -> list[WorkerReport]:
+    """Return what workers have reported."""
+    read = [
+        row
+        | {
+            "progress": tuple(
+                Progress(
+                    message_id=each["msg_id"],
+                    task=each.get("kind"),
+                    share=float(each["share"]),
+                    note=each["note"],
+                )
+                for each in json_value(row["progress"])
+            )
+        }
+        for row in rows.records()
+    ]
+    return made(WorkerReport, read)
 
 
 def changes(rows: Rows) -> list[Change]:

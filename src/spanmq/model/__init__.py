@@ -17,6 +17,7 @@ from spanmq.model.dead_letter import (
 from spanmq.model.health import (
     Finding,
     LatestStatistics,
+    Progress,
     QueueHealth,
     Sample,
     StatisticsStep,
@@ -83,6 +84,7 @@ __all__ = [
     "PipelineRun",
     "Policy",
     "PolicyChange",
+    "Progress",
     "Queue",
     "QueueCount",
     "QueueGrant",

@@ -13,6 +13,7 @@ from pickle import PicklingError
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from spanmq.client.handled import HANDLED, progress
 from spanmq.codec.body import Codec
 from spanmq.errors import ProcessCrashedError
 from spanmq.model import Message, Result
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # How long idle processes have to close their resources when the worker ends.
 CLOSE_SECONDS: Final = 1.0
+# A process passes one progress on in this time: a call may report thousands.
+PROGRESS_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,16 @@ class Process:
             begun: Failure | None = pipe.recv()
             if begun is not None:
                 return begun
-            if not pipe.poll(timeout):
-                self.end()
-                raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
-            reply: Reply | Failure = pipe.recv()
-            return reply
+            until = None if timeout is None else monotonic() + timeout
+            while pipe.poll(None if until is None else max(until - monotonic(), 0.0)):
+                reply: Reply | Failure | tuple[float, str] = pipe.recv()
+                if not isinstance(reply, tuple):
+                    return reply
+                progress(*reply)
+                if until is not None and monotonic() >= until:
+                    break
+            self.end()
+            raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -190,6 +198,45 @@ class Process:
         return f"signal {-code}"
 
 
+class Calling:
+    """The call that a process runs now. What it reports goes through the pipe, the last of a tenth of a second."""
+
+    is_cancelled = False
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._progress: tuple[float, str] | None = None
+        self._is_waiting = False
+        self.is_over = False
+
+    def report(self, share: float, note: str) -> None:
+        """Pass a progress on, from any thread."""
+        with self._lock:
+            self._progress = (share, note)
+            if not self._is_waiting:
+                self._send()
+
+    def end(self) -> None:
+        """Pass nothing on any more: what comes next is the reply."""
+        with self._lock:
+            self.is_over = True
+
+    def _send(self) -> None:
+        if self._progress is None or self.is_over:
+            self._is_waiting = False
+            return
+        self._pipe.send(self._progress)
+        self._progress, self._is_waiting = None, True
+        timer = threading.Timer(PROGRESS_SECONDS, self._send_next)
+        timer.daemon = True
+        timer.start()
+
+    def _send_next(self) -> None:
+        with self._lock:
+            self._send()
+
+
 def serve(pipe: Connection) -> None:
     """Run the calls that come through a pipe, until it is closed: the main function of a process."""
     # A signal to the group of the worker is the worker's, which waits for running calls.
@@ -230,7 +277,13 @@ async def _run(
             values |= await resources.open([kind], stack)
         # From here on the time limit counts.
         pipe.send(None)
-        result = Handling(task.catalog, values=values).run_here(message, results)
+        calling = Calling(pipe)
+        token = HANDLED.set(calling)
+        try:
+            result = Handling(task.catalog, values=values).run_here(message, results)
+        finally:
+            calling.end()
+            HANDLED.reset(token)
         if steps := steps_of(result):
             return Reply(steps=tuple(map(_sendable, steps)))
         return Reply(None if task.keep_for is None else Codec().encode(result))

@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
+from spanmq.client.handled import HANDLED
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
 from spanmq.model import Leased, Message
@@ -148,6 +149,29 @@ def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
     finally:
         openers.clear()
         openers.update(before)
+
+
+@contextmanager
+def record_progress() -> Iterator[list[tuple[float, str]]]:
+    """Record what tasks report by `spanmq.progress` within the block: a list of shares and notes, in order."""
+    recorder = _Recorder()
+    token = HANDLED.set(recorder)
+    try:
+        yield recorder.reported
+    finally:
+        HANDLED.reset(token)
+
+
+class _Recorder:
+    """In place of a Job: takes the progress of tasks."""
+
+    is_cancelled = is_over = False
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[float, str]] = []
+
+    def report(self, share: float, note: str) -> None:
+        self.reported.append((share, note))
 
 
 class Clock:

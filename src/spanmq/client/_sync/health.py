@@ -9,6 +9,7 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client.call import Call, Seconds, about, about_any, given, listed
+from spanmq.client.rows import worker_reports
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -61,9 +62,12 @@ class Health:
         return self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     def workers(self, queue: str | None = None) -> list[WorkerReport]:
-        """List the workers that have reported within a minute, for each of their queues."""
+        """List the workers that have reported within a minute, for each of their queues.
+
+        Each has the progress of its handlers: see `spanmq.progress`.
+        """
         arguments = given(argument.texts, "queues", None if queue is None else [queue])
-        found = self._link.run(Call("list_workers", arguments, listed(WorkerReport), queue, native=True))
+        found = self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(found, key=lambda each: (each.worker, each.queue))
 
     def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:

@@ -18,12 +18,13 @@ from spanmq.client import calls
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
 from spanmq.client._async.batches import AsyncBatches
-from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, new_pool
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink
 from spanmq.client._async.dead_letters import AsyncDeadLetters
 from spanmq.client._async.health import AsyncHealth
 from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client._async.listener import AsyncListener, receive_within
 from spanmq.client._async.maintenance import AsyncMaintenance
+from spanmq.client._async.pool import AsyncConnector
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
@@ -124,18 +125,18 @@ class AsyncClient:
         self._settle_listener: AsyncListener | None = None
         self._pool_link: AsyncPoolLink | None = None
         limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        connector: AsyncConnector | None = None
         if limited is not None:
-            password = password_for(limited, password)
-            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect, password=password)
+            connector = AsyncConnector(limited, password=password_for(limited, password), pooler=pooler)
+            pool = connector.new_pool(pool_size, on_connect)
         self._link: AsyncLink
         if pool is not None:
             self._pool_link = AsyncPoolLink(
                 pool,
-                dsn=limited,
+                connector=connector,
                 address=dsn,
                 timeout=timeout,
                 durable=durable_claims,
-                password=password,
                 answer_bytes_max=answer_bytes_max,
             )
             self._pool_link.on_open = self._begin_maintenance
@@ -216,7 +217,8 @@ class AsyncClient:
         privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
         """
         address = await self._link.address()
-        password = None if self._pool_link is None else self._pool_link.password
+        connector = None if self._pool_link is None else self._pool_link.connector
+        password = None if connector is None else connector.password
         return await in_thread(
             partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
         )

@@ -20,12 +20,13 @@ from spanmq.client import calls
 from spanmq.client._sync import copy
 from spanmq.client._sync.admin import Admin
 from spanmq.client._sync.batches import Batches
-from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, new_pool
+from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink
 from spanmq.client._sync.dead_letters import DeadLetters
 from spanmq.client._sync.health import Health
 from spanmq.client._sync.inspect import Inspect
 from spanmq.client._sync.listener import Listener, receive_within
 from spanmq.client._sync.maintenance import Maintenance
+from spanmq.client._sync.pool import Connector
 from spanmq.client._sync.queues import Queues
 from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
@@ -126,18 +127,18 @@ class Client:
         self._settle_listener: Listener | None = None
         self._pool_link: PoolLink | None = None
         limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        connector: Connector | None = None
         if limited is not None:
-            password = password_for(limited, password)
-            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect, password=password)
+            connector = Connector(limited, password=password_for(limited, password), pooler=pooler)
+            pool = connector.new_pool(pool_size, on_connect)
         self._link: Link
         if pool is not None:
             self._pool_link = PoolLink(
                 pool,
-                dsn=limited,
+                connector=connector,
                 address=dsn,
                 timeout=timeout,
                 durable=durable_claims,
-                password=password,
                 answer_bytes_max=answer_bytes_max,
             )
             self._pool_link.on_open = self._begin_maintenance
@@ -218,7 +219,8 @@ class Client:
         privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
         """
         address = self._link.address()
-        password = None if self._pool_link is None else self._pool_link.password
+        connector = None if self._pool_link is None else self._pool_link.connector
+        password = None if connector is None else connector.password
         return in_place(
             partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
         )

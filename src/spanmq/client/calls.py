@@ -13,24 +13,19 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from spanmq.client import call as argument
-from spanmq.client.call import (
-    Argument,
-    Call,
-    Delay,
+from spanmq.client.call import Argument, Call, Delay, Seconds, Shape, about, about_any, given
+from spanmq.client.rows import (
     Rows,
-    Seconds,
-    Shape,
-    about,
-    about_any,
     flag,
-    given,
+    json_value,
     listed,
     made,
+    messages,
     nothing,
     number,
     numbers,
+    settlements,
 )
-from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError

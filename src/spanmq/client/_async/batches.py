@@ -5,8 +5,8 @@ from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, about, given, number
-from spanmq.client.rows import batches
+from spanmq.client.call import Call, Shape, about, given
+from spanmq.client.rows import batches, number
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
 

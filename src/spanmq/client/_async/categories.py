@@ -6,8 +6,8 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
-from spanmq.client.rows import category_settings
+from spanmq.client.call import Call, Shape, about_any
+from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
 

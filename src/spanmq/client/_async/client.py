@@ -30,13 +30,13 @@ from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
-from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, about, given
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
-from spanmq.client.rows import by_reason, settlements
+from spanmq.client.rows import by_reason, number, numbers, settlements
 from spanmq.client.rows import messages as read_messages
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders

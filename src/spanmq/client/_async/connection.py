@@ -21,17 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from spanmq import errors
 from spanmq.client._async.pool import AsyncConnector
 from spanmq.client._async.session import AsyncSessionLink
-from spanmq.client.call import (
-    PROBE,
-    Call,
-    Result,
-    Rows,
-    Shape,
-    Style,
-    flavour_of,
-    is_missing_function,
-    missing,
-)
+from spanmq.client.call import PROBE, Call, Result, Shape, Style, flavour_of, is_missing_function, missing
 from spanmq.client.changes import RECORDED, recorded
 from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import (
@@ -43,6 +33,7 @@ from spanmq.client.connection import (
     typed,
 )
 from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 
 # How often a call runs again that was undone for the sake of another transaction.

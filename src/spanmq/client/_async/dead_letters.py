@@ -8,9 +8,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given
 from spanmq.client.calls import UNCHANGED
-from spanmq.client.rows import dead_letters, redriven_letters
+from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
 

@@ -2,7 +2,8 @@
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Argument, about, about_any, flag, listed, nothing
+from spanmq.client.call import Argument, about, about_any
+from spanmq.client.rows import flag, listed, nothing
 from spanmq.model import QueueGrant
 
 

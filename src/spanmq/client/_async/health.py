@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Seconds, about, about_any, given, listed
+from spanmq.client.call import Call, Seconds, about, about_any, given
+from spanmq.client.rows import listed
 from spanmq.model import (
     Finding,
     LatestStatistics,

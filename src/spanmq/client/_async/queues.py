@@ -6,8 +6,8 @@ from typing import Any, Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Shape, about, about_any, flag, listed, nothing, number, only
-from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
+from spanmq.client.call import Shape, about, about_any
+from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
 

@@ -11,8 +11,8 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
-from spanmq.client.call import Call, Seconds, about, duration, nothing, numbers
-from spanmq.client.rows import results
+from spanmq.client.call import Call, Seconds, about, duration
+from spanmq.client.rows import nothing, numbers, results
 from spanmq.codec.body import Codec
 from spanmq.model import Message, Settled
 

@@ -14,22 +14,9 @@ from spanmq.client._sync.connection import Link, PoolLink
 from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.listener import Announcement, Listener, announcements_of, hear
 from spanmq.client._sync.schedules import plan_schedules
-from spanmq.client.call import (
-    Call,
-    Delay,
-    Result,
-    Seconds,
-    about,
-    about_any,
-    flag,
-    given,
-    listed,
-    nothing,
-    number,
-    string,
-)
+from spanmq.client.call import Call, Delay, Result, Seconds, about, about_any, given
 from spanmq.client.calls import Held
-from spanmq.client.rows import pipeline_runs, receivers
+from spanmq.client.rows import flag, listed, nothing, number, pipeline_runs, receivers, string
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
 from spanmq.errors import NotFoundError, NotPossibleError

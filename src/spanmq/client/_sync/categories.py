@@ -8,8 +8,8 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
-from spanmq.client.rows import category_settings
+from spanmq.client.call import Call, Shape, about_any
+from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
 

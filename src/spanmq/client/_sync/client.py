@@ -32,13 +32,13 @@ from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
-from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, Shape, about, given
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
-from spanmq.client.rows import by_reason, settlements
+from spanmq.client.rows import by_reason, number, numbers, settlements
 from spanmq.client.rows import messages as read_messages
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders

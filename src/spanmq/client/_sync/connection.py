@@ -23,17 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from spanmq import errors
 from spanmq.client._sync.pool import Connector
 from spanmq.client._sync.session import SessionLink
-from spanmq.client.call import (
-    PROBE,
-    Call,
-    Result,
-    Rows,
-    Shape,
-    Style,
-    flavour_of,
-    is_missing_function,
-    missing,
-)
+from spanmq.client.call import PROBE, Call, Result, Shape, Style, flavour_of, is_missing_function, missing
 from spanmq.client.changes import RECORDED, recorded
 from spanmq.client.concurrency import Lock
 from spanmq.client.connection import (
@@ -45,6 +35,7 @@ from spanmq.client.connection import (
     typed,
 )
 from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 
 # How often a call runs again that was undone for the sake of another transaction.

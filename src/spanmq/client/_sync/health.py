@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Seconds, about, about_any, given, listed
+from spanmq.client.call import Call, Seconds, about, about_any, given
+from spanmq.client.rows import listed
 from spanmq.model import (
     Finding,
     LatestStatistics,

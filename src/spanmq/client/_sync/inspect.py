@@ -8,8 +8,8 @@ from typing import Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import about, about_any, given, listed, only, string
-from spanmq.client.rows import changes
+from spanmq.client.call import about, about_any, given
+from spanmq.client.rows import changes, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import (
     Change,

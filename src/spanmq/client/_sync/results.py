@@ -13,8 +13,8 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.listener import Listener, announcements_of, look_until
-from spanmq.client.call import Call, Seconds, about, duration, nothing, numbers
-from spanmq.client.rows import results
+from spanmq.client.call import Call, Seconds, about, duration
+from spanmq.client.rows import nothing, numbers, results
 from spanmq.codec.body import Codec
 from spanmq.model import Message, Settled
 

@@ -10,9 +10,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any, flag, given, nothing, number
+from spanmq.client.call import Shape, about, about_any, given
 from spanmq.client.concurrency import in_place
-from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
+from spanmq.client.rows import Unplanned, flag, nothing, number, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule

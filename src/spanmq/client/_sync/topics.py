@@ -9,8 +9,8 @@ from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Delay, Seconds, about, about_any, first, flag, given, listed, nothing, only
-from spanmq.client.rows import BINDING_COLUMNS
+from spanmq.client.call import Delay, Seconds, about, about_any, given
+from spanmq.client.rows import BINDING_COLUMNS, first, flag, listed, nothing, only
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers

@@ -103,7 +103,7 @@ def test_health_asks_about_the_queues_of_the_token_only(orders: str, tmp_path: P
     )
     with service(orders, tmp_path, tokens=True) as running, running.client(secret, checked=False) as client:
         client.get("/v1/health")
-        assert [each["queue"] for each in client.get("/v1/glance").json()["queues"]] == ["mine"]
+        assert [each["queue"] for each in client.get("/v1/count").json()["queues"]] == ["mine"]
         assert [each["queue"] for each in client.get("/v1/metrics").json()["metrics"]] == ["mine"]
     assert ask(orders, "select array_agg(distinct queue) from surveyed") == ["mine"]
 

@@ -104,6 +104,7 @@ class Engine:
                 handler,
                 queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
                 intakes=self._intakes,
+                jobs=lambda: (job for _, job, _ in running(self._slots.slots)),
                 worker=name,
                 seam=seam,
                 judge=performer.judge,
@@ -274,6 +275,7 @@ class Engine:
             isolation=self._isolation,
             seam=self._seam,
             on_lease=server.heartbeat.add,
+            on_progress=server.reporter.report_soon,
             on_decided=self._decide,
             on_received=self._received,
             worker=self._name,
@@ -376,6 +378,8 @@ class Engine:
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
+        if job.progress is not None:
+            job.holding.on_progress()  # it is shown no longer
         change = None
         if job.is_cancelled and isinstance(verdict, Failure):
             verdict = Release()  # which ends a cancelled message

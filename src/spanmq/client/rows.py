@@ -2,15 +2,15 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from spanmq.client.call import Rows, listed, made
 from spanmq.codec.body import Codec, read_json, unread
+from spanmq.errors import SchemaVersionError
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
@@ -27,6 +27,8 @@ from spanmq.model import (
 )
 
 logger = logging.getLogger("spanmq")
+
+Kind = TypeVar("Kind")
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
@@ -46,6 +48,98 @@ METRICS_COLUMNS: Final = {
     "scraped_at": "scrape_time",
 }
 BINDING_COLUMNS: Final = {"queue": "queue_name", "expression": "compiled_regex"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What came back: `jsonb` as bytes, times as aware datetimes."""
+
+    columns: tuple[str, ...]
+    values: Sequence[Sequence[Any]]
+
+    def scalar(self) -> Any:
+        """Return the first column of the only row."""
+        return self.values[0][0]
+
+    def column(self) -> list[Any]:
+        """Return the first column of each row."""
+        return [row[0] for row in self.values]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return each row as a dictionary."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.values]
+
+
+# Readers of any function's rows.
+
+
+def nothing(_: Rows) -> None:
+    """Read nothing: the function returns void."""
+
+
+def flag(rows: Rows) -> bool:
+    """Read a boolean."""
+    return bool(rows.scalar())
+
+
+def string(rows: Rows) -> str:
+    """Read a text."""
+    return str(rows.scalar())
+
+
+def number(rows: Rows) -> int:
+    """Read a number."""
+    return int(rows.scalar())
+
+
+def numbers(rows: Rows) -> list[int]:
+    """Read a column of numbers."""
+    return rows.column()
+
+
+def listed(kind: type[Kind], **columns: str) -> Callable[[Rows], list[Kind]]:
+    """Return a reader that makes a dataclass of each row; `columns` names those that differ from the fields."""
+    return lambda rows: made(kind, rows.records(), **columns)
+
+
+def made(kind: type[Kind], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Kind]:
+    """Make a dataclass of each record.
+
+    A column that the schema does not have yet, being one release older, has the field's default. Raises
+    SchemaVersionError where a field has none.
+    """
+    names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
+    try:
+        return [
+            kind(
+                **{
+                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                    for each, column in names
+                }
+            )
+            for row in records
+        ]
+    except KeyError as error:
+        raise SchemaVersionError(
+            f"the schema in the database is too old for this client: it has no {error}",
+            hint="Upgrade it: spanmq schema upgrade",
+            code="schema_older",
+        ) from None
+
+
+def only(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind]:
+    """Return a reader that makes a dataclass of the only row."""
+    read = listed(kind, **columns)
+    return lambda rows: read(rows)[0]
+
+
+def first(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind | None]:
+    """Return a reader that makes a dataclass of the first row, or None if there are no rows."""
+    read = listed(kind, **columns)
+    return lambda rows: next(iter(read(rows)), None)
+
+
+# Readers of what has values of its own.
 
 
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:

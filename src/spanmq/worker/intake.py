@@ -8,7 +8,8 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import call as argument
-from spanmq.client.call import about, given, nothing
+from spanmq.client.call import about, given
+from spanmq.client.rows import nothing
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,

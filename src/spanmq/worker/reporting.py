@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import Call, Shape, given, nothing
+from spanmq.client.call import Call, Shape, given
+from spanmq.client.rows import nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake

@@ -18,7 +18,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         failing failing_messages list_changes
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
-        end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
+        end_pipeline_run list_pipeline_runs await_settled unsettled get_results list_results replay_extent
         note_position known_positions
     """,
     "receive": """

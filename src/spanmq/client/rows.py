@@ -19,11 +19,14 @@ from spanmq.model import (
     Message,
     PipelineRun,
     Policy,
+    Progress,
     QueueSchema,
     Receiver,
     Redriven,
+    Result,
     Schedule,
     Settled,
+    WorkerReport,
 )
 
 logger = logging.getLogger("spanmq")
@@ -279,6 +282,20 @@ def results(codec: Codec, rows: Rows) -> dict[int, object]:
     return {int(row["msg_id"]): codec.decode(raw_json(row["result"])) for row in rows.records()}
 
 
+def listed_results(codec: Codec, queue: str, rows: Rows) -> list[Result]:
+    """Return what became of messages of a queue."""
+    return [
+        Result(
+            queue,
+            int(row["msg_id"]),
+            row["state"],
+            codec.decode(raw_json(row["result"])) if row["state"] == "stored" else None,
+            row["error"],
+        )
+        for row in rows.records()
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Unplanned:
     """A schedule that needs more times."""
@@ -331,6 +348,26 @@ def receivers(rows: Rows) -> list[Receiver]:
     """Return streams that consume queues."""
     records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
     return made(Receiver, records, queue="queue_name", receiver_id="receiver")
+
+
+def worker_reports(rows: Rows) -> list[WorkerReport]:
+    """Return what workers have reported."""
+    read = [
+        row
+        | {
+            "progress": tuple(
+                Progress(
+                    message_id=each["msg_id"],
+                    task=each.get("kind"),
+                    share=float(each["share"]),
+                    note=each["note"],
+                )
+                for each in json_value(row["progress"])
+            )
+        }
+        for row in rows.records()
+    ]
+    return made(WorkerReport, read)
 
 
 def changes(rows: Rows) -> list[Change]:

@@ -88,6 +88,21 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a message, as `state` says.
+
+    "stored": its handler returned `value`. "dead": it is a dead letter, because of `error`. "missing": no result is
+    kept, because none was stored, it has expired, or the message is not settled.
+    """
+
+    queue: str
+    message_id: int
+    state: str
+    value: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """The failure of one attempt to handle a message.
 

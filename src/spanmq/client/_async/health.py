@@ -7,7 +7,7 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client.call import Call, Seconds, about, about_any, given
-from spanmq.client.rows import listed
+from spanmq.client.rows import listed, worker_reports
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -65,11 +65,12 @@ class AsyncHealth:
         return await self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
-        """List the workers that have reported within a minute, for each of their queues, or for one `queue`."""
+        """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
+
+        Each has the progress of its handlers: see `spanmq.progress`.
+        """
         arguments = given(argument.texts, "queues", None if queue is None else [queue])
-        found = await self._link.run(
-            Call("list_workers", arguments, listed(WorkerReport), queue, native=True)
-        )
+        found = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(found, key=lambda each: (each.worker, each.queue))
 
     async def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:

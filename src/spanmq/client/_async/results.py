@@ -12,9 +12,9 @@ from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
 from spanmq.client.call import Call, Seconds, about, duration
-from spanmq.client.rows import nothing, numbers, results
+from spanmq.client.rows import listed_results, nothing, numbers, results
 from spanmq.codec.body import Codec
-from spanmq.model import Message, Settled
+from spanmq.model import Message, Result, Settled
 
 # Expired and purged messages are not announced, so they are polled for at this interval even while a
 # connection listens.
@@ -91,3 +91,12 @@ class AsyncResults:
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(results, self._codec.of(queue))
         return await self._link.run(about(queue, "get_results", read, *arguments))
+
+    async def list(self, queue: str, message_ids: int | Iterable[int]) -> list[Result]:
+        """Return what became of messages, up to 10,000, in the order of their ids as passed.
+
+        Raises InvalidArgumentError for more.
+        """
+        arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
+        read = partial(listed_results, self._codec.of(queue), queue)
+        return await self._link.run(about(queue, "list_results", read, *arguments))

@@ -59,15 +59,15 @@ class DeadLetters:
         patch: Sequence[Mapping[str, Any]] | None = None,
         limit: int = 1_000,
         rate: float | None = None,
-        delay: Seconds = 0.0,
+        delay: Seconds | None = None,
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[Redriven]:
         """Return up to `limit` dead letters to their queue, the lowest ids first; none twice.
 
-        They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
-        ids and their history; their attempts start again. With `dry_run` nothing is done; the list has those
-        that would be redriven.
+        They are visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once), with a `rate`
+        that many a second from then on. They keep their ids and their history; their attempts start again. With
+        `dry_run` nothing is done; the list has those that would be redriven.
 
         A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
         InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
@@ -78,7 +78,7 @@ class DeadLetters:
             *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("limit", limit).to("qty"),
             *given(argument.real, "rate", rate),
-            argument.seconds("delay", delay),
+            *given(argument.seconds, "delay", delay),
             argument.boolean("dry_run", dry_run),
         )
         read = partial(redriven_letters, self._codec.of(queue))
@@ -91,18 +91,19 @@ class DeadLetters:
         *,
         body: object = UNCHANGED,
         headers: Headers | None = None,
-        delay: Seconds = 0.0,
+        delay: Seconds | None = None,
     ) -> int:
         """Redrive one dead letter, with another body or headers if they are passed; return its id.
 
-        Raises NotFoundError if no dead letter of this id waits.
+        It is visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). Raises
+        NotFoundError if no dead letter of this id waits.
         """
         encode = self._codec.of(queue).encode
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
             *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
             *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
-            argument.seconds("delay", delay),
+            *given(argument.seconds, "delay", delay),
         )
         return self._link.run(about(queue, "redrive_message", number, *arguments))
 

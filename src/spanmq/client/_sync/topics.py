@@ -112,12 +112,12 @@ class Subscriptions:
         """Create the queue `name`, which gets every message of `queue` from now on, without a second copy.
 
         With `waiting` also those that are unsettled there now, with `since` also those that were sent since then,
-        settled or not, with `since_id` those with this id or a higher one; NotKeptError if the log no longer has them
-        (`replay_extent`). From then on it is a queue like any other, except that nothing is sent into it; `queues.drop`
-        drops it. One that exists stays as it is. Waits for open transactions that have sent into `queue`:
-        QueueBusyError if one does not end. Raises NotPossibleError for the name of another queue and for a subscription
-        of a subscription, InvalidArgumentError for more than one of `waiting`, `since` and `since_id` and for an id
-        below 1 or above that of the next message, QueueNotFoundError.
+        settled or not, with `since_id` those with this id or a higher one; NotKeptError if the log no longer has
+        them (`replay_extent`). From then on it is a queue like any other, except that nothing is sent into it;
+        `queues.drop` drops it. One that exists stays as it is. Waits for open transactions that have sent into
+        `queue`: QueueBusyError if one does not end. Raises NotPossibleError for the name of another queue and for a
+        subscription of a subscription, QueueNotFoundError, and InvalidArgumentError for more than one of the three,
+        and for an id below 1 or above that of the next message.
         """
         arguments = (
             argument.queue_name("name", name),

@@ -62,7 +62,11 @@ async def test_connection_and_pool_of_the_other_world_are_refused(database: str)
     with pytest.raises(InvalidArgumentError, match=r"builtins\.int"):
         Client(connection=5)
     engine = create_engine("sqlite://")
-    with closing(sqlite3.connect(":memory:")) as files, Session(engine) as session, engine.connect() as of_engine:
+    with (
+        closing(sqlite3.connect(":memory:")) as files,
+        Session(engine) as session,
+        engine.connect() as of_engine,
+    ):
         for each in (files, session, of_engine):
             with pytest.raises(InvalidArgumentError, match="connection to sqlite, not to PostgreSQL"):
                 Client(connection=each)

@@ -111,7 +111,9 @@ def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Res
             title, words = ("Not yours" if error.status_code == 403 else "Not now"), str(error.detail)
             response = _refuse(RefusedError(error.status_code, title, words[:1].upper() + words[1:]), visit)
         except QueueNotFoundError as error:
-            words = f"{error.message[:1].upper()}{error.message[1:]}. If it was dropped, Changes shows by whom."
+            words = (
+                f"{error.message[:1].upper()}{error.message[1:]}. If it was dropped, Changes shows by whom."
+            )
             response = _refuse(RefusedError(404, "No such queue", words), visit)
         except SpanmqError as error:
             status, body = describe(error)

@@ -120,7 +120,9 @@ def check_migrations_elsewhere() -> None:
         lambda: ship.using(connection=connections["files"]).send(1),
         lambda: call_command("spanmq_doctor", database="files"),
     ):
-        with pytest.raises((InvalidArgumentError, CommandError), match="connection to sqlite, not to PostgreSQL"):
+        with pytest.raises(
+            (InvalidArgumentError, CommandError), match="connection to sqlite, not to PostgreSQL"
+        ):
             call()
     connections["files"].close()
     assert run_checks() == []

@@ -22,7 +22,9 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--create-queues", action="store_true", help="create the queues that are missing")
         parser.add_argument("--concurrency", type=int, default=10, help="how many tasks run at once")
         parser.add_argument("--grace", type=float, default=25.0, help="seconds to end after a signal")
-        parser.add_argument("--metrics-port", type=int, help="serve /metrics, /healthz and /readyz at this port")
+        parser.add_argument(
+            "--metrics-port", type=int, help="serve /metrics, /healthz and /readyz at this port"
+        )
         parser.add_argument(
             "--metrics-host", default="127.0.0.1", help="the address that they listen on; 0.0.0.0: all"
         )

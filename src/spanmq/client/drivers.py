@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from socket import gaierror
 from typing import Any, Final, NoReturn
 
-from spanmq.client.call import Call, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client.call import Call, Shape, Style, is_missing_function, missing
 from spanmq.client.options import kind_of
-from spanmq.client.rows import read_time
+from spanmq.client.rows import Rows, read_time
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,

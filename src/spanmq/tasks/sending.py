@@ -17,7 +17,7 @@ from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
 
-Result = TypeVar("Result", covariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 Sends = Callable[[Iterable[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
 
@@ -83,16 +83,16 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent(Generic[Result]):
+class Sent(Generic[Result_co]):
     """A message that was sent, or the earlier one that a unique task found."""
 
     queue: str
     message_id: int
     clients: Clients | None = field(default=None, repr=False, compare=False)
     # Makes of a stored result, which is JSON, what the task returned.
-    read: Callable[[Any], Result] | None = field(default=None, repr=False, compare=False)
+    read: Callable[[Any], Result_co] | None = field(default=None, repr=False, compare=False)
 
-    def wait(self, timeout: Seconds | None = None) -> Result | None:
+    def wait(self, timeout: Seconds | None = None) -> Result_co | None:
         """Wait until the message is settled; return the result that the task stored, or None.
 
         The result is of the type that the task's signature says; that of a message of `send_many` is as JSON has it.
@@ -106,7 +106,7 @@ class Sent(Generic[Result]):
             raise self._failed(client.inspect.failures(self.queue, self.message_id))
         return self._result(client.results.get(self.queue, self.message_id))
 
-    async def wait_async(self, timeout: Seconds | None = None) -> Result | None:  # noqa: ASYNC109, as `wait`
+    async def wait_async(self, timeout: Seconds | None = None) -> Result_co | None:  # noqa: ASYNC109, as `wait`
         """Wait from async code; the twin of `wait`."""
         client = await self._clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
@@ -119,8 +119,8 @@ class Sent(Generic[Result]):
         """Return the same message, whose result is read by `read`."""
         return Sent(self.queue, self.message_id, self.clients, read)
 
-    def _result(self, results: Mapping[int, Any]) -> Result | None:
-        value: Result | None = results.get(self.message_id)
+    def _result(self, results: Mapping[int, Any]) -> Result_co | None:
+        value: Result_co | None = results.get(self.message_id)
         return value if value is None or self.read is None else self.read(value)
 
     @property

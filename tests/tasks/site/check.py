@@ -92,15 +92,18 @@ def bodies() -> list[Any]:
 
 @contextmanager
 def log_of(name: str) -> Iterator[list[Any]]:
-    """Yield the records that a logger and those below it write while the block runs."""
+    """Yield the records that a logger writes while the block runs."""
     records: list[Any] = []
-    handler = logging.Handler()
-    handler.addFilter(lambda record: records.append(record) is not None)
+
+    def keep(record: logging.LogRecord) -> bool:
+        records.append(record)
+        return True
+
     logger = logging.getLogger(name)
-    logger.addHandler(handler)
+    logger.addFilter(keep)
     logger.setLevel(logging.INFO)
     yield records
-    logger.removeHandler(handler)
+    logger.removeFilter(keep)
     logger.setLevel(logging.NOTSET)
 
 

@@ -1,4 +1,4 @@
-"""The tasks of test_kill.py. With KILL_AT the process kills itself at its n-th step."""
+"""The tasks of test_kill.py. With KILL_AT the process, or one of its pool, kills itself at its n-th step."""
 
 import os
 import signal
@@ -32,8 +32,14 @@ async def around(message: Message, call_next: Any) -> Any:
 async def begin(number: int) -> list[Call | BatchCall]:
     step()
     parts = [store.call("part", f"{number}.{part}") for part in range(3)]
-    batch = tasks.batch([*parts, refuse.call()], then=end.call(str(number)))
+    batch = tasks.batch([*parts, square.call(number), refuse.call()], then=end.call(str(number)))
     return [store.call("first", str(number)), store.call("second", str(number)), batch]
+
+
+@tasks.task(queue="computed", process=True, store_result=86_400)
+def square(number: int) -> list[int]:
+    step()
+    return [number, number**2]
 
 
 @tasks.task(queue="stored")

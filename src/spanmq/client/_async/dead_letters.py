@@ -8,9 +8,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given
 from spanmq.client.calls import UNCHANGED
-from spanmq.client.rows import dead_letters, redriven_letters
+from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
 
@@ -32,7 +32,11 @@ class AsyncDeadLetters:
     async def show(
         self, queue: str, message_id: int, *, body_bytes_max: int | None = None
     ) -> list[DeadLetter]:
-        """Return the dead letters that a message became, the first one first."""
+        """Return the dead letters that the message of a `queue` with this `message_id` became, the first one first.
+
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        QueueNotFoundError.
+        """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
@@ -41,7 +45,10 @@ class AsyncDeadLetters:
         return await self._link.run(about(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     async def count(self, queue: str | None = None) -> list[DeadLetterCount]:
-        """Count those that were not redriven, by queue and category; costs the same whatever their number."""
+        """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
+
+        Costs the same whatever their number. Raises QueueNotFoundError.
+        """
         read = listed(DeadLetterCount, queue="queue_name", count="n")
         return await self._link.run(about_any(queue, "count_dead_letters", read))
 

@@ -10,9 +10,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given
 from spanmq.client.calls import UNCHANGED
-from spanmq.client.rows import dead_letters, redriven_letters
+from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
 
@@ -32,7 +32,11 @@ class DeadLetters:
         self.categories = Categories(self._link)
 
     def show(self, queue: str, message_id: int, *, body_bytes_max: int | None = None) -> list[DeadLetter]:
-        """Return the dead letters that a message became, the first one first."""
+        """Return the dead letters that the message of a `queue` with this `message_id` became, the first one first.
+
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        QueueNotFoundError.
+        """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
@@ -41,7 +45,10 @@ class DeadLetters:
         return self._link.run(about(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     def count(self, queue: str | None = None) -> list[DeadLetterCount]:
-        """Count those that were not redriven, by queue and category; costs the same whatever their number."""
+        """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
+
+        Costs the same whatever their number. Raises QueueNotFoundError.
+        """
         read = listed(DeadLetterCount, queue="queue_name", count="n")
         return self._link.run(about_any(queue, "count_dead_letters", read))
 

@@ -1,7 +1,10 @@
-"""The tasks of test_kill.py. With KILL_AT the process, or one of its pool, kills itself at its n-th step."""
+"""The tasks of test_kill.py. With KILL_AT a worker kills itself at its n-th step; a process of its pool always does at
+its tenth.
+"""
 
 import os
 import signal
+from multiprocessing import parent_process
 from typing import Any
 
 import psycopg
@@ -10,7 +13,7 @@ from spanmq import Message
 from spanmq.tasks import GIVEN, BatchCall, BatchResult, Call, Reject, Tasks
 
 tasks = Tasks("orders")
-kill_at = int(os.environ.get("KILL_AT", "0"))
+kill_at = 10 if parent_process() else int(os.environ.get("KILL_AT", "0"))
 steps = 0
 
 

@@ -127,9 +127,9 @@ bench-service: setup
 bench-dashboard: setup
 	$(RUN) -m bench.dashboard $(ARGS)
 
-# Fifty workers killed, where `make test` kills five.
+# Fifty workers killed, where `make test-deep` kills five.
 soak-worker: setup
-	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/process/worker/test_kill.py tests/process/tasks -k killed $(ARGS)
+	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 900 tests/process/worker/test_kill.py tests/process/tasks -k killed $(ARGS)
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup

@@ -107,7 +107,8 @@ def settlements(rows: Rows) -> list[Settled]:
     """Return the outcomes of settled messages."""
     if not rows.values:  # nor names of columns, through some drivers
         return []
-    number, outcome = rows.columns.index("msg_id"), rows.columns.index("outcome")
+    places = {name: place for place, name in enumerate(rows.columns)}
+    number, outcome = places["msg_id"], places["outcome"]
     return [Settled(row[number], row[outcome]) for row in rows.values]
 
 
@@ -223,7 +224,6 @@ def body_schema(rows: Rows) -> QueueSchema:
 
 def policy(rows: Rows) -> Policy:
     """Return the policy of a queue."""
-    # A later schema may have settings that this client does not know.
     return made(Policy, [json.loads(rows.scalar())])[0]
 
 
@@ -241,11 +241,11 @@ def receivers(rows: Rows) -> list[Receiver]:
 
 def changes(rows: Rows) -> list[Change]:
     """Return recorded changes."""
-    read = [row | {"details": json_value(row["details"])} for row in rows.records()]
+    read = [row | {"details": json_value(row.get("details"))} for row in rows.records()]
     return made(Change, read, queue="queue_name")
 
 
 def pipeline_runs(rows: Rows) -> list[PipelineRun]:
     """Return runs of the pipeline's jobs."""
-    reports = [row | {"report": json_value(row["report"])} for row in rows.records()]
+    reports = [row | {"report": json_value(row.get("report"))} for row in rows.records()]
     return made(PipelineRun, reports, queue="queue_name")

@@ -66,6 +66,9 @@ def later(folder: Path, version: str) -> Release:
     """Return the checkout's release; for a database of that very release, one with a change of both kinds."""
     if version != spanmq.__version__:
         return load_release()
+    text = Path(__file__).with_name("released").joinpath(f"{version}.sql").read_text(encoding="utf-8")
+    changed = [each.name for each in load_release().migrations if each.checksum not in text]
+    assert not changed, "before its release: run tools/dump_release.py; after it, a migration never changes"
     shutil.copytree(SQL, folder / "later")
     (folder / "later/tables/9999_later.sql").write_text(
         "-- since 9.0.0\nalter table spanmq_core.queue add column later int not null default 7;\n"

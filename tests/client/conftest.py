@@ -20,7 +20,7 @@ alter function spanmq.copy_begin rename to copy_begin_before;
 create function spanmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql as $$ begin
-    return query select * from spanmq.copy_begin_before(queue, n);
+    return query select b.log_table, b.first_id, b.last_id, b.enqueued_at from spanmq.copy_begin_before(queue, n) b;
     if found then
         perform setval('public.copies', last_value + 1) from public.copies;
         perform setval('public.copied_messages', last_value + n) from public.copied_messages;

@@ -62,16 +62,18 @@ demo: setup
 test: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost $(ARGS)
 
-# The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, and what other roles may do to a queue.
+# The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
+# the upgrade from each release.
 OLDEST := /usr/lib/postgresql/15/bin
-RIGHTS := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py)
+ON_OLDEST := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py) \
+	tests/sql/schema/test_released.py
 
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
-	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(RIGHTS) $(ARGS)
+	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
 
 # Any version, any build: a server that nobody needs, and a role that may do everything there. CONTRIBUTING.md starts one.
 SERVER := $(SPANMQ_TEST_DSN)

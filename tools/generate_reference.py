@@ -237,15 +237,16 @@ def python_page() -> Iterator[str]:
         for name in names:
             yield f"::: {module.__name__}.{name}\n"
             if name == "Client":
-                for part in parts_of(module.Client):
-                    yield f"::: {part.__module__}.{part.__qualname__}\n"
+                for path, part in parts_of(module.Client, "client"):
+                    yield f"::: {part.__module__}.{part.__qualname__}"
+                    yield f"    options:\n      heading: {path}\n      toc_label: {path}\n"
 
 
-def parts_of(value: type) -> Iterator[type]:
-    """Yield the classes of a client's namespaces, and of theirs."""
-    for _, kind in sorted(get_type_hints(value).items()):
-        yield kind
-        yield from parts_of(kind)
+def parts_of(value: type, path: str) -> Iterator[tuple[str, type]]:
+    """Yield a client's namespaces, and theirs, as a program calls them, with their classes."""
+    for name, kind in sorted(get_type_hints(value).items()):
+        yield f"{path}.{name}", kind
+        yield from parts_of(kind, f"{path}.{name}")
 
 
 MODULES: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Build a release in `dist` and try it outside the checkout: release.py [--quick] [--any-state].
 
+It begins with the dump of this version's database for tests of upgrades (dump_release.py), which must be committed.
 The wheel is made of the source distribution. It is installed by itself for each Python that is found, imported,
 and asked for its version; with extras it runs the demo. The source distribution runs its tests (not with --quick). The
 list of what an installation with all extras contains (SBOM) is in CycloneDX's format.
@@ -73,6 +74,7 @@ def unready(version: str) -> str | None:
         rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     ):
         return f'CHANGELOG.md has no heading "## {version} (YYYY-MM-DD)"'
+    subprocess.run([sys.executable, ROOT / "tools/dump_release.py"], check=True)
     status = subprocess.run(
         ["git", "status", "--porcelain"], cwd=ROOT, check=True, capture_output=True, text=True
     )

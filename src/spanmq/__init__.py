@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient, AsyncShardedQueue, Client, ShardedQueue
     from spanmq.client.dsn import Timeouts
-    from spanmq.client.handled import cancelled
+    from spanmq.client.handled import cancelled, progress
     from spanmq.codec.body import RawJson
     from spanmq.errors import SpanmqError
     from spanmq.model import Leased, Message, Settled
@@ -31,6 +31,7 @@ __all__ = [
     "Timeouts",
     "Worker",
     "cancelled",
+    "progress",
 ]
 
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "Timeouts": "client",
     "Worker": "worker",
     "cancelled": "client.handled",
+    "progress": "client.handled",
 }
 
 

@@ -5,9 +5,9 @@ is kept, its hint follows on a line of its own, and the driver's exception is re
 """
 
 import re
-import shlex
-from collections.abc import Callable
 from typing import ClassVar, Final
+
+from spanmq import hints
 
 
 class SpanmqError(Exception):
@@ -386,58 +386,6 @@ _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
     ),
 )
 
-_POOLER_HINT: Final = (
-    "If the DSN leads to a pooler in transaction mode, such as PgBouncer, set pooler=True (--pooler)"
-)
-# A statement was prepared in another session than the one that a pooler lends now.
-_OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
-# A literal of SQL, as format's %L writes it.
-_LITERAL: Final = "'((?:[^']|'')*)'"
-_HINTS: Final[dict[str, str]] = {
-    "queue_not_found": (
-        "client.queues.create(name) creates it; for tasks: tasks.create_queues(), Tasks(…, create=True) or"
-        " spanmq worker --create-queues."
-    ),
-    "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
-    "transaction_conflict": "Nothing was changed. Roll the transaction back and run it again.",
-    "transaction_aborted": "Roll back, then repeat what you need.",
-    "missing_privilege": "Grant it with spanmq grant or client.admin.grants: see the page Roles and privileges.",
-    "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
-}
-
-
-# The calls that hints of the server name: in SQL, in Python, and as a command.
-_CALLS: Final[tuple[tuple[str, str, str], ...]] = (
-    (
-        rf"(?:select )spanmq\.grant_queue\({', '.join([_LITERAL] * 3)}\)",
-        "client.admin.grants.create({}, {}, {})",
-        "spanmq grant create {} {} {}",
-    ),
-    (
-        rf"(?:select )spanmq\.grant_all\({', '.join([_LITERAL] * 2)}\)",
-        "client.admin.grants.all({}, {})",
-        "spanmq grant all {} {}",
-    ),
-    (
-        rf"(?:select \* from )spanmq\.get_schema\({_LITERAL}\)",
-        "client.queues.get_schema({})",
-        "spanmq queue schema {}",
-    ),
-    (rf"(?:select )pgmq\.create\({_LITERAL}\)", "client.queues.create({})", "spanmq queue create {}"),
-    (r"pgmq\.list_queues\(\)", "client.queues.list()", "spanmq queue list"),
-)
-
-
-def _named(hint: str, form: int, quote: Callable[[str], str]) -> str:
-    """Return a hint of the server with its calls in another form, that of a column of _CALLS."""
-    for call in _CALLS:
-
-        def written(match: re.Match[str], call: tuple[str, str, str] = call) -> str:
-            return call[form].format(*(quote(value.replace("''", "'")) for value in match.groups()))
-
-        hint = re.sub(call[0], written, hint)
-    return hint
-
 
 def from_server(
     sqlstate: str,
@@ -466,17 +414,17 @@ def from_server(
             break
     if sqlstate == "40P01" or kind is QueueNotFoundError:
         hint = None  # the server's refers to its log, or is SQL
-    own = _POOLER_HINT if sqlstate in _OF_POOLERS else _HINTS.get(code or code_of(kind))
+    own = hints.hint_for(code or code_of(kind), sqlstate)
     error = kind(
         message,
-        hint=_named(hint, 1, repr) if hint else own,
+        hint=hints.in_python(hint) if hint else own,
         detail=detail,
         sqlstate=sqlstate,
         queue=queue,
         function=function,
         code=code,
     )
-    error.command_hint = hint and _named(hint, 2, shlex.quote)
+    error.command_hint = hint and hints.as_commands(hint)
     return error
 
 
@@ -484,7 +432,7 @@ def refused(message: str) -> ConnectionFailedError:
     """Return the error for a connection that could not be made, from what the driver says."""
     # PgBouncer's words for the time limits, which a client passes at the start of a session.
     is_pooler = "unsupported startup parameter" in message
-    return ConnectionFailedError(message, hint=_POOLER_HINT if is_pooler else None)
+    return ConnectionFailedError(message, hint=hints.POOLER if is_pooler else None)
 
 
 def from_driver(

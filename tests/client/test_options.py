@@ -1,10 +1,14 @@
 """What a client is given to work on, and what it says to who gave it the wrong thing."""
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from spanmq import AsyncClient, Client, ShardedQueue, Worker
 from spanmq.errors import InvalidArgumentError
@@ -57,6 +61,15 @@ async def test_connection_and_pool_of_the_other_world_are_refused(database: str)
             Client(connection=asynchronous)
     with pytest.raises(InvalidArgumentError, match=r"builtins\.int"):
         Client(connection=5)
+    engine = create_engine("sqlite://")
+    with (
+        closing(sqlite3.connect(":memory:")) as files,
+        Session(engine) as session,
+        engine.connect() as of_engine,
+    ):
+        for each in (files, session, of_engine):
+            with pytest.raises(InvalidArgumentError, match="connection to sqlite, not to PostgreSQL"):
+                Client(connection=each)
     with pytest.raises(InvalidArgumentError, match="not asynchronous: give it to a Client"):
         AsyncClient(pool=ConnectionPool(database, open=False))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="is asynchronous: give it to an AsyncClient"):

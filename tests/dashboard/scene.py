@@ -45,14 +45,22 @@ def work(dsn: str) -> None:
 
 
 def report_worker(
-    dsn: str, queue: str, worker: str, *, slots: int, held: int, times: Sequence[dict[str, object]] = ()
+    dsn: str,
+    queue: str,
+    worker: str,
+    *,
+    slots: int,
+    held: int,
+    times: Sequence[dict[str, object]] = (),
+    progress: Sequence[dict[str, object]] = (),
 ) -> None:
     """Report a worker, as it does itself."""
+    report = {"held": held, "times": list(times), "progress": list(progress)}
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
             "select spanmq.report_worker(queues => array[%s], worker => %s, running_for => 60, slots => %s,"
             " reports => %s)",
-            [queue, worker, slots, Jsonb({queue.lower(): {"held": held, "times": list(times)}})],
+            [queue, worker, slots, Jsonb({queue.lower(): report})],
         )
 
 

@@ -146,7 +146,7 @@ def test_patch_is_previewed_on_bodies_and_then_changes_all(keeper: Person, many:
     assert "<strong>20</strong>" in preview.text
     assert preview.text.count("repaired&#34;: 1.10") == 10
     assert rows(many, WAITING) == [(60,)]
-    assert keeper.post(query, patch=PATCH).headers["location"].endswith("done=redriven&n=20")
+    assert keeper.post(query, patch=PATCH, delay="0").headers["location"].endswith("done=redriven&n=20")
     taken = rows(many, "select message->>'repaired' from spanmq.receive('mail', 100)")
     assert taken == [("1.10",)] * 20
     too_many = keeper.post(

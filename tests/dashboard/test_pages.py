@@ -164,8 +164,8 @@ def test_open_breaker_and_pause_are_shown(keeper: Person, filled: str) -> None:
     for path, query in (("/", {}), ("/queue", {"queue": "empty"})):
         shown = set(re.findall(r'class="badge (?:warn|bad)"[^>]*>([^<]*)<', keeper.get(path, **query).text))
         assert {"paused", "breaker open"} <= shown, path
-    [glance] = [each for each in keeper.get("/v1/glance").json()["queues"] if each["queue"] == "empty"]
-    assert (glance["is_paused"], glance["breaker_open_until"] is not None) == (True, True)
+    [counted] = [each for each in keeper.get("/v1/count").json()["queues"] if each["queue"] == "empty"]
+    assert (counted["is_paused"], counted["breaker_open_until"] is not None) == (True, True)
 
 
 def test_many_queues_are_added_up_over_a_short_time_only() -> None:

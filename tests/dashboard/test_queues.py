@@ -65,3 +65,9 @@ def test_queue_is_dropped_only_by_its_name(keeper: Person, filled: str) -> None:
         keeper.post("/queue/drop?queue=orders", confirmation="orders").headers["location"] == "/?done=dropped"
     )
     assert rows(filled, exists) == [(0,)]
+    gone = keeper.get("/queue/changes", queue="orders")
+    assert (gone.status_code, "Queue &#39;orders&#39; does not exist. If it was dropped" in gone.text) == (
+        404,
+        True,
+    )
+    assert "<code>drop_queue</code>" in keeper.get("/changes").text

@@ -26,11 +26,12 @@ def test_letter_is_repaired_and_is_the_same_message(keeper: Person, filled: str)
     story = keeper.get("/message", queue="invoices", id=1).text
     assert "/queue/dead-letters/repair?queue=invoices&amp;id=1" in story
     assert body_on(keeper.get(PAGE).text) == '{\n  "invoice": 0\n}'
+    rows(filled, "select spanmq.set_policy('invoices', '{\"redrive_delay\": 1000000}')")
     done = keeper.post(PAGE, body='{"invoice": 1.10}')
     assert done.headers["location"] == "/message?queue=invoices&id=1"
     assert rows(filled, STATE) == [('{"invoice": 1.10}', 0)]
-    # At once: a delay is on request.
-    assert rows(filled, "select vt <= clock_timestamp() from pgmq.q_invoices where msg_id = 1") == [(True,)]
+    # Without a delay it is the policy's.
+    assert rows(filled, "select vt > clock_timestamp() from pgmq.q_invoices where msg_id = 1") == [(True,)]
     assert "repair" not in keeper.get("/message", queue="invoices", id=1).text
     again = keeper.post(PAGE, "/queue/send?queue=invoices", body="2")
     assert again.status_code == 404

@@ -45,6 +45,15 @@ NO_WORKER: Final = {
     "spanmq_queue_oldest_ready_seconds": "1x59 1+60x540",
 }
 GROWING: Final = {"spanmq_queue_backlog": "1000+60x600"}
+# A deployment breaks four hundred messages within a minute; their retries come minutes apart.
+RETRIES: Final = {
+    "spanmq_queue_received_per_second": "0.1x59 6.7 0.1x540",
+    "spanmq_queue_failed_per_second": "0x59 6.6 0x540",
+}
+ONE_RETRY: Final = {
+    "spanmq_queue_received_per_second": "0x59 0.0166 0x540",
+    "spanmq_queue_failed_per_second": "0x59 0.0166 0x540",
+}
 LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_visible": "249000x600"}
 
 
@@ -66,6 +75,9 @@ LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_v
         (80, STUCK_GROUP, {"SpanmqGroupsBlocked"}),
         (118, OLD_SNAPSHOT, set()),
         (130, OLD_SNAPSHOT, {"SpanmqOldSnapshot"}),
+        (67, RETRIES, {"SpanmqFailures"}),
+        (95, RETRIES, set()),
+        (67, ONE_RETRY, set()),
         (20, GROWING, set()),
         (100, GROWING, {"SpanmqBacklogGrows"}),
     ],

@@ -197,7 +197,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         for path in ("statistics", "metrics"):
             ask("GET", f"/v1/{path}")
             ask("GET", f"~/{path}")
-        for path in ("/v1/queues", "/v1/glance", "/v1/health", "~/storage", "~/segments"):
+        for path in ("/v1/queues", "/v1/count", "/v1/health", "~/storage", "~/segments"):
             ask("GET", path)
         ask("POST", "/v1/maintain")
         ask("POST", "/v1/queues/other/purge")

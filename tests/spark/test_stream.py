@@ -54,9 +54,11 @@ def test_stream_begins_with_settled_messages_by_a_subscription_that_begins_earli
     extent = client.subscriptions.replay_extent("orders")
     assert extent is not None
     client.subscriptions.create("lake", "orders", since=extent.since)
+    client.subscriptions.create("late", "orders", since_id=extent.first_message_id + 2)
     lake = stream(queue="lake")
     assert lake.run() == [5]
     assert lake.bodies == once(range(5))
+    assert stream("late", queue="late").run() == [3]
     assert client.queues.metrics("orders").length == 2
 
 

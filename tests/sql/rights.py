@@ -18,7 +18,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         failing failing_messages list_changes
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
-        end_pipeline_run list_pipeline_runs await_settled unsettled get_results replay_extent
+        end_pipeline_run list_pipeline_runs await_settled unsettled get_results list_results replay_extent
         note_position known_positions
     """,
     "receive": """
@@ -60,7 +60,7 @@ ON_ALL = {
 FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
     " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
-    " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health glance"
+    " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health count_messages"
     " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules note_change"
     " poll pass_on".split()
 )
@@ -243,7 +243,7 @@ def give(connection: Connection, verb: str, where: str | None, role: str = ROLE)
 # Schema spanmq_call, where a function's verb is not that of the function of its name in ON_QUEUES.
 CALLED = {
     "send": "upcoming_schedules",
-    "look": "glance health latest_statistics list_batches list_schedules list_task_kinds list_workers replay",
+    "look": "count_messages health latest_statistics list_batches list_schedules list_task_kinds list_workers replay",
     "create": "create_queue create_partitioned_queue",
     "maintain": "plan_schedule upcoming_schedules",
     "serve": "move_sqs_messages",

@@ -105,7 +105,7 @@ def test_dead_letter_that_is_redriven_before_the_end_is_waited_for(orders: Queue
     batch(orders, ids)
     lease, _ = orders.receive()
     orders.settle("reject", lease, ids[:1])
-    orders.rows("select spanmq.redrive('orders')")
+    orders.rows("select spanmq.redrive('orders', delay => 0)")
     orders.settle("ack", lease, ids[1:])
     assert ended(orders) is None
     orders.rows("select pgmq.delete('orders', %s::bigint)", ids[0])
@@ -117,7 +117,7 @@ def test_redrive_after_the_end_does_not_end_it_again(orders: Queue) -> None:
     batch(orders, ids)
     orders.settle("reject", orders.receive()[0], ids)
     assert ended(orders) == {"total": 1, "done": 0, "dead": 1}
-    orders.rows("select spanmq.redrive('orders')")
+    orders.rows("select spanmq.redrive('orders', delay => 0)")
     orders.rows("select pgmq.delete('orders', %s::bigint)", ids[0])
     orders.rows("select spanmq.maintain(100)")
     assert ended(orders) is None

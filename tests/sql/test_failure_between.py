@@ -52,5 +52,5 @@ def test_extent_holds_all_failures(jobs: Connection) -> None:
     jobs.execute(SETTLE.format("reject", "").encode(), [600, "bad"])
     jobs.execute("delete from spanmq_core.failure")
     assert jobs.execute(extent).fetchone() == (101, 600)
-    jobs.execute("select spanmq.redrive('jobs')")
+    jobs.execute("select spanmq.redrive('jobs', delay => 0)")
     assert jobs.execute(extent).fetchone() == (101, 600)

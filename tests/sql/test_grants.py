@@ -158,7 +158,7 @@ def test_queue_does_not_exist_for_a_role_without_a_right_on_it(roles: Connection
         "select queue_name from pgmq.list_queues() where queue_name <> 'others'",
         "select queue_name from pgmq.metrics_all() where queue_name <> 'others'",
         "select queue from spanmq.health() where queue <> 'others'",
-        "select queue from spanmq.glance() where queue <> 'others'",
+        "select queue from spanmq.count_messages() where queue <> 'others'",
         "select name from spanmq.list_schedules()",
         "select queue_name from pgmq.list_topic_bindings()",
         "select queue_name from pgmq.list_topic_bindings('jobs')",

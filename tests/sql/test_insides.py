@@ -229,7 +229,7 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "select * from spanmq.glance()",
+        "select * from spanmq.count_messages()",
         "select * from spanmq.list_leases('jobs', 50)",
         "select * from spanmq.list_groups('jobs', 50)",
         "select * from spanmq.list_segments('jobs', 50)",

@@ -27,6 +27,7 @@ DEFAULTS = {
     "rate_limit": None,
     "rate_burst": None,
     "priority_aging": 60,
+    "redrive_delay": 60,
     "max_backlog": None,
     "keep": None,
 }

@@ -1,5 +1,7 @@
 """Redriving: the same message comes back, once, at its place, whatever has become of its segment."""
 
+from datetime import timedelta
+
 import psycopg
 import pytest
 from tests.patience import wait_until
@@ -60,12 +62,22 @@ def test_redriven_message_is_the_same_one_with_its_attempts_anew(race: Race) -> 
     assert marked == [(True, id_)]
 
 
-@pytest.mark.parametrize("call", ["redrive('jobs')", "redrive_message('jobs', 1)"])
-def test_redriven_message_can_be_received_at_once(race: Race, call: str) -> None:
-    ids = send(race, [None])
-    kill(race, ids)
-    race.main.rows(f"select {qualified(call)}")
-    assert race.main.column("select msg_id from spanmq.receive('jobs')") == ids
+@pytest.mark.parametrize(
+    "call", ["redrive('jobs', delay => {delay})", "redrive_message('jobs', {id_}, delay => {delay})"]
+)
+def test_delay_of_the_call_goes_before_that_of_the_policy(race: Race, call: str) -> None:
+    for setting, delay, seconds in ((None, "null", 60), (5, "null", 5), (5, "0", 0), (0, "7", 7)):
+        race.main.value(
+            "select spanmq.set_policy('jobs', jsonb_build_object('redrive_delay', %s::int))", setting
+        )
+        [id_] = send(race, [None])
+        kill(race, [id_])
+        before = race.main.value("select clock_timestamp()")
+        race.main.rows(f"select {qualified(call.format(id_=id_, delay=delay))}")
+        latest = race.main.value("select clock_timestamp()")
+        visible_at = race.main.value("select vt from pgmq.q_jobs where msg_id = %s", id_)
+        assert before <= visible_at - timedelta(seconds=seconds) <= latest
+        assert received(race) == ([] if seconds else [id_])
 
 
 def test_rate_spreads_them_and_nothing_waits(race: Race) -> None:

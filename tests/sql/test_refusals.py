@@ -26,7 +26,7 @@ REFUSED = {
         set_category_rule(?, 'BUSINESS', error => 'a') <- '' | null
         set_category_policy('orders', ?, '{}') <- 'transient' | null
         dead_letters('orders', qty => ?) <- null
-        redrive('orders', delay => ?) <- -1 | null | 'NaN'
+        redrive('orders', delay => ?) <- -1 | 'NaN'
         redrive('orders', rate => ?) <- 0 | -1 | 'NaN'
         redrive_message('orders', 1, headers => ?) <- '[]' | '{"x-pgmq-group": "h"}' | '{}'
         redrive_message('orders', 1, delay => ?) <- -1

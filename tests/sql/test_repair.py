@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from tests.sql.race.sessions import Race, Session
 
-REPAIR = "select msg_id from spanmq.redrive('jobs', patch => %s::jsonb{})"
+REPAIR = "select msg_id from spanmq.redrive('jobs', delay => 0, patch => %s::jsonb{})"
 PREVIEW = "select msg_id, before, after from spanmq.redrive('jobs', patch => %s::jsonb, dry_run => true{})"
 REJECT = "select spanmq.reject('jobs', lease_id, array_agg(msg_id)) from spanmq.receive('jobs', {}) group by lease_id"
 BODIES = "select message from pgmq.q_jobs order by msg_id"
@@ -309,5 +309,5 @@ def test_arguments_that_say_nothing_are_refused(race: Race, call: str) -> None:
 
 def test_least_rate_that_there_is_puts_off_all_but_the_first(race: Race) -> None:
     ids = dead(race, [1, 2])
-    assert race.main.column("select msg_id from spanmq.redrive('jobs', rate => 5e-324)") == ids
+    assert race.main.column("select msg_id from spanmq.redrive('jobs', rate => 5e-324, delay => 0)") == ids
     assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == ids[:1]

@@ -117,6 +117,11 @@ def test_messages_keep_group_and_attempts_and_lose_their_expiry(race: Race) -> N
         ("replay('jobs', 'full')", "MQ062"),
         ("set_policy('sub', '{\"keep\": \"1 day\"}')", "MQ060"),
         ("create_subscription('past', 'jobs', true, now())", "MQ002"),
+        ("create_subscription('past', 'jobs', true, since_id => 300)", "MQ002"),
+        ("create_subscription('past', 'jobs', since => now(), since_id => 300)", "MQ002"),
+        ("create_subscription('past', 'jobs', since_id => 0)", "MQ002"),
+        ("create_subscription('past', 'jobs', since_id => 100000)", "MQ002"),
+        ("create_subscription('past', 'jobs', since_id => 1)", "MQ064"),
     ],
 )
 def test_refusals(race: Race, call: str, sqlstate: str) -> None:
@@ -191,6 +196,18 @@ def test_subscription_begins_in_the_past(race: Race) -> None:
     assert race.main.value("select spanmq.state('past', %s)", ids[0]) == "completed"
     call = "select spanmq.create_subscription('older', 'jobs', since => now() - interval '3 days')"
     assert refusal(race, call) == "MQ064"
+    # By id: within a segment, and where it begins with the next message.
+    for name, first in (("within", ids[5]), ("later", later + 1)):
+        race.main.rows("select spanmq.create_subscription(%s, 'jobs', since_id => %s)", name, first)
+    race.main.rows("select pgmq.send('jobs', '1')")
+    assert race.main.column("select msg_id from pgmq.q_within order by 1") == [
+        *ids[5:],
+        group,
+        later,
+        later + 1,
+    ]
+    assert race.main.column("select msg_id from pgmq.q_later") == [later + 1]
+    assert race.main.value("select spanmq.state('within', %s)", ids[4]) == "unknown"
 
 
 def test_rewritten_segment_counts_as_lost_and_a_kept_one_is_not_rewritten(race: Race) -> None:

@@ -123,7 +123,7 @@ def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) 
     ids = send_past(race)
     maintain(race)  # notes that the ids have passed the segment
     redriver.begin()
-    redriver.rows("select * from spanmq.redrive('jobs')")
+    redriver.rows("select * from spanmq.redrive('jobs', delay => 0)")
     delete(race, ids)
     maintain(race)
     redriver.commit()

@@ -18,7 +18,7 @@ def test_unsettled_is_what_is_in_the_queue(orders: Queue) -> None:
     orders.rows("select pgmq.archive('orders', %s::bigint)", ids[15])
     settled = {*ids[2:5], ids[15], 999}
     assert column(orders.connection, UNSETTLED, [*ids, 999]) == [each for each in ids if each not in settled]
-    for _ in column(orders.connection, "select spanmq.redrive('orders')"):
+    for _ in column(orders.connection, "select spanmq.redrive('orders', delay => 0)"):
         assert column(orders.connection, UNSETTLED, ids[4:5]) == ids[4:5]
 
 

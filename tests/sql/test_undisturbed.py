@@ -33,7 +33,7 @@ def go_on(session: Connection, *, is_maintained: bool = True) -> None:
     session.execute("select spanmq.ack('others', %s, %s)", [lease, ids])
     session.execute("select pgmq.archive('others', %s::bigint)", [sent])
     session.execute("select count(*) from pgmq.q_others")
-    session.execute("select spanmq.health(array['others']), spanmq.glance(array['others'])")
+    session.execute("select spanmq.health(array['others']), spanmq.count_messages(array['others'])")
     sample = (
         "spanmq_core.sample where queue_id = (select queue_id from spanmq_core.queue where name = 'others')"
     )

@@ -2,12 +2,14 @@
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from tests.sql.queue import Queue
 
 REPORT = """
     select spanmq.report_worker(
         '{orders}', 'a', 5, 1, jsonb_build_object('orders', jsonb_build_object('times', %s::jsonb)))
 """
+PROGRESS = REPORT.replace("times", "progress")
 WORKERS = "select worker, slots, held, breaker_open_until is not null from spanmq.list_workers()"
 
 
@@ -49,6 +51,28 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
     orders.rows("update spanmq_core.task_time set minute = minute - interval '1 day'")
     orders.rows("select spanmq.maintain(100)")
     assert orders.value("select count(*) from spanmq_core.task_time") == 0
+
+
+def test_progress_is_that_of_the_last_report(orders: Queue) -> None:
+    progress = "select progress from spanmq.list_workers()"
+    entry = {"msg_id": 7, "kind": None, "share": 0.5, "note": "x" * 200}
+    orders.rows(PROGRESS, Jsonb([entry] * 100))
+    assert orders.value(progress) == [entry] * 100
+    for wrong in (
+        [entry] * 101,
+        [entry | {"share": 1.5}],
+        [entry | {"note": "x" * 201}],
+        [entry | {"msg_id": None}],
+        [entry | {"kind": "x" * 256}],
+        {},
+    ):
+        with (
+            pytest.raises(psycopg.Error, match="reports must be an object"),
+            orders.connection.transaction(),
+        ):
+            orders.rows(PROGRESS, Jsonb(wrong))
+    orders.rows("select spanmq.report_worker('{orders}', 'a', 10, 10)")
+    assert orders.value(progress) == []
 
 
 @pytest.mark.parametrize(

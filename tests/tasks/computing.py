@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Any
 
+import spanmq
 from spanmq import Message
-from spanmq.tasks import GIVEN, Call, Reject, Tasks
+from spanmq.tasks import GIVEN, Call, Reject, Result, Tasks
 
 tasks = Tasks("compute")
 
@@ -31,6 +32,11 @@ def where(number: int, *, model: Model = GIVEN) -> list[int]:
     return [number, os.getpid(), model.process, model.calls]
 
 
+@tasks.task(process=True, store_result=True)
+def gather(results: list[Result] = GIVEN) -> list[int]:
+    return [each.value[0] for each in results]
+
+
 @tasks.task(process=True, timeout=0.3, max_attempts=1)
 def spin(*, message: Message = GIVEN) -> None:
     until = monotonic() + 3600
@@ -40,6 +46,8 @@ def spin(*, message: Message = GIVEN) -> None:
 
 @tasks.task(process=True)
 def hang() -> None:
+    for number in range(1_000):
+        spanmq.progress(number / 999, f"hang {number}")
     while True:
         sleep(0.01)
 

@@ -9,7 +9,7 @@ from tests.tasks.shop import done, working
 
 from spanmq import Client
 from spanmq.errors import InvalidArgumentError
-from spanmq.tasks import GIVEN, BatchCall, BatchResult, Reject, Tasks
+from spanmq.tasks import GIVEN, BatchCall, BatchResult, Call, Reject, Result, Tasks
 from spanmq.testing import drain
 
 books = Tasks("orders")
@@ -40,6 +40,28 @@ async def divide(number: int, connection: psycopg.AsyncConnection[Any] = GIVEN) 
 @books.task
 def divide_plain(number: int) -> list[BatchCall]:
     return [books.batch([read_plain.call(each)], report.call(str(each))) for each in range(number)]
+
+
+@books.task(store_result=True)
+async def square(number: int) -> int | Call:
+    if number < 0:
+        raise Reject("a number below 0")
+    return number * number if number else read.call(0)
+
+
+@books.task(queue="mail", store_result=True, unique=True)
+def double(number: int) -> int:
+    return 2 * number
+
+
+@books.task
+async def collect(results: list[Result] = GIVEN) -> None:
+    done.append([(each.queue, each.state, each.value, each.error) for each in results])
+
+
+@books.task
+def collect_plain(kind: str, *, batch: BatchResult = GIVEN, results: list[Result] = GIVEN) -> None:
+    done.append((kind, batch.dead, [each.value for each in results]))
 
 
 @pytest.fixture
@@ -88,6 +110,58 @@ def test_batch_is_sent_in_the_caller_s_transaction(client: Client, database: str
         pass
     assert drain(books) == 1
     assert done == [("daily", 0, 0, 0)]
+
+
+@pytest.mark.parametrize("then", [collect.call(), collect_plain.call("plain")])
+def test_the_task_that_follows_has_the_results_in_the_order_of_the_calls(client: Client, then: Call) -> None:
+    earlier = double.send(3)
+    drain(books)
+    calls = [double.call(3), square.call(-1), square.call(2), double.call(5), square.call(0), double.call(5)]
+    sent = books.batch(calls, then).send()
+    assert sent.messages[0] == earlier
+    assert sent.messages[3] == sent.messages[5]
+    drain(books, raises=False)
+    found = [
+        ("mail", "stored", 6, None),
+        ("orders", "dead", None, "a number below 0"),
+        ("orders", "stored", 4, None),
+        ("mail", "stored", 10, None),
+        ("orders", "missing", None, None),
+        ("mail", "stored", 10, None),
+    ]
+    assert done[-1] == (found if then.task == "collect" else ("plain", 1, [each[2] for each in found]))
+    [batch] = client.batches.list()
+    assert not batch.headers
+
+
+async def test_worker_of_plain_tasks_reads_results(client: Client, database: str) -> None:
+    plain = Tasks("orders", dsn=database)
+
+    @plain.task(store_result=True)
+    def work(number: int) -> int:
+        return number + 1
+
+    @plain.task
+    def end(results: list[Result] = GIVEN) -> None:
+        done.append([each.value for each in results])
+
+    async with working(plain) as outcomes:
+        await plain.batch([work.call(each) for each in range(3)], end).send_async()
+        assert await outcomes.all(4) == ["acked"] * 4
+    assert done == [[1, 2, 3]]
+    plain.close()
+
+
+def test_batch_without_results_is_refused_where_they_are_taken(client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match="task 'read' stores none"):
+        books.batch([square.call(1), read.call(1)], collect)
+    with pytest.raises(InvalidArgumentError, match="at most 10000 calls"):
+        books.batch([square.call(1)] * 10_001, collect)
+    forged = [{}, {"queues": ["orders"], "ids": [[0, 1, 10**12]]}, {"queues": [], "ids": [[0, 1, 1]]}]
+    for header in forged:
+        collect.using(headers={"x-spanmq-calls": header}).send()
+    assert drain(books, raises=False) == len(forged)
+    assert len(client.dead_letters.list("orders")) == len(forged)
 
 
 def test_what_is_not_the_end_of_a_batch(client: Client) -> None:

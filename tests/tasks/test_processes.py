@@ -46,15 +46,25 @@ async def test_tasks_run_in_processes_and_only_what_fails_ends_with_its_process(
         computing.step.send(7)
         assert await outcomes.all(2) == ["acked"] * 2
         assert compute.queues.metrics("compute").length == 1
+        tasks.batch([computing.where.call(number) for number in (5, 3)], computing.gather).send()
+        assert await outcomes.all(3) == ["acked"] * 3
+        [ended] = compute.batches.list()
+        assert ended.message_id is not None
+        assert compute.results.get("compute", ended.message_id) == {ended.message_id: [5, 3]}
         computing.spin.send()
         stopped = await outcomes.next()
         assert (stopped.outcome, stopped.error_class) == ("dead", "TimeoutError")
 
 
-async def test_cancelled_task_ends_with_its_process(compute: Client) -> None:
+async def test_running_task_reports_its_progress_and_ends_with_its_process_if_it_is_cancelled(
+    compute: Client,
+) -> None:
+    def reported() -> list[str]:
+        return [each.note for report in compute.health.workers() for each in report.progress]
+
     async with working(tasks, processes=1) as outcomes:
         sent = computing.hang.send()
-        await asyncio.to_thread(wait_until, lambda: bool(compute.peek("compute", 1)[0].attempt))
+        await asyncio.to_thread(wait_until, lambda: reported() == ["hang 999"])
         assert compute.cancel("compute", sent.message_id)[0].outcome == "cancelling"
         assert (await outcomes.next()).outcome == "cancelled"
 

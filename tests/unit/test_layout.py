@@ -40,14 +40,15 @@ class Rule:
 # The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
 RULES = {
     "actor": Rule(ours=()),
-    "errors": Rule(ours=()),
+    "errors": Rule(ours=("hints",)),
+    "hints": Rule(ours=()),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "codec": Rule(ours=("codec", "errors", "model")),
     "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema")),
     # No I/O: what a call is, and how its rows are read.
     "client.call*": Rule(ours=("client.call", "client.rows", "codec", "errors", "model")),
-    "client.rows": Rule(ours=("client.call", "codec", "model")),
+    "client.rows": Rule(ours=("codec", "errors", "model")),
     "client.concurrency": Rule(ours=()),
     "client.cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "client.drivers": Rule(

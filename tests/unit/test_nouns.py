@@ -79,6 +79,7 @@ METHODS = {
     "queue health": "health.now",
     "queue latest-statistics": "health.latest",
     "queue statistics": "health.statistics",
+    "queue workers": "health.workers",
     "queue sum-statistics": "health.total",
     "schema install": "install",
     "version": "admin.version",

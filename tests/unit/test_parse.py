@@ -295,7 +295,7 @@ LEAF = {"text": "a", "at": "2013-01-01T00:00:00+00:00"}
     ],
 )
 def test_body_that_does_not_fit_is_refused_with_the_field(body: Any, text: str) -> None:
-    with pytest.raises(InvalidBodyError, match="message 7 is no Narrow: ") as caught:
+    with pytest.raises(InvalidBodyError, match="message 7 is not a Narrow: ") as caught:
         message_of(body).parse(Narrow)
     assert text in str(caught.value)
     assert caught.value.queue == "orders"

@@ -86,6 +86,8 @@ def test_handler_is_imported_by_its_name(modules: Path) -> None:
         ("broken_jobs:ship", "raised ZeroDivisionError when it was imported"),
         ("leaving_jobs:ship", "raised SystemExit"),
         ("plain_jobs:no_such", "has no 'no_such'"),
+        ("plain_jobs:NUMBR", "Did you mean 'NUMBER'?"),
+        ("package_of_jobs.jobs", "package_of_jobs.jobs is a module: name what is in it"),
         ("plain_jobs:NUMBER", "is not callable, it is 5"),
     ],
 )
@@ -94,5 +96,7 @@ def test_handler_that_can_not_be_had_is_reported_with_the_reason(modules: Path, 
     (modules / "broken_jobs.py").write_text("1 / 0\n")
     (modules / "leaving_jobs.py").write_text("raise SystemExit(3)\n")
     (modules / "plain_jobs.py").write_text("NUMBER = 5\n")
+    (modules / "package_of_jobs").mkdir()
+    (modules / "package_of_jobs" / "jobs.py").write_text("")
     with pytest.raises(InvalidArgumentError, match=text):
         look_at(find(path), takes_batches=False)

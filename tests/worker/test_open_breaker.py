@@ -28,7 +28,7 @@ def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, d
         is_down = False
         record.wait(BreakerClosed)
         with psycopg.connect(database, autocommit=True) as observer:
-            until(observer, "select breaker_open_until is null from spanmq.glance()")
+            until(observer, "select breaker_open_until is null from spanmq.count_messages()")
         record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
 
 
@@ -51,7 +51,7 @@ def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, datab
     assert (opened.queue, opened.failures, opened.messages, opened.error) == ("orders", 4, 4, "no route")
     assert broken.worker.breakers() == {"orders": "open"}
     with psycopg.connect(database, autocommit=True) as observer:
-        until(observer, "select breaker_open_until is not null from spanmq.glance()")
+        until(observer, "select breaker_open_until is not null from spanmq.count_messages()")
     for [shown] in (client.health.now(), client.inspect.count(["orders"]), client.health.latest()):
         assert shown.breaker_open_until is not None
         assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 600 + 5

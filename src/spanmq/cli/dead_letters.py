@@ -50,7 +50,10 @@ class Filters(TypedDict):
 
 
 Redriven = Annotated[bool, typer.Option("--redriven", help="Redriven ones instead of pending ones.")]
-Delay = Annotated[float, typer.Option(help="Seconds until the first of them can be received.")]
+Delay = Annotated[
+    float | None,
+    typer.Option(help="Seconds until the first can be received; default: the policy's redrive_delay."),
+]
 COLUMNS: Final = (
     *("dead_letter_id", "queue", "message_id", "dead_at", "category", "error_class", "error", "attempts"),
     *("group", "redriven_at", "body"),
@@ -105,7 +108,7 @@ def redrive(
     ] = None,
     limit: Limit = 1_000,
     rate: Annotated[float | None, typer.Option(help="How many per second.")] = None,
-    delay: Delay = 0.0,
+    delay: Delay = None,
     dry_run: DryRun = False,
     **filters: Unpack[Filters],
 ) -> Any:
@@ -130,7 +133,7 @@ def edit(
         Any, typer.Option(metavar="JSON", parser=raw_json, help="The new body; default: as it is.")
     ] = None,
     headers: Headers = None,
-    delay: Delay = 0.0,
+    delay: Delay = None,
 ) -> Done:
     """Return one dead letter to its queue, with another body or other headers if given.
 

@@ -384,7 +384,10 @@ def dead_letters(
     all_causes: Annotated[bool, typer.Option("--all", help="Choose all of them.")] = False,
     body: Annotated[str | None, typer.Option(help="Redrive with this body, an SQL expression.")] = None,
     rate: Annotated[float | None, typer.Option(help="The most per second.")] = None,
-    delay: Annotated[float, typer.Option(help="Seconds until the first can be received.")] = 0.0,
+    delay: Annotated[
+        float | None,
+        typer.Option(help="Seconds until the first can be received; default: the policy's redrive_delay."),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     master: Master = None,

@@ -285,6 +285,15 @@ def leases(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     return client.inspect.leases(queue, limit)
 
 
+@queue.verb(empty="no worker has reported within a minute")
+def workers(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the workers that run, what they hold, and how far their handlers are.
+
+    $ spanmq queue workers orders
+    """
+    return client.health.workers(queue)
+
+
 @queue.verb(empty="no segments")
 def segments(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     """List the tables of a queue's log, the newest first.

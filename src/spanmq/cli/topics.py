@@ -74,6 +74,7 @@ def create(
     queue: QueueName,
     waiting: Annotated[bool, typer.Option(help="Begin with the unsettled messages of the queue.")] = False,
     since: Annotated[Any, time_option("Begin with what was sent then or later.")] = None,
+    since_id: Annotated[int | None, typer.Option(help="Begin with the message of this id.")] = None,
 ) -> Done:
     """Create a queue that gets every message of another queue, without a second copy.
 
@@ -81,7 +82,7 @@ def create(
 
     $ spanmq subscription create audit orders
     """
-    client.subscriptions.create(name, queue, waiting=waiting, since=since)
+    client.subscriptions.create(name, queue, waiting=waiting, since=since, since_id=since_id)
     return Done(f"queue {name} gets every message of queue {queue}", {"subscription": name, "queue": queue})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from spanmq.worker.setting import WorkerOptions
 
 commands = Commands()
-logger = logging.getLogger("spanmq")
 
 
 class StopReason:
@@ -139,6 +137,7 @@ def worker(
         _run_again_on_changes()
         return
     from spanmq.worker import Worker, log
+    from spanmq.worker.monitoring import monitored
 
     level = level_named(log_level)
     stopped = StopReason()
@@ -162,7 +161,7 @@ def worker(
         stack.enter_context(logging_lines(level))
         own = queue or ([] if tasks is None else [*tasks.queues])
         queues, where = stack.enter_context(_source(own, shards, server or [], dsn))
-        counts = stack.enter_context(_counting(metrics_port, metrics_host))
+        counts = stack.enter_context(monitored(metrics_port, metrics_host))
         observers: list[Observer] = [stopped, log.write, *counts]
         if as_json:
             lines = EventLines(sys.stdout.fileno())
@@ -268,26 +267,6 @@ def _source(
         for client in clients.values():
             stack.callback(client.close)
         yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}
-
-
-@contextmanager
-def _counting(port: int | None, host: str) -> Iterator[list[Observer]]:
-    """Yield the observer for Prometheus, and serve its metrics; none without a port."""
-    if port is None:
-        yield []
-        return
-    try:
-        from spanmq.worker.condition import Condition
-        from spanmq.worker.measures import Measures, served
-    except ModuleNotFoundError as error:
-        raise errors.NotPossibleError(
-            f"the worker's metrics need {error.name}, which is not installed",
-            hint="pip install 'spanmq[metrics]'",
-        ) from error
-    measures, condition = Measures(), Condition()
-    with served(measures, condition, port, host) as url:
-        logger.info("metrics_served address=%s", url)
-        yield [measures, condition]
 
 
 def _server_of(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One call of an SQL function: what is sent, as text, and how its rows are read. No I/O here.
+"""One call of an SQL function: what is sent, as text. No I/O here.
 
 Every statement is one `select … from schema.function(…)` with named arguments, so that a function may gain
 arguments and columns while clients of another release run. Every parameter is text and is cast in the
@@ -8,13 +8,14 @@ as one literal is four times faster than psycopg's own list (4.8 ms against 19 m
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
+from spanmq.client.rows import Rows, nothing
 from spanmq.errors import (
     InvalidArgumentError,
     NotSupportedByUpstreamError,
@@ -27,26 +28,6 @@ from spanmq.model import Flavour
 Result = TypeVar("Result")
 Seconds = float | timedelta
 Delay = float | timedelta | datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What came back: `jsonb` as bytes, times as aware datetimes."""
-
-    columns: tuple[str, ...]
-    values: Sequence[Sequence[Any]]
-
-    def scalar(self) -> Any:
-        """Return the first column of the only row."""
-        return self.values[0][0]
-
-    def column(self) -> list[Any]:
-        """Return the first column of each row."""
-        return [row[0] for row in self.values]
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return each row as a dictionary."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,72 +433,3 @@ def about_any(
         return about(queue, function, read, *arguments, shape=shape, native=native)
     shape = Shape.NOTHING if read is nothing else shape
     return Call(function, arguments, read, None, shape, native=native)
-
-
-# Readers of rows.
-
-
-def nothing(_: Rows) -> None:
-    """Read nothing: the function returns void."""
-
-
-def flag(rows: Rows) -> bool:
-    """Read a boolean."""
-    return bool(rows.scalar())
-
-
-def string(rows: Rows) -> str:
-    """Read a text."""
-    return str(rows.scalar())
-
-
-def number(rows: Rows) -> int:
-    """Read a number."""
-    return int(rows.scalar())
-
-
-def numbers(rows: Rows) -> list[int]:
-    """Read a column of numbers."""
-    return rows.column()
-
-
-def listed(kind: type[Result], **columns: str) -> Callable[[Rows], list[Result]]:
-    """Return a reader that makes a dataclass of each row; `columns` names those that differ from the fields."""
-    return lambda rows: made(kind, rows.records(), **columns)
-
-
-def made(kind: type[Result], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Result]:
-    """Make a dataclass of each record.
-
-    A column that the schema does not have yet, being one release older, has the field's default. Raises
-    SchemaVersionError where a field has none.
-    """
-    names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
-    try:
-        return [
-            kind(
-                **{
-                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
-                    for each, column in names
-                }
-            )
-            for row in records
-        ]
-    except KeyError as error:
-        raise SchemaVersionError(
-            f"the schema in the database is too old for this client: it has no {error}",
-            hint="Upgrade it: spanmq schema upgrade",
-            code="schema_older",
-        ) from None
-
-
-def only(kind: type[Result], **columns: str) -> Callable[[Rows], Result]:
-    """Return a reader that makes a dataclass of the only row."""
-    read = listed(kind, **columns)
-    return lambda rows: read(rows)[0]
-
-
-def first(kind: type[Result], **columns: str) -> Callable[[Rows], Result | None]:
-    """Return a reader that makes a dataclass of the first row, or None if there are no rows."""
-    read = listed(kind, **columns)
-    return lambda rows: next(iter(read(rows)), None)

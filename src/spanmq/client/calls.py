@@ -13,24 +13,19 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from spanmq.client import call as argument
-from spanmq.client.call import (
-    Argument,
-    Call,
-    Delay,
+from spanmq.client.call import Argument, Call, Delay, Seconds, Shape, about, about_any, given
+from spanmq.client.rows import (
     Rows,
-    Seconds,
-    Shape,
-    about,
-    about_any,
     flag,
-    given,
+    json_value,
     listed,
     made,
+    messages,
     nothing,
     number,
     numbers,
+    settlements,
 )
-from spanmq.client.rows import json_value, messages, settlements
 from spanmq.codec.batch import Encoded
 from spanmq.codec.body import Codec
 from spanmq.errors import InvalidArgumentError
@@ -181,6 +176,22 @@ def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
 # Receiving.
 
 
+def receive(
+    codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int, alone: bool
+) -> Call[list[Message]]:
+    """Lease messages, by default for as long as the queue's policy says."""
+    arguments = (
+        argument.queue_name("queue", queue),
+        argument.integer("quantity", quantity).to("qty"),
+        *given(argument.seconds, "lease", lease),
+        argument.integer("slots", slots),
+        *given(argument.boolean, "alone", alone or None),
+    )
+    read = partial(messages, codec, queue)
+    # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
+    return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+
+
 def read(
     codec: Codec, queue: str, quantity: int, lease: Seconds, conditional: str | None, grouped: Grouped | None
 ) -> Call[list[Message]]:
@@ -195,9 +206,13 @@ def read(
         *given(argument.json, "conditional", conditional),
     )
     function = "read" if grouped is None else _GROUPED[grouped]
-    return about(
-        queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES, native=False
-    )
+    return from_pgmq(codec, queue, function, *arguments)
+
+
+def from_pgmq(codec: Codec, queue: str, function: str, *arguments: Argument) -> Call[list[Message]]:
+    """Call a function of PGMQ that returns messages."""
+    read = partial(messages, codec, queue)
+    return about(queue, function, read, *arguments, shape=Shape.MESSAGES, native=False)
 
 
 def peek(

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from socket import gaierror
 from typing import Any, Final, NoReturn
 
-from spanmq.client.call import Call, Rows, Shape, Style, is_missing_function, missing
+from spanmq.client.call import Call, Shape, Style, is_missing_function, missing
 from spanmq.client.options import kind_of
-from spanmq.client.rows import read_time
+from spanmq.client.rows import Rows, read_time
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -39,6 +39,7 @@ _ROLL_BACK: Final = "Roll back, then repeat what you need."
 def driver_of(session: object) -> Driver:
     """Return the way to run a call on a session of SQLAlchemy or Django, or on any DB-API connection."""
     origins = _origins(session)
+    _check_postgresql(session, origins)
     if "asyncpg" in origins or _is_async(session):
         raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: give it to an AsyncClient")
     # First, because SQLAlchemy's `raw_connection()` is one too.
@@ -52,6 +53,7 @@ def driver_of(session: object) -> Driver:
 def driver_of_async(session: object) -> AsyncDriver:
     """Return the way to run a call on an asynchronous session of SQLAlchemy or a connection of asyncpg."""
     origins = _origins(session)
+    _check_postgresql(session, origins)
     if "asyncpg" in origins and callable(getattr(session, "is_in_transaction", None)):
         return _Asyncpg(session)
     if "sqlalchemy" in origins and _is_async(session) and callable(getattr(session, "execute", None)):
@@ -247,6 +249,20 @@ def _is_unconnected(error: Exception) -> bool:
 def _origins(session: object) -> set[str]:
     """Return the packages of the session's classes, so that subclasses count as their base class."""
     return {base.__module__.partition(".")[0] for base in type(session).__mro__}
+
+
+def _check_postgresql(session: object, origins: set[str]) -> None:
+    """Raise InvalidArgumentError for a session that says it is of another database, such as Django's default SQLite."""
+    if "sqlalchemy" in origins:
+        engine = session if hasattr(session, "dialect") else getattr(session, "bind", None)
+        database = getattr(getattr(engine, "dialect", None), "name", None)
+    else:
+        database = "sqlite" if "sqlite3" in origins else getattr(session, "vendor", None)  # Django's
+    if isinstance(database, str) and database != "postgresql":
+        raise InvalidArgumentError(
+            f"{kind_of(session)} is a connection to {database}, not to PostgreSQL",
+            hint="The queues are in PostgreSQL; in Django, DATABASES says where.",
+        )
 
 
 def _is_async(session: object) -> bool:

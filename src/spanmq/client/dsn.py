@@ -28,7 +28,10 @@ KEEPALIVE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds that a statement waits for a lock, that it runs, that a transaction idles; 0: without limit."""
+    """Seconds that a statement waits for a `lock`, that a `statement` runs, and for `idle_in_transaction`.
+
+    0: without limit. Raises InvalidArgumentError for more than 2,000,000 seconds.
+    """
 
     lock: float = 5.0
     statement: float = 30.0

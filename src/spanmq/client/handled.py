@@ -1,9 +1,13 @@
-"""The handler of a worker within which a call is made, and whether it is to end."""
+"""The handler of a worker within which a call is made: whether it is to end, and what it reports of its progress."""
 
 from contextvars import ContextVar
+from numbers import Real
 from typing import Final, Protocol
 
-from spanmq.errors import HandlerCancelledError
+from spanmq.errors import HandlerCancelledError, InvalidArgumentError
+
+# The longest note of a progress, in characters.
+NOTE_MAX: Final = 200
 
 
 class Handled(Protocol):
@@ -11,6 +15,9 @@ class Handled(Protocol):
 
     is_cancelled: bool
     is_over: bool
+
+    def report(self, share: float, note: str) -> None:
+        """Take a progress, from any thread."""
 
 
 HANDLED: Final[ContextVar[Handled | None]] = ContextVar("spanmq handled", default=None)
@@ -24,6 +31,26 @@ def cancelled() -> bool:
     handled = HANDLED.get()
     # Tasks that a handler began may run on after it.
     return handled is not None and handled.is_cancelled and not handled.is_over
+
+
+def progress(share: float, note: str = "") -> None:
+    """Report how far the handler that calls this is: a `share` from 0 to 1, and a note of up to 200 characters.
+
+    `client.health.workers()` and the dashboard show the last one while the handler runs. The worker writes it at most
+    once a second; the call itself waits for nothing. Nothing happens outside of a handler. Raises InvalidArgumentError.
+    """
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
+        raise InvalidArgumentError(f"the share of a progress is a number from 0 to 1, got {share!r}")
+    if not isinstance(note, str) or len(note) > NOTE_MAX:
+        raise InvalidArgumentError(
+            f"the note of a progress is a string of at most {NOTE_MAX} characters, got {str(note)[:NOTE_MAX]!r}"
+        )
+    # A NUL, and halves of a surrogate pair.
+    if "\0" in note or note.encode(errors="ignore").decode() != note:
+        raise InvalidArgumentError(f"PostgreSQL can't store the note of this progress: {note!r}")
+    handled = HANDLED.get()
+    if handled is not None and not handled.is_over:
+        handled.report(float(share), note)
 
 
 def refuse_if_cancelled() -> None:

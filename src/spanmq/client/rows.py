@@ -2,15 +2,15 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from spanmq.client.call import Rows, listed, made
 from spanmq.codec.body import Codec, read_json, unread
+from spanmq.errors import SchemaVersionError
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
@@ -19,14 +19,19 @@ from spanmq.model import (
     Message,
     PipelineRun,
     Policy,
+    Progress,
     QueueSchema,
     Receiver,
     Redriven,
+    Result,
     Schedule,
     Settled,
+    WorkerReport,
 )
 
 logger = logging.getLogger("spanmq")
+
+Kind = TypeVar("Kind")
 
 Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
 
@@ -46,6 +51,98 @@ METRICS_COLUMNS: Final = {
     "scraped_at": "scrape_time",
 }
 BINDING_COLUMNS: Final = {"queue": "queue_name", "expression": "compiled_regex"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What came back: `jsonb` as bytes, times as aware datetimes."""
+
+    columns: tuple[str, ...]
+    values: Sequence[Sequence[Any]]
+
+    def scalar(self) -> Any:
+        """Return the first column of the only row."""
+        return self.values[0][0]
+
+    def column(self) -> list[Any]:
+        """Return the first column of each row."""
+        return [row[0] for row in self.values]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return each row as a dictionary."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.values]
+
+
+# Readers of any function's rows.
+
+
+def nothing(_: Rows) -> None:
+    """Read nothing: the function returns void."""
+
+
+def flag(rows: Rows) -> bool:
+    """Read a boolean."""
+    return bool(rows.scalar())
+
+
+def string(rows: Rows) -> str:
+    """Read a text."""
+    return str(rows.scalar())
+
+
+def number(rows: Rows) -> int:
+    """Read a number."""
+    return int(rows.scalar())
+
+
+def numbers(rows: Rows) -> list[int]:
+    """Read a column of numbers."""
+    return rows.column()
+
+
+def listed(kind: type[Kind], **columns: str) -> Callable[[Rows], list[Kind]]:
+    """Return a reader that makes a dataclass of each row; `columns` names those that differ from the fields."""
+    return lambda rows: made(kind, rows.records(), **columns)
+
+
+def made(kind: type[Kind], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Kind]:
+    """Make a dataclass of each record.
+
+    A column that the schema does not have yet, being one release older, has the field's default. Raises
+    SchemaVersionError where a field has none.
+    """
+    names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
+    try:
+        return [
+            kind(
+                **{
+                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
+                    for each, column in names
+                }
+            )
+            for row in records
+        ]
+    except KeyError as error:
+        raise SchemaVersionError(
+            f"the schema in the database is too old for this client: it has no {error}",
+            hint="Upgrade it: spanmq schema upgrade",
+            code="schema_older",
+        ) from None
+
+
+def only(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind]:
+    """Return a reader that makes a dataclass of the only row."""
+    read = listed(kind, **columns)
+    return lambda rows: read(rows)[0]
+
+
+def first(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind | None]:
+    """Return a reader that makes a dataclass of the first row, or None if there are no rows."""
+    read = listed(kind, **columns)
+    return lambda rows: next(iter(read(rows)), None)
+
+
+# Readers of what has values of its own.
 
 
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
@@ -185,6 +282,20 @@ def results(codec: Codec, rows: Rows) -> dict[int, object]:
     return {int(row["msg_id"]): codec.decode(raw_json(row["result"])) for row in rows.records()}
 
 
+def listed_results(codec: Codec, queue: str, rows: Rows) -> list[Result]:
+    """Return what became of messages of a queue."""
+    return [
+        Result(
+            queue,
+            int(row["msg_id"]),
+            row["state"],
+            codec.decode(raw_json(row["result"])) if row["state"] == "stored" else None,
+            row["error"],
+        )
+        for row in rows.records()
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Unplanned:
     """A schedule that needs more times."""
@@ -237,6 +348,26 @@ def receivers(rows: Rows) -> list[Receiver]:
     """Return streams that consume queues."""
     records = [row | {"receiver": str(row["receiver"])} for row in rows.records()]
     return made(Receiver, records, queue="queue_name", receiver_id="receiver")
+
+
+def worker_reports(rows: Rows) -> list[WorkerReport]:
+    """Return what workers have reported."""
+    read = [
+        row
+        | {
+            "progress": tuple(
+                Progress(
+                    message_id=each["msg_id"],
+                    task=each.get("kind"),
+                    share=float(each["share"]),
+                    note=each["note"],
+                )
+                for each in json_value(row["progress"])
+            )
+        }
+        for row in rows.records()
+    ]
+    return made(WorkerReport, read)
 
 
 def changes(rows: Rows) -> list[Change]:

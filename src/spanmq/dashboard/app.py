@@ -31,7 +31,7 @@ from spanmq.dashboard import (
 )
 from spanmq.dashboard.page import Page, go, send_asset, show
 from spanmq.dashboard.visit import MARK, RefusedError, Visit, cookie_name, visit_of
-from spanmq.errors import SpanmqError
+from spanmq.errors import QueueNotFoundError, SpanmqError
 from spanmq.service.backend import Backend
 from spanmq.service.failure import describe
 from spanmq.service.request_origin import is_named_here
@@ -110,6 +110,11 @@ def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Res
             # The service's: a right is missing; or too much at once, too large, too slow.
             title, words = ("Not yours" if error.status_code == 403 else "Not now"), str(error.detail)
             response = _refuse(RefusedError(error.status_code, title, words[:1].upper() + words[1:]), visit)
+        except QueueNotFoundError as error:
+            words = (
+                f"{error.message[:1].upper()}{error.message[1:]}. If it was dropped, Changes shows by whom."
+            )
+            response = _refuse(RefusedError(404, "No such queue", words), visit)
         except SpanmqError as error:
             status, body = describe(error)
             words = body["error"]["message"]

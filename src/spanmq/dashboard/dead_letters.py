@@ -25,7 +25,7 @@ LIMIT_MAX: Final = 10_000
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 WHICH: Final = {"waiting": False, "redriven": True, "all": None}
 NOTICES: Final = {
-    "redriven": "Redriven: {n} dead letters are in the queue again.",
+    "redriven": "Redriven: {n} dead letters are in the queue again, hidden for the delay.",
     "discarded": "Discarded: {n} dead letters were deleted.",
 }
 FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where", "letters")
@@ -214,7 +214,7 @@ def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
     return {
         "limit": int(limit),
         "rate": typed.number(fields.get("rate", ""), "rate"),
-        "delay": typed.number(fields.get("delay", ""), "delay") or 0.0,
+        "delay": typed.number(fields.get("delay", ""), "delay"),
         "patch": typed.body(patch, "patch") if patch else None,
     }
 

@@ -23,7 +23,7 @@ NOTICES: Final = {
     "cancelled": "Cancelled: it was removed from the queue.",
     "cancelling": "A receiver holds the message: its handler is told to end. Then the message ends, too.",
     "shown": "The message is visible now.",
-    "redriven": "Redriven: the message is in the queue again.",
+    "redriven": "Redriven: the message is in the queue again, hidden for the delay of the queue's policy.",
     "discarded": "Discarded: the dead letter was deleted.",
     "late": "Nothing was changed: the message is leased, or it has left the queue, or is not a dead letter any more.",
 }

@@ -28,6 +28,7 @@ DEFAULTS: Final = Policy(
     ordered=False,
     fill_groups=False,
     dead_letter_blocks_group=False,
+    redrive_delay=60.0,
     paused=False,
     drop_expired=False,
     max_in_flight=None,

@@ -13,6 +13,7 @@ from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
+from spanmq.dashboard.workers import progress_of
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import HeldLease
 
@@ -49,12 +50,14 @@ async def receivers(visit: Visit) -> Response:
     head, client = await head_of(visit), visit.behind.client
     queue = head.queue
     leases = await client.inspect.leases(queue, LEASES)
+    workers = await client.health.workers(queue)
     return show(
         visit,
         "receivers.html",
         head=head,
         leases=[(each, await _task_of(visit, queue, each)) for each in leases],
-        workers=(await client.health.workers(queue))[:SHOWN],
+        workers=workers[:SHOWN],
+        progress=progress_of(workers)[:SHOWN],
         streams=(await client.admin.receivers.list(queue))[:SHOWN],
         subscriptions=[
             each for each in await client.subscriptions.list(queue) if visit.may("look", each.subscription)

@@ -32,7 +32,7 @@ async def repair(visit: Visit) -> Response:
             visit.queue,
             letter.message_id,
             body=typed.body(given) if is_touched else UNCHANGED,
-            delay=typed.number(fields.get("delay", ""), "delay") or 0.0,
+            delay=typed.number(fields.get("delay", ""), "delay"),
         )
     except (InvalidArgumentError, NotPossibleError) as error:
         return _form(visit, letter, fields, error.message)

@@ -9,7 +9,7 @@ from spanmq.model import LatestStatistics, QueueCount
 from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
-GLANCED_MAX: Final = 20_000
+BACKLOG_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> li
     if names is not None:
         wanted = {name.lower() for name in names}
         latest = [each for each in latest if each.queue.lower() in wanted]
-    small = [each.queue for each in latest if each.backlog <= GLANCED_MAX]
-    glances = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
-    return [_standing(each, glances.get(each.queue)) for each in latest]
+    small = [each.queue for each in latest if each.backlog <= BACKLOG_MAX]
+    counts = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
+    return [_standing(each, counts.get(each.queue)) for each in latest]
 
 
-def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
+def _standing(latest: LatestStatistics, exact: QueueCount | None) -> Standing:
     seconds = latest.duration_seconds or 1.0
-    is_exact = glance is not None and glance.is_exact
+    is_exact = exact is not None and exact.is_exact
     is_known = is_exact or latest.sampled_at is not None
-    counts: QueueCount | LatestStatistics = glance if glance is not None and is_exact else latest
+    counts: QueueCount | LatestStatistics = exact if exact is not None and is_exact else latest
     backlog, visible, in_flight = (counts.backlog, counts.visible, counts.in_flight)
     hidden = None
     if backlog is not None and visible is not None and in_flight is not None:
@@ -67,8 +67,8 @@ def _standing(latest: LatestStatistics, glance: QueueCount | None) -> Standing:
         visible=visible if is_known else None,
         in_flight=in_flight if is_known else None,
         hidden=hidden if is_known else None,
-        delayed=glance.delayed if glance is not None and is_exact else None,
-        failed=glance.failed if glance is not None and is_exact else None,
+        delayed=exact.delayed if exact is not None and is_exact else None,
+        failed=exact.failed if exact is not None and is_exact else None,
         dead_letters=latest.dead_letters,
         sent_total=latest.sent_total,
         # For an empty queue, the last sample may include messages that have since been settled.

@@ -1,6 +1,6 @@
 """Workers, kinds of tasks, batches of messages, and jobs of the pipeline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from starlette.responses import Response
@@ -8,7 +8,7 @@ from starlette.responses import Response
 from spanmq.dashboard.failing import causes
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import Visit
-from spanmq.model import Batch, PipelineRun
+from spanmq.model import Batch, PipelineRun, Progress, WorkerReport
 
 Kind = TypeVar("Kind", Batch, PipelineRun)
 
@@ -22,7 +22,14 @@ SPANS: Final = {"10m": 600, "1h": 3600, "1d": 86400}
 async def workers(visit: Visit) -> Response:
     """Show the workers of queues that the visitor may look at."""
     found = visit.seen(await visit.behind.client.health.workers())
-    return show(visit, "workers.html", workers=found[:SHOWN], n_found=len(found))
+    return show(
+        visit, "workers.html", workers=found[:SHOWN], n_found=len(found), progress=progress_of(found)[:SHOWN]
+    )
+
+
+def progress_of(reports: Iterable[WorkerReport]) -> list[tuple[WorkerReport, Progress]]:
+    """Return what running handlers have reported, each with the report of its worker."""
+    return [(report, each) for report in reports for each in report.progress]
 
 
 async def tasks(visit: Visit) -> Response:

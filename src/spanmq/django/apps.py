@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.core import checks
 from django.db.models.signals import post_migrate
 
 from spanmq import schema
@@ -16,8 +17,24 @@ class SpanmqConfig(AppConfig):  # type: ignore[misc]
     verbose_name = "spanmq"
 
     def ready(self) -> None:
-        """Connect the signal."""
+        """Connect the signal, and register the check."""
         post_migrate.connect(upgrade, sender=self)
+        checks.register(check_databases)
+
+
+def check_databases(**_: Any) -> list[checks.CheckMessage]:
+    """Warn if no database of the settings is PostgreSQL: migrations leave others as they are, and sends fail."""
+    from django.db import connections
+
+    if any(connections[alias].vendor == "postgresql" for alias in connections):
+        return []
+    return [
+        checks.Warning(
+            "No database in DATABASES is PostgreSQL, where the queues of spanmq are.",
+            hint="Use the engine django.db.backends.postgresql.",
+            id="spanmq.W001",
+        )
+    ]
 
 
 def upgrade(using: str, **_: Any) -> None:

@@ -120,10 +120,24 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the handler of a message is, as it reported by `spanmq.progress`: a `share` from 0 to 1, and a note.
+
+    `task` is None where the handler serves no tasks. A handler of several messages is shown with the first one.
+    """
+
+    message_id: int
+    task: str | None
+    share: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
     """A worker that runs for a queue, as it reported at `seen_at`.
 
-    It handles up to `slots` messages of all its queues at once, and holds `held` of this one.
+    It handles up to `slots` messages of all its queues at once, and holds `held` of this one. `progress` has those of
+    its running handlers that reported one, up to 100.
     """
 
     worker: str
@@ -133,6 +147,7 @@ class WorkerReport:
     slots: int
     held: int
     breaker_open_until: datetime | None
+    progress: tuple[Progress, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,11 @@ Kind = TypeVar("Kind")
 class Message:
     """One delivery of a message, or a message that was peeked at.
 
-    `attempt` counts deliveries, including this one (0: never delivered). Until `leased_until` no other
-    receiver gets it. `lease_id` and `slot` are set only by `receive`, because PGMQ's calls have no lease;
-    `archived_at` only by `peek_archive`. `last_error` is the text of the last failure, if any.
+    `queue` and `message_id` name it; `body` is any value that JSON can represent, `headers` a mapping or None,
+    `group` the group of an ordered message. It was sent at `enqueued_at`. `attempt` counts deliveries, including this
+    one (0: never delivered), the last of them at `last_read_at`. Until `leased_until` no other receiver gets it.
+    `lease_id` and `slot` are set only by `receive`, because PGMQ's calls have no lease; `archived_at` only by
+    `peek_archive`. `last_error` is the text of the last failure, if any.
     """
 
     queue: str
@@ -55,14 +57,17 @@ class Message:
             parsed: Kind = parse(self.body, kind)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidBodyError(
-                f"message {self.message_id} is no {found.__qualname__}: {error}", queue=self.queue
+                f"message {self.message_id} is not a {found.__qualname__}: {error}", queue=self.queue
             ) from error
         return parsed
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """Messages by their ids and the lease that they were received under, for settling without the messages."""
+    """Messages by their ids and the lease that they were received under, for settling without the messages.
+
+    `queue`, `lease_id` and `message_ids` (one id or several) are those of the messages.
+    """
 
     queue: str
     lease_id: int
@@ -71,15 +76,30 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The outcome for one message of a call that settles it.
+    """The `outcome` of a call that settles messages, for the one with this `message_id`.
 
-    `ack` returns "acked" or "stale" (this lease no longer holds the message, which is unchanged), `nack`
-    "retrying", "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel`
-    returns "cancelled", "cancelling" (a receiver holds it) or "unknown".
+    `ack` returns "acked" or "stale" (this lease no longer holds the message, which is unchanged), `nack` "retrying",
+    "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel` returns "cancelled",
+    "cancelling" (a receiver holds it) or "unknown".
     """
 
     message_id: int
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a message, as `state` says.
+
+    "stored": its handler returned `value`. "dead": it is a dead letter, because of `error`. "missing": no result is
+    kept, because none was stored, it has expired, or the message is not settled.
+    """
+
+    queue: str
+    message_id: int
+    state: str
+    value: Any = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

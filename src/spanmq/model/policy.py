@@ -21,6 +21,7 @@ class Policy:
     ordered: bool
     fill_groups: bool
     dead_letter_blocks_group: bool
+    redrive_delay: float
     paused: bool
     drop_expired: bool
     max_in_flight: int | None
@@ -47,6 +48,7 @@ class PolicyChange(TypedDict, total=False):
     ordered: bool | None
     fill_groups: bool | None
     dead_letter_blocks_group: bool | None
+    redrive_delay: float | None
     paused: bool | None
     drop_expired: bool | None
     max_in_flight: int | None
@@ -74,6 +76,7 @@ SETTING_WORDS: Final = {
     "ordered": "Messages of a group are delivered one after the other",
     "fill_groups": "A receive takes what a group has before it takes of the next",
     "dead_letter_blocks_group": "A dead letter blocks its group",
+    "redrive_delay": "Default delay of redriven dead letters, in seconds",
     "drop_expired": "Expired messages are deleted, not dead letters",
     "priority_aging": "Seconds of waiting that count as one priority level",
     "paused": "Deliveries are paused",

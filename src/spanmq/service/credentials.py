@@ -14,7 +14,8 @@ from starlette.types import Scope
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import Argument, Call, Rows, first, flag, made
+from spanmq.client.call import Argument, Call
+from spanmq.client.rows import Rows, first, flag, made
 from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.model import AccessKey, Token
 from spanmq.service.admission import address_of

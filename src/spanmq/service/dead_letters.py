@@ -65,14 +65,15 @@ class Sought(Filters):
 class Redrive(Filters):
     """Selects the dead letters to redrive, how their bodies change, and how fast they become visible.
 
-    `patch` is a JSON Patch (RFC 6902, without `copy`): it is for all that match or none, at most `limit`. With
-    `dry_run` the first ten have their bodies `before` and `after` it.
+    Without a `delay` the first becomes visible after the `redrive_delay` of the queue's policy. `patch` is a JSON
+    Patch (RFC 6902, without `copy`): it is for all that match or none, at most `limit`. With `dry_run` the first
+    ten have their bodies `before` and `after` it.
     """
 
     patch: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100)] | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     rate: Rate | None = None
-    delay: Seconds = 0.0
+    delay: Seconds | None = None
     dry_run: bool = False
 
 
@@ -85,11 +86,11 @@ class Discard(Filters):
 
 
 class Repaired(Given):
-    """When the message becomes visible, and its new body or headers."""
+    """Seconds until the message is visible (default: the policy's `redrive_delay`), and its new body or headers."""
 
     body: Any = None
     headers: dict[str, Any] | None = None
-    delay: Seconds = 0.0
+    delay: Seconds | None = None
 
 
 Counts = answer("DeadLetterCounts", counts=list[DeadLetterCount])

@@ -222,8 +222,8 @@ async def maintain(
     return reply(steps=await backend.client.admin.maintain(budget))
 
 
-@routes.get("/glance", response_model=answer("QueueCounts", queues=list[QueueCount]))
-async def glance(
+@routes.get("/count", response_model=answer("QueueCounts", queues=list[QueueCount]))
+async def count_messages(
     backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
     """Count the messages that wait in each queue that the token may look at, up to `most` in each."""

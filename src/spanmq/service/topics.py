@@ -18,6 +18,7 @@ from spanmq.service.parts import (
     Behind,
     Existed,
     Given,
+    Id,
     MayLook,
     MayLookAtAll,
     MayManage,
@@ -127,10 +128,11 @@ async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: M
 
 
 class Subscribed(Given):
-    """With `waiting`, the queue also gets the messages that are not settled yet; with `since`, those sent since."""
+    """With `waiting`, the queue also gets unsettled messages; with `since` or `since_id`, those from there on."""
 
     waiting: bool = False
     since: AwareDatetime | None = None
+    since_id: Id | None = None
 
 
 Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
@@ -165,5 +167,5 @@ async def create_subscription(
     """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
     caller.check("manage", name)
     given = given or Subscribed()
-    await backend.client.subscriptions.create(name, queue, waiting=given.waiting, since=given.since)
+    await backend.client.subscriptions.create(name, queue, **given.model_dump())
     return reply(queue=queue, subscription=name)

@@ -166,7 +166,7 @@ def _bounds(values: Mapping[str, str]) -> Bounds:
         raise InvalidArgumentError(
             f"the option {given[0]} is for the table archive",
             hint="A stream over a queue begins with its unsettled messages. For an earlier or later start read a"
-            " subscription: client.subscriptions.create(name, queue, since=...).",
+            " subscription: client.subscriptions.create(name, queue, since=...), or since_id=...",
         )
     for kind in ("starting", "ending"):
         if f"{kind}Offsets" in values and f"{kind}Timestamp" in values:

@@ -1,5 +1,6 @@
 """Typed jobs over the worker: functions that are sent with checked arguments. docs/guides/tasks.md explains them."""
 
+from spanmq.model import Result
 from spanmq.tasks.arguments import GIVEN
 from spanmq.tasks.call import BatchResult, Call
 from spanmq.tasks.registry import Tasks
@@ -14,6 +15,7 @@ __all__ = [
     "BatchResult",
     "Call",
     "Reject",
+    "Result",
     "Retry",
     "RetryIn",
     "Sent",

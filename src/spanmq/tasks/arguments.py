@@ -21,6 +21,7 @@ GIVEN: Final[Any] = object()
 INJECTED: Final = {
     "message": "Message",
     "batch": "BatchResult",
+    "results": "list[Result]",
     "connection": "Connection",
     "session": "Session",
 }

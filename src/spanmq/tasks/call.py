@@ -38,7 +38,8 @@ NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 class Call:
     """A task with its arguments, checked and ready: for `send_many`, or as the result of another task.
 
-    `body` is JSON, `delay` also a moment, and the other fields are the options of the task.
+    `body` is JSON, `delay` also a moment, and the other fields are the options of the task. `takes_results` says that
+    it has a parameter for the results of the batch that it follows.
     """
 
     task: str
@@ -51,6 +52,8 @@ class Call:
     unique: str | None = None
     unique_for: Seconds = 300.0
     headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
+    stores_result: bool = False
+    takes_results: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol
 
 from spanmq.client import AsyncClient, Client
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
-from spanmq.model import Message
+from spanmq.model import Message, Result
 from spanmq.tasks.call import BatchResult, Call
+from spanmq.tasks.results import read_results
 from spanmq.tasks.sending import BatchCall
 from spanmq.tasks.task import CallNext, Catalog, Middleware, Task
 from spanmq.worker.failure import Failure, judge
@@ -32,7 +33,13 @@ class ProcessTaskError(Exception):
 class Apart(Protocol):
     """Runs tasks in processes of their own."""
 
-    async def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Any:  # noqa: ASYNC109
+    async def call(
+        self,
+        task: Task[..., Any],
+        message: Message,
+        timeout: float | None,  # noqa: ASYNC109
+        results: list[Result] | None,
+    ) -> Any:
         """Run the task of a message, within `timeout` seconds, and return what it returned."""
 
     def close(self) -> None:
@@ -72,10 +79,14 @@ class Handling:
     async def call(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message without middleware."""
         task = self._catalog.get(message)
+        results = None
+        if "results" in task.arguments.injected:
+            results = await delivery.read(lambda client: read_results(client, message, task.name))
         if task.process and self._apart is not None:
             timeout = self._timeout if task.timeout is None else task.timeout
-            return await self._finish(task, message, await self._apart.call(task, message, timeout), delivery)
-        arguments = self._read(task, message)
+            result = await self._apart.call(task, message, timeout, results)
+            return await self._finish(task, message, result, delivery)
+        arguments = self._read(task, message, results)
         if task.is_simple:
             result = await task.function(**arguments)
         elif task.is_async:
@@ -100,7 +111,7 @@ class Handling:
         return result
 
     def call_plain(self, message: Message, delivery: Delivery) -> Any:
-        """Run the task of a message in this thread, where all tasks are plain and have no middleware."""
+        """Run the task of a message in this thread, where all tasks are plain, and none needs the event loop."""
         task = self._catalog.get(message)
         arguments = self._read(task, message)
         result, is_sent = self._run_plain(task, message, arguments, delivery)
@@ -113,10 +124,10 @@ class Handling:
                 self._follow(client, task, message, result)
         return result
 
-    def run_here(self, message: Message) -> Any:
+    def run_here(self, message: Message, results: list[Result] | None = None) -> Any:
         """Run the task of a message, which is plain and has no transaction, and return what it returned."""
         task = self._catalog.get(message)
-        arguments = self._read(task, message)
+        arguments = self._read(task, message, results)
         with self._catalog.around_plain():
             result = task.function(**arguments)
             refuse_coroutine(result)
@@ -167,7 +178,8 @@ class Handling:
 
         # Threads of the worker's own cost a third of those beside an event loop.
         has_apart = self._apart is not None and any(task.process for task in tasks)
-        is_async = len(plain) < len(wants) or bool(self._catalog.middleware) or has_apart
+        takes_results = any("results" in each for each in wants)
+        is_async = len(plain) < len(wants) or bool(self._catalog.middleware) or has_apart or takes_results
         function: Callable[..., Any] = self.call if is_async else self.call_plain
         return Handler(
             self if self._catalog.middleware else function,
@@ -193,12 +205,16 @@ class Handling:
             self._threads.close()
             self._threads = None
 
-    def _read(self, task: Task[..., Any], message: Message) -> dict[str, Any]:
+    def _read(
+        self, task: Task[..., Any], message: Message, results: list[Result] | None = None
+    ) -> dict[str, Any]:
         arguments = task.arguments.read(message.body.get("args", {}))
         if "message" in task.arguments.injected:
             arguments["message"] = message
         if "batch" in task.arguments.injected:
             arguments["batch"] = batch_of(message, task.name)
+        if "results" in task.arguments.injected:
+            arguments["results"] = results
         for name, kind in task.arguments.resources.items():
             arguments[name] = self._values[kind]
         return arguments

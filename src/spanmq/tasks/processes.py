@@ -13,9 +13,10 @@ from pickle import PicklingError
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from spanmq.client.handled import HANDLED, progress
 from spanmq.codec.body import Codec
 from spanmq.errors import ProcessCrashedError
-from spanmq.model import Message
+from spanmq.model import Message, Result
 from spanmq.tasks.call import Call
 from spanmq.tasks.handling import Handling, ProcessTaskError, steps_of
 from spanmq.tasks.sending import BatchCall
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # How long idle processes have to close their resources when the worker ends.
 CLOSE_SECONDS: Final = 1.0
+# A process passes one progress on in this time: a call may report thousands.
+PROGRESS_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,13 @@ class Processes:
         self._idle: list[Process] = []
         self._busy: set[Process] = set()
 
-    async def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Any:  # noqa: ASYNC109
+    async def call(
+        self,
+        task: Task[..., Any],
+        message: Message,
+        timeout: float | None,  # noqa: ASYNC109
+        results: list[Result] | None = None,
+    ) -> Any:
         """Run the task of a message in a process, within `timeout` seconds; return what it returned.
 
         Raises ProcessTaskError for what it raised, ProcessCrashedError if its process ended, and TimeoutError.
@@ -64,7 +73,9 @@ class Processes:
             self._threads = Threads()
         process = self._idle.pop() if self._idle else Process()
         self._busy.add(process)
-        running = asyncio.ensure_future(self._threads.call(partial(process.call, task, message, timeout)))
+        running = asyncio.ensure_future(
+            self._threads.call(partial(process.call, task, message, timeout, results))
+        )
         try:
             reply = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -106,19 +117,26 @@ class Process:
         # Whether it takes no further call.
         self.is_ended = False
 
-    def call(self, task: Task[..., Any], message: Message, timeout: float | None) -> Reply | Failure:
+    def call(
+        self, task: Task[..., Any], message: Message, timeout: float | None, results: list[Result] | None
+    ) -> Reply | Failure:
         """Run a task, from a thread; return what became of it. `timeout` counts after its module is imported."""
         try:
             pipe = self._running()
-            pipe.send((task.path, message))
+            pipe.send((task.path, message, results))
             begun: Failure | None = pipe.recv()
             if begun is not None:
                 return begun
-            if not pipe.poll(timeout):
-                self.end()
-                raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
-            reply: Reply | Failure = pipe.recv()
-            return reply
+            until = None if timeout is None else monotonic() + timeout
+            while pipe.poll(None if until is None else max(until - monotonic(), 0.0)):
+                reply: Reply | Failure | tuple[float, str] = pipe.recv()
+                if not isinstance(reply, tuple):
+                    return reply
+                progress(*reply)
+                if until is not None and monotonic() >= until:
+                    break
+            self.end()
+            raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -180,6 +198,45 @@ class Process:
         return f"signal {-code}"
 
 
+class Calling:
+    """The call that a process runs now. What it reports goes through the pipe, the last of a tenth of a second."""
+
+    is_cancelled = False
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._progress: tuple[float, str] | None = None
+        self._is_waiting = False
+        self.is_over = False
+
+    def report(self, share: float, note: str) -> None:
+        """Pass a progress on, from any thread."""
+        with self._lock:
+            self._progress = (share, note)
+            if not self._is_waiting:
+                self._send()
+
+    def end(self) -> None:
+        """Pass nothing on any more: what comes next is the reply."""
+        with self._lock:
+            self.is_over = True
+
+    def _send(self) -> None:
+        if self._progress is None or self.is_over:
+            self._is_waiting = False
+            return
+        self._pipe.send(self._progress)
+        self._progress, self._is_waiting = None, True
+        timer = threading.Timer(PROGRESS_SECONDS, self._send_next)
+        timer.daemon = True
+        timer.start()
+
+    def _send_next(self) -> None:
+        with self._lock:
+            self._send()
+
+
 def serve(pipe: Connection) -> None:
     """Run the calls that come through a pipe, until it is closed: the main function of a process."""
     # A signal to the group of the worker is the worker's, which waits for running calls.
@@ -194,8 +251,8 @@ async def _serve(pipe: Connection) -> None:
     async with AsyncExitStack() as stack:
         with suppress(EOFError):
             while True:
-                path, message = pipe.recv()
-                reply = await _run(path, message, values, stack, pipe)
+                path, message, results = pipe.recv()
+                reply = await _run(path, message, results, values, stack, pipe)
                 try:
                     pipe.send(reply)
                 # It can't be pickled.
@@ -204,7 +261,12 @@ async def _serve(pipe: Connection) -> None:
 
 
 async def _run(
-    path: str, message: Message, values: dict[Any, Any], stack: AsyncExitStack, pipe: Connection
+    path: str,
+    message: Message,
+    results: list[Result] | None,
+    values: dict[Any, Any],
+    stack: AsyncExitStack,
+    pipe: Connection,
 ) -> Reply | Failure:
     task: Task[..., Any] | None = None
     try:
@@ -215,7 +277,13 @@ async def _run(
             values |= await resources.open([kind], stack)
         # From here on the time limit counts.
         pipe.send(None)
-        result = Handling(task.catalog, values=values).run_here(message)
+        calling = Calling(pipe)
+        token = HANDLED.set(calling)
+        try:
+            result = Handling(task.catalog, values=values).run_here(message, results)
+        finally:
+            calling.end()
+            HANDLED.reset(token)
         if steps := steps_of(result):
             return Reply(steps=tuple(map(_sendable, steps)))
         return Reply(None if task.keep_for is None else Codec().encode(result))

@@ -17,6 +17,7 @@ from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import keep, synchronise
 from spanmq.tasks.processes import Processes
+from spanmq.tasks.results import check_batch
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
 from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
@@ -262,14 +263,18 @@ class Tasks:
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
         """Return a batch: when the messages of all calls are settled, `then` is sent, once.
 
-        It has the `batch: BatchResult` with the counts of done and dead, if its signature asks for that.
+        It has the `batch: BatchResult` with the counts of done and dead, and `results: list[Result]` of the calls in
+        their order, if its signature asks for these. Raises InvalidArgumentError if it asks for results and a task of
+        the calls does not store them, or there are more than 10,000 calls.
         """
         last = then.call() if isinstance(then, Task) else then
         if not isinstance(last, Call):
             raise InvalidArgumentError(f"a batch ends with a call, got {last!r}")
         if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
             raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
-        return BatchCall(tuple(calls), last, self.catalog.sender)
+        calls = tuple(calls)
+        check_batch(calls, last)
+        return BatchCall(calls, last, self.catalog.sender)
 
     def connect(self, dsn: str) -> None:
         """Use another database from now on."""

@@ -15,6 +15,7 @@ from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
+from spanmq.tasks.results import check_batch, header_of
 
 Sends = Callable[[Iterable[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
@@ -193,12 +194,14 @@ class Sender:
 
     def _send_batch(self, client: Client, calls: Iterable[Call]) -> SentBatch:
         *parts, then = calls
+        check_batch(parts, then)
         with client.transaction() as within:
             sent = self._send(within, parts)
             return SentBatch(within.batches.create(**end_of(then, sent)), sent)
 
     async def _send_batch_async(self, client: AsyncClient, calls: Iterable[Call]) -> SentBatch:
         *parts, then = calls
+        check_batch(parts, then)
         async with client.transaction() as within:
             sent = await self._send_async(within, parts)
             return SentBatch(await within.batches.create(**end_of(then, sent)), sent)
@@ -218,10 +221,11 @@ def end_of(then: Call, sent: Sequence[Sent]) -> dict[str, Any]:
     ids: dict[str, list[int]] = {}
     for each in sent:
         ids.setdefault(each.queue, []).append(each.message_id)
+    called = header_of((each.queue, each.message_id) for each in sent) if then.takes_results else {}
     return {
         "queue": then.queue,
         "body": RawJson(then.body),
         "messages": ids,
-        "headers": then.headers,
+        "headers": {**then.headers, **called},
         "group": then.group,
     }

@@ -93,6 +93,10 @@ class Task(Generic[P, R]):
         # Seconds for which the result is kept; None: it is not stored.
         self.keep_for = keep_for
         self.arguments = Arguments(function, name)
+        self.options |= {
+            "stores_result": keep_for is not None,
+            "takes_results": "results" in self.arguments.injected,
+        }
         self.is_async = inspect.iscoroutinefunction(function)
         # It needs neither a thread nor a transaction.
         self.is_simple = self.is_async and not self.arguments.injected & {"connection", "session"}
@@ -139,7 +143,7 @@ class Task(Generic[P, R]):
         for is_wrong, reason in (
             (self.is_async, "is an async function: a process runs plain ones"),
             (
-                self.arguments.injected - {"message", "batch"},
+                self.arguments.injected - {"message", "batch", "results"},
                 "takes a transaction, which stays in the worker",
             ),
             (

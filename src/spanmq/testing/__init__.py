@@ -8,6 +8,7 @@ from spanmq.testing.tasks import (
     drain_async,
     perform,
     perform_async,
+    record_progress,
     sent,
     with_resource,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "new_database",
     "perform",
     "perform_async",
+    "record_progress",
     "sent",
     "wait_until_waiting",
     "with_database",

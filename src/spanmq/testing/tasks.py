@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
+from spanmq.client.handled import HANDLED
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
 from spanmq.model import Leased, Message
@@ -36,6 +37,7 @@ from spanmq.worker.settling import settlement
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 PAGE: Final = 1_000
 PUT_OFF: Final = timedelta(days=1)
@@ -147,6 +149,29 @@ def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
     finally:
         openers.clear()
         openers.update(before)
+
+
+@contextmanager
+def record_progress() -> Iterator[list[tuple[float, str]]]:
+    """Record what tasks report by `spanmq.progress` within the block: a list of shares and notes, in order."""
+    recorder = _Recorder()
+    token = HANDLED.set(recorder)
+    try:
+        yield recorder.reported
+    finally:
+        HANDLED.reset(token)
+
+
+class _Recorder:
+    """In place of a Job: takes the progress of tasks."""
+
+    is_cancelled = is_over = False
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[float, str]] = []
+
+    def report(self, share: float, note: str) -> None:
+        self.reported.append((share, note))
 
 
 class Clock:
@@ -316,6 +341,9 @@ class _Alone:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
+
+    async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        return await call(await self._clients.async_client())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:

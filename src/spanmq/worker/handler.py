@@ -5,7 +5,9 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from spanmq.errors import InvalidArgumentError
@@ -61,9 +63,19 @@ def find(path: str) -> Any:
             found = getattr(found, part)
         except AttributeError as error:
             raise InvalidArgumentError(
-                f"the module {module_name!r} has no {name!r}", code="invalid_handler"
+                f"the module {module_name!r} has no {name!r}",
+                hint=_meant(path, found, part),
+                code="invalid_handler",
             ) from error
     return found
+
+
+def _meant(path: str, found: object, part: str) -> str | None:
+    """Return a hint for a name that an object does not have: a module's path without a name, or a misspelled name."""
+    if ":" not in path and hasattr(found, "__path__") and find_spec(path) is not None:
+        return f"{path} is a module: name what is in it, such as {path}:tasks."
+    similar = get_close_matches(part, dir(found), n=1)
+    return f"Did you mean {similar[0]!r}?" if similar else None
 
 
 def load(module_name: str) -> Any:

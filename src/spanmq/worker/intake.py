@@ -8,7 +8,8 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import call as argument
-from spanmq.client.call import about, given, nothing
+from spanmq.client.call import about, given
+from spanmq.client.rows import nothing
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -40,8 +41,8 @@ BREAKER_SLACK_SECONDS: Final = 5.0
 class Intake:
     """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in line.
 
-    `on_decided` is called with a job that no handler gets, and `on_received` after each receive with what was
-    asked for and what came, None after an error.
+    `on_progress` is that of its holdings. `on_decided` is called with a job that no handler gets, and `on_received`
+    after each receive with what was asked for and what came, None after an error.
     """
 
     queue: str
@@ -53,6 +54,7 @@ class Intake:
     isolation: Isolation
     seam: Seam
     on_lease: Callable[[Holding], None]
+    on_progress: Callable[[], None]
     on_decided: Callable[[Job, Verdict], None]
     on_received: Callable[["Intake", int, int | None], None]
     worker: str
@@ -152,7 +154,8 @@ class Intake:
 
     def _take(self, messages: list[Message], now: float) -> None:
         lease_id = messages[0].lease_id or 0
-        holding = Holding(self.queue, lease_id, len(messages), now, _seconds_of(messages[0]))
+        seconds = _seconds_of(messages[0])
+        holding = Holding(self.queue, lease_id, len(messages), now, seconds, self.on_progress)
         self.share.held += len(messages)
         self.on_lease(holding)
         self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))

@@ -1,5 +1,6 @@
 """The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from spanmq.client.call import Seconds
@@ -11,13 +12,14 @@ class Holding:
     """A lease of `seconds`. Its times are of this process's monotonic clock, not of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
-    the database has not confirmed.
+    the database has not confirmed. `on_progress` is called, from any thread, when a handler reports its progress.
     """
 
     __slots__ = (
         "ends_at",
         "is_lost",
         "lease_id",
+        "on_progress",
         "queue",
         "received_at",
         "seconds",
@@ -25,7 +27,15 @@ class Holding:
         "unsettled",
     )
 
-    def __init__(self, queue: str, lease_id: int, count: int, received_at: float, seconds: float) -> None:
+    def __init__(
+        self,
+        queue: str,
+        lease_id: int,
+        count: int,
+        received_at: float,
+        seconds: float,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
         self.queue = queue
         self.lease_id = lease_id
         self.received_at = received_at
@@ -33,6 +43,7 @@ class Holding:
         self.ends_at = received_at + seconds
         self.undecided = self.unsettled = count
         self.is_lost = False
+        self.on_progress = on_progress
 
 
 class Job:
@@ -40,7 +51,8 @@ class Job:
 
     `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed;
     `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled`
-    says that the handler is to end, and `is_over` that it has. `result` is JSON that is stored with the ack.
+    says that the handler is to end, and `is_over` that it has. `result` is JSON that is stored with the ack, `progress`
+    the share and the note that the handler has reported last.
     """
 
     __slots__ = (
@@ -52,6 +64,7 @@ class Job:
         "is_doubtful",
         "is_over",
         "messages",
+        "progress",
         "result",
         "seconds",
     )
@@ -63,6 +76,12 @@ class Job:
         self.is_decided = self.is_doubtful = self.is_behind = self.is_cancelled = self.is_over = False
         self.seconds = 0.0
         self.result = ""
+        self.progress: tuple[float, str] | None = None
+
+    def report(self, share: float, note: str) -> None:
+        """Take a progress of the handler, from any thread."""
+        self.progress = (share, note)
+        self.holding.on_progress()
 
 
 @dataclass(frozen=True, slots=True)

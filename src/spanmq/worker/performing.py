@@ -3,24 +3,25 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import ConnectionFailedError, ConnectionLostError, InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
 from spanmq.worker.job import Gone, Job, Release, Stored, Verdict
 from spanmq.worker.session import Session
 
+T = TypeVar("T")
 Categories = Mapping[type[BaseException], str]
 
 # The pause before a message is released whose transaction could not begin: it will be received again at once.
@@ -42,6 +43,14 @@ class Delivery:
         self._job = job
         self._session_of = session_of
         self.verdict: Verdict = None
+
+    async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """Return what a call returns that reads what the handler needs. Raises UndoneError without a connection."""
+        try:
+            return await call(await self._session_of(self._job).client())
+        except (ConnectionFailedError, ConnectionLostError) as error:
+            await asyncio.sleep(UNBEGUN_SECONDS)
+            raise UndoneError("the connection was lost before the handler began") from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:

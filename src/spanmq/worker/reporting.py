@@ -1,9 +1,9 @@
-"""Reports to the database for the dashboard: that the worker runs, what it holds, how long its tasks took."""
+"""Reports to the database for the dashboard: that the worker runs, what it holds, the progress and times of tasks."""
 
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, log2
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import Call, Shape, given, nothing
+from spanmq.client.call import Call, Shape, given
+from spanmq.client.rows import nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.worker.intake import Intake
@@ -21,6 +22,10 @@ from spanmq.worker.session import Session
 
 # A worker is listed for 60 seconds after its last report.
 REPORT_SECONDS: Final = 20.0
+# A progress is reported at most once in this time.
+PROGRESS_SECONDS: Final = 1.0
+# The running handlers of a queue of which a progress is reported.
+PROGRESS_MAX: Final = 100
 LAST_SECONDS: Final = 2.0
 BUCKET_MAX: Final = 48
 
@@ -37,11 +42,24 @@ class Reporter:
     kind_of: Callable[[Message], str | None] | None
     # Those of all servers.
     intakes: Mapping[str, Intake]
+    # Returns those that run now.
+    jobs: Callable[[], Iterable[Job]]
 
     def __post_init__(self) -> None:
         """Begin with nothing recorded."""
         self._times: defaultdict[str, Times] = defaultdict(Counter)
         self._started_at = monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+        self._is_asked = False
+
+    def report_soon(self) -> None:
+        """Report without waiting for the next turn, but not twice within a second; from any thread."""
+        # One call for all that come before the next report.
+        if not self._is_asked and self._loop is not None:
+            self._is_asked = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._asked.set)
 
     async def report_end(self) -> None:
         """Report that the worker has stopped."""
@@ -51,6 +69,8 @@ class Reporter:
 
     def record(self, job: Job, *, failed: bool) -> None:
         """Record a job that ended."""
+        if job.progress is not None:
+            self.report_soon()
         if self.kind_of is None:
             return
         times = self._times[job.holding.queue]
@@ -61,9 +81,15 @@ class Reporter:
 
     async def run(self) -> None:
         """Report until cancelled."""
+        self._loop = asyncio.get_running_loop()
         while True:
+            self._asked.clear()
+            self._is_asked = False
             await self._report()
-            await asyncio.sleep(REPORT_SECONDS)
+            await asyncio.sleep(PROGRESS_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_SECONDS - PROGRESS_SECONDS):
+                    await self._asked.wait()
 
     async def _report(self, *, is_last: bool = False) -> None:
         # A shard that the worker has left has had its last report.
@@ -83,7 +109,10 @@ class Reporter:
         self, queues: list[str], times: Mapping[str, Times], *, is_last: bool
     ) -> Callable[[AsyncClient], Awaitable[None]]:
         reports: dict[str, dict[str, Any]] = {}
+        progress = self._progress()
         for queue in queues:
+            if queue in progress:
+                reports.setdefault(queue.lower(), {})["progress"] = progress[queue]
             if held := self.intakes[queue].share.held:
                 reports.setdefault(queue.lower(), {})["held"] = held
             if counts := times.get(queue):
@@ -100,6 +129,20 @@ class Reporter:
         )
         call = Call("report_worker", arguments, nothing, None, Shape.NOTHING, native=True, idle=True)
         return lambda client: client.admin.run(call)
+
+    def _progress(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what running handlers have reported, by queue; a batch of messages counts as its first one."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for job in self.jobs():
+            if (progress := job.progress) is None:
+                continue
+            message = job.messages[0]
+            entries = found.setdefault(job.holding.queue, [])
+            if len(entries) < PROGRESS_MAX:
+                kind = None if self.kind_of is None else self.kind_of(message)
+                share, note = progress
+                entries.append({"msg_id": message.message_id, "kind": kind, "share": share, "note": note})
+        return found
 
 
 def bucket_of(seconds: float) -> int:

@@ -1,6 +1,6 @@
 """A server that a worker receives from, with the tasks that depend on this server only."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from spanmq.codec.body import Decoder
@@ -37,6 +37,7 @@ class Server:
         *,
         queues: int,
         intakes: Mapping[str, Intake],
+        jobs: Callable[[], Iterable[Job]],
         worker: str,
         seam: Seam,
         judge: Callable[[BaseException, Job], Verdict],
@@ -74,7 +75,7 @@ class Server:
         self.heartbeat = Heartbeat(
             self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost, on_extended=on_extended
         )
-        self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes)
+        self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes, jobs)
         self.poller = Poller(
             session=self.session,
             settings=settings,

@@ -96,6 +96,25 @@ async def test_first_calls_at_the_same_time_open_one_pool(database: str, client:
     assert (await client.queues.metrics("orders")).length == 64
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_client_of_one_call_makes_one_connection(
+    database: str, client: AsyncClient, observer: Connection, calls: int
+) -> None:
+    async def sessions() -> int:
+        await until_async(observer, f"select count(*) = 0 {OTHERS}")
+        [(count,)] = observer.execute(
+            "select sessions from pg_stat_database where datname = current_database()"
+        ).fetchall()
+        return int(count)
+
+    await client.close()
+    before = await sessions()
+    async with AsyncClient(database) as fresh:
+        for number in range(calls):
+            await fresh.send("orders", number)
+    assert await sessions() - before == 1
+
+
 async def test_exhausted_pool_is_reported_after_the_timeout(database: str) -> None:
     async with AsyncClient(database, pool_size=1, timeout=0.05) as client:
         await connected(client)

@@ -120,6 +120,7 @@ RENAME = [{"op": "move", "from": "/n", "path": "/number"}]
 
 async def test_all_are_put_back_patched_after_a_look_at_ten(client: AsyncClient) -> None:
     ids = await kill(client, 12)
+    await client.queues.set_policy("orders", redrive_delay=1e6)
     planned = await client.dead_letters.redrive("orders", patch=RENAME, dry_run=True)
     assert [each.message_id for each in planned] == ids
     assert [(each.before, each.after) for each in planned] == [
@@ -129,8 +130,9 @@ async def test_all_are_put_back_patched_after_a_look_at_ten(client: AsyncClient)
     ]
     with pytest.raises(InvalidArgumentError, match="more than 11 dead letters fit: none is redriven"):
         await client.dead_letters.redrive("orders", patch=RENAME, limit=11)
-    done = await client.dead_letters.redrive("orders", patch=RENAME, where="$.n < 6")
+    done = await client.dead_letters.redrive("orders", patch=RENAME, where="$.n < 6", delay=0)
     assert [each.message_id for each in done] == ids[:6]
+    assert done[0].visible_at < planned[0].visible_at
     assert {(each.before, each.after) for each in done} == {(None, None)}
     with pytest.raises(InvalidArgumentError, match=f"the patch does not fit message {ids[6]}"):
         await client.dead_letters.redrive("orders", patch=[{"op": "remove", "path": "/m"}])

@@ -6,6 +6,7 @@ from tests.client.concurrency import AsyncTasks
 from spanmq.client import AsyncClient
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
+from spanmq.model import Result
 
 
 @pytest.mark.parametrize("listen", [True, False])
@@ -43,6 +44,20 @@ async def test_message_and_its_result_are_settled_in_one_call(database: str, cli
     assert (await client.results.ack(two, 2)).outcome == "stale"
     assert await client.results.get("orders", [first, second]) == {first: {"price": 1.5}}
     assert await client.inspect.state("orders", first) == "completed"
+
+
+async def test_what_became_of_messages_is_listed_in_their_order(database: str, client: AsyncClient) -> None:
+    first, second, third = await client.send_batch("orders", [1, 2, 3])
+    messages = await client.receive("orders", 2)
+    await client.reject(messages[0], "no such customer")
+    await client.results.ack(messages[1], None)
+    assert await client.results.list("orders", [second, third, first]) == [
+        Result("orders", second, "stored"),
+        Result("orders", third, "missing"),
+        Result("orders", first, "dead", error="no such customer"),
+    ]
+    with pytest.raises(InvalidArgumentError, match="at most 10000 ids"):
+        await client.results.list("orders", range(1, 10_002))
 
 
 async def test_result_is_sealed_as_bodies_are(database: str, client: AsyncClient) -> None:

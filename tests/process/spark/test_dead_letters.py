@@ -132,7 +132,7 @@ def test_selection_is_put_back_with_new_bodies_after_a_look(
     dead: Client, spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK", 5)
-    act = partial(dead_letters, spark, database, "orders", act="redrive", all_causes=True)
+    act = partial(dead_letters, spark, database, "orders", act="redrive", all_causes=True, delay=0)
     body = "to_json(named_struct('number', cast(body as int), 'was', category))"
     dry = act(body=body, dry_run=True)
     assert (dry.chosen, dry.done) == (20, 0)

@@ -194,7 +194,7 @@ class LimitsProgram(Recorded):
     @step(quantity=st.sampled_from((1, 50)))
     def redrives(self, quantity: int) -> None:
         if not self.is_open:
-            for message_id, *_ in self.call("redrive(%s, qty => %s)", quantity):
+            for message_id, *_ in self.call("redrive(%s, qty => %s, delay => 0)", quantity):
                 self.sent[message_id].may_expire = self.sent[message_id].has_expired = False
 
     @step()

@@ -315,7 +315,7 @@ def test_redrive_into_a_subscription_that_goes_leaves_nothing(race: Race) -> Non
     race.main.rows("select pgmq.send('jobs', '1')")
     race.main.rows("select spanmq.reject('lake', r.lease_id, array[r.msg_id]) from spanmq.receive('lake') r")
     redriver, dropper = race.begun(), race.open()
-    redriver.rows("select * from spanmq.redrive('lake')")
+    redriver.rows("select * from spanmq.redrive('lake', delay => 0)")
     assert dropper.rows(DROP) == [(True,)]
     redriver.commit()
     maintain(race)

@@ -258,7 +258,7 @@ def test_wrapper_of_a_function_that_moves_to_another_verb_is_closed(
         schema.upgrade(session, release=load_release(real, version="9.1.0"))
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             other.execute(f"select {wrapper}()".encode())
-        other.execute("select * from spanmq.glance(array['orders'])")
+        other.execute("select * from spanmq.count_messages(array['orders'])")
 
 
 def test_entry_and_wrappers_go_with_their_function(session: Connection, real: Path, role: str) -> None:

@@ -3,17 +3,20 @@
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
+from urllib.request import urlopen
 
 import django
 import pytest
 from django.conf import settings
+from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
@@ -70,7 +73,7 @@ settings.configure(
 django.setup()
 
 from psycopg.conninfo import conninfo_to_dict  # noqa: E402
-from shop.tasks import end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
+from shop.tasks import before_end, end, ship, tasks  # type: ignore[import-not-found]  # noqa: E402
 
 from spanmq import Client  # noqa: E402
 from spanmq.errors import InvalidArgumentError  # noqa: E402
@@ -87,6 +90,20 @@ def bodies() -> list[Any]:
     return [message.body["args"] for message in Client(connection=connection).peek("orders")]
 
 
+@contextmanager
+def log_of(name: str) -> Iterator[list[Any]]:
+    """Yield the records that a logger and those below it write while the block runs."""
+    records: list[Any] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield records
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
 def check_migrations() -> None:
     assert [queue.name for queue in Client(connection=connection).queues.list()] == ["orders", "mail"]
     call_command("migrate", verbosity=0)
@@ -97,9 +114,21 @@ def check_migrations() -> None:
 
 
 def check_migrations_elsewhere() -> None:
-    """A database that is not PostgreSQL gets no schema, and `migrate` works there."""
+    """A database that is not PostgreSQL gets no schema, and `migrate` works there; calls do not, and say so."""
     call_command("migrate", database="files", verbosity=0)
+    for call in (
+        lambda: ship.using(connection=connections["files"]).send(1),
+        lambda: call_command("spanmq_doctor", database="files"),
+    ):
+        with pytest.raises(
+            (InvalidArgumentError, CommandError), match="connection to sqlite, not to PostgreSQL"
+        ):
+            call()
     connections["files"].close()
+    assert run_checks() == []
+    default = connections.settings.pop("default")
+    assert [each.id for each in run_checks()] == ["spanmq.W001"]
+    connections.settings["default"] = default
 
 
 def check_address() -> None:
@@ -171,10 +200,19 @@ def check_worker() -> None:
         args = {"path": "post.tasks.post_all", "args": [["Bob"]], "kwargs": {}}
         client.send("orders", {"task": "django.default.orders", "args": args})
     end.send()
-    output = StringIO()
-    call_command("spanmq_worker", "--concurrency", "1", stdout=output)
+    output, metrics = StringIO(), list[str]()
+    with log_of("spanmq") as logged:
+
+        def read_metrics() -> None:
+            [address] = [each.args[0] for each in logged if each.msg.startswith("metrics_served")]
+            with urlopen(address) as answer:
+                metrics.append(answer.read().decode())
+
+        before_end.append(read_metrics)
+        call_command("spanmq_worker", "--concurrency", "1", "--metrics-port", "0", stdout=output)
     assert output.getvalue() == f"Receiving from {', '.join(tasks.queues)}. Quit with CONTROL-C.\n"
     assert shipped() == [2, 3]
+    assert 'spanmq_worker_messages_received_total{queue="orders"}' in metrics[0]
     # The tasks of an installed app are found, although nothing else imports their module.
     assert sys.modules["post.tasks"].posted == ["Ada", "Bob"][: 2 if FRAMEWORK else 1]
 

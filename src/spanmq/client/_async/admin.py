@@ -12,22 +12,9 @@ from spanmq.client._async.connection import AsyncLink, AsyncPoolLink
 from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of, hear
 from spanmq.client._async.schedules import plan_schedules
-from spanmq.client.call import (
-    Call,
-    Delay,
-    Result,
-    Seconds,
-    about,
-    about_any,
-    flag,
-    given,
-    listed,
-    nothing,
-    number,
-    string,
-)
+from spanmq.client.call import Call, Delay, Result, Seconds, about, about_any, given
 from spanmq.client.calls import Held
-from spanmq.client.rows import pipeline_runs, receivers
+from spanmq.client.rows import flag, listed, nothing, number, pipeline_runs, receivers, string
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
 from spanmq.errors import NotFoundError, NotPossibleError
@@ -65,7 +52,7 @@ class AsyncAdmin:
         self.notifications = AsyncNotifications(self._link)
 
     async def run(self, call: Call[Result]) -> Result:
-        """Run a call that has no method."""
+        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result."""
         return await self._link.run(call)
 
     async def flavour(self) -> Flavour:
@@ -73,25 +60,29 @@ class AsyncAdmin:
         return await self._link.flavour()
 
     async def version(self) -> str:
-        """Return the version of the schema."""
+        """Return the version of the schema. Raises SchemaMissingError without one."""
         return await self._link.run(about_any(None, "version", string))
 
     async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
-        """Run one bounded step of maintenance; call it until it returns []."""
+        """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
+
+        Raises MissingPrivilegeError without the right "maintain".
+        """
         steps = await self._link.run(calls.maintain(budget))
         if not steps:
             await plan_schedules(self._link)
         return steps
 
     async def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
-        """Hold received messages for `seconds` from now on: each is "held" or "stale".
+        """Hold received `messages` (one or several) for `seconds` from now on: each is "held" or "stale".
 
-        Longer or shorter than before; the others of the lease stay as they were.
+        Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
+        message without a lease, and for no seconds.
         """
         return await self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
 
     def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
-        """Return, for a block, an event that is set when a message of the queue is announced.
+        """Return, for a block, an event that is set when a message of a `queue` is announced.
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
@@ -107,10 +98,11 @@ class AsyncTokens:
     async def create(
         self, name: str, *, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None = None
     ) -> str:
-        """Create a token and return its secret, which is not stored.
+        """Create the token of this `name` and return its secret, which is not stored.
 
-        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive,
-        look and manage. `expires` is seconds, a timedelta or the moment itself; None: never.
+        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive, look and
+        manage. `expires` is seconds, a timedelta or the moment itself; None: never. Raises InvalidArgumentError for a
+        name that is taken, an invalid pattern, an unknown verb or a time in the past.
         """
         secret = new_secret()
         arguments = (
@@ -122,7 +114,8 @@ class AsyncTokens:
         return secret
 
     async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
-        """Replace the secret of a token; the one before is valid for `overlap` seconds more.
+        """Replace the secret of the token of this `name`, and return it; the one before is valid for `overlap`
+        seconds more.
 
         Raises NotFoundError if there is no token of this name.
         """
@@ -137,7 +130,7 @@ class AsyncTokens:
         return secret
 
     async def revoke(self, name: str) -> bool:
-        """Revoke a token; return whether it existed. Services are notified at once."""
+        """Revoke the token of this `name`; return whether it existed. Services are notified at once."""
         return await self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
 
     async def list(self) -> list[Token]:
@@ -160,8 +153,9 @@ class AsyncKeys:
     ) -> AccessKey:
         """Create a key, and return it with its secret, which no list shows.
 
-        `queues` are patterns of names, in which * stands for any characters. `expires` is seconds, a
-        timedelta or the moment itself; None: never.
+        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive, look and
+        manage. `expires` is seconds, a timedelta or the moment itself; None: never. Raises InvalidArgumentError for
+        an invalid pattern, an unknown verb or a time in the past.
         """
         access_key_id, secret = new_access_key()
         arguments = (
@@ -173,7 +167,7 @@ class AsyncKeys:
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     async def revoke(self, access_key_id: str) -> bool:
-        """Revoke a key; return whether it existed. Services are notified at once."""
+        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
         return await self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
 
@@ -189,10 +183,10 @@ class AsyncReceivers:
         self._link = link
 
     async def adopt(self, queue: str, receiver: str) -> None:
-        """Allow the next new checkpoint with this receiver's label to continue in its place.
+        """Allow the next new checkpoint with the label `receiver` to continue in place of this receiver of a `queue`.
 
-        A stream that still runs under it stops with an error; what it has written and not settled is written
-        again by the next.
+        A stream that still runs under it stops with an error; what it has written and not settled is written again by
+        the next. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
         """
         await self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
@@ -204,11 +198,12 @@ class AsyncReceivers:
         *,
         settled_token: str | None = None,
     ) -> int:
-        """Release what a receiver (its label or id) holds; return how many messages.
+        """Release what a `receiver` (its label or id) holds of a `queue`; return how many messages.
 
-        First settles the batches up to `settled`, which its checkpoint proves to be done; with the token that the
-        checkpoint has of that batch, PositionUnknownError is raised if this database does not know it. A stream
-        that still runs under it stops with an error.
+        First settles the batches up to `settled`, which its checkpoint proves to be done; with the `settled_token`
+        that the checkpoint has of that batch, PositionUnknownError is raised if this database does not know it. A
+        stream that still runs under it stops with an error. Raises InvalidArgumentError for an unknown receiver, and
+        QueueNotFoundError.
         """
         arguments = (
             argument.text("receiver", receiver),
@@ -226,9 +221,11 @@ class AsyncReceivers:
         *,
         category: str | None = None,
     ) -> int:
-        """Make dead letters of messages that a receiver holds and cannot handle; return how many.
+        """Make dead letters of messages of a `queue` that a `receiver` holds and cannot handle; return how many.
 
-        A stream that still runs under it stops with an error; started again it continues without them.
+        `message_ids` is one id or several; `error` is the reason and `category` its category. A stream that still
+        runs under it stops with an error; started again it continues without them. Raises InvalidArgumentError for an
+        unknown receiver or category, and QueueNotFoundError.
         """
         arguments = (
             argument.text("receiver", receiver),
@@ -239,14 +236,15 @@ class AsyncReceivers:
         return await self._link.run(about(queue, "reject_from_receiver", number, *arguments))
 
     async def forget_export(self, queue: str, lake: str) -> bool:
-        """End the wait of an archive's retention for a lake that `spanmq pipeline export` wrote into.
+        """End the wait of a `queue`'s archive for a `lake` that `spanmq pipeline export` wrote into.
 
-        False if none of that name is noted: its folder's whole path, as the export resolved it.
+        False if none of that name is noted: its folder's whole path, as the export resolved it. Raises
+        QueueNotFoundError.
         """
         return await self._link.run(about(queue, "forget_export", flag, argument.text("lake", lake)))
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
-        """List the receivers of a queue, or of all, and what each holds."""
+        """List the receivers of a `queue`, or (None) of all, and what each holds."""
         return await self._link.run(about_any(queue, "list_receivers", receivers))
 
 
@@ -261,8 +259,10 @@ class AsyncPipelineRuns:
         self._link = link
 
     async def begin(self, job: str, queue: str | None = None, *, target: str | None = None) -> int:
-        """Record the start of a job, on a queue or on several; return the run's id. `target` is the
-        destination or the source of its data. For a queue the newest thousand are kept.
+        """Record the start of a `job`, on a `queue` or (None) on several; return the run's id.
+
+        `target` is the destination or the source of its data. For a queue the newest thousand are kept. Raises
+        InvalidArgumentError for a name or a target that is empty or too long, and QueueNotFoundError.
         """
         arguments = (
             argument.text("job", job),
@@ -271,10 +271,9 @@ class AsyncPipelineRuns:
         return await self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
 
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
-        """Record that a run is alive, and the number of messages it has done; call this every two minutes, or
-        the run is "lost".
+        """Record that the run `run_id` is alive, and the number of messages it has `done`.
 
-        False: this role has no such run, or it has ended.
+        Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended.
         """
         arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
         return await self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
@@ -282,9 +281,9 @@ class AsyncPipelineRuns:
     async def end(
         self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None
     ) -> bool:
-        """Record the end of a run, with its report, or with its error.
+        """Record the end of the run `run_id`, with its `report`, a mapping, or with the text of its `error`.
 
-        False: this role has no such run, or it has ended.
+        False: this role has no such run, or it has ended. Raises InvalidArgumentError for a report of over 64 KB.
         """
         arguments = (
             argument.bigint("run_id", run_id),
@@ -296,7 +295,10 @@ class AsyncPipelineRuns:
     async def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[PipelineRun]:
-        """List the runs of a queue's jobs, or of all, the newest first; `before` is a run's id."""
+        """List the runs of the jobs of a `queue`, or (None) of all, the newest first.
+
+        At most `limit`, with ids below `before`, a run's id.
+        """
         arguments = (
             argument.integer("limit", limit).to("qty"),
             *given(argument.bigint, "before", before),
@@ -311,26 +313,31 @@ class AsyncNotifications:
         self._link = link
 
     async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
-        """Listen to the channel of a listener (`calls.await_messages`), on a connection of its own.
+        """Listen to the `channel` of a listener (`calls.await_messages`), on a connection of its own.
 
-        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a
-        message. It never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client
-        over one connection.
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a message. It
+        never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client over one connection.
         """
         if not isinstance(self._link, AsyncPoolLink):
             raise NotPossibleError("a client over one connection can't listen beside its calls")
         await hear(self._link.dedicated, channel, on_ring)
 
     async def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
-        """Notify listeners of the new messages of a queue."""
+        """Notify listeners of the new messages of a `queue`, at most once every `throttle` seconds.
+
+        Raises QueueNotFoundError.
+        """
         await self._throttle("enable_notify_insert", queue, throttle)
 
     async def update(self, queue: str, *, throttle: Seconds) -> None:
-        """Change how often they are notified."""
+        """Change to `throttle` seconds how often listeners of a `queue` are notified.
+
+        Raises InvalidArgumentError if they are not, and QueueNotFoundError.
+        """
         await self._throttle("update_notify_insert", queue, throttle)
 
     async def disable(self, queue: str) -> None:
-        """Stop notifying."""
+        """Stop notifying listeners of the new messages of a `queue`. Raises QueueNotFoundError."""
         await self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
 
     async def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:

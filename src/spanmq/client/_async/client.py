@@ -18,25 +18,25 @@ from spanmq.client import calls
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
 from spanmq.client._async.batches import AsyncBatches
-from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, new_pool
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink
 from spanmq.client._async.dead_letters import AsyncDeadLetters
 from spanmq.client._async.health import AsyncHealth
 from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client._async.listener import AsyncListener, receive_within
 from spanmq.client._async.maintenance import AsyncMaintenance
+from spanmq.client._async.pool import AsyncConnector
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
-from spanmq.client.call import Call, Delay, Seconds, Shape, about, given, number, numbers
+from spanmq.client.call import Call, Delay, Seconds, about, given
 from spanmq.client.calls import Grouped, Held, SendOptions
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
-from spanmq.client.rows import by_reason, settlements
-from spanmq.client.rows import messages as read_messages
+from spanmq.client.rows import by_reason, number, numbers, settlements
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
@@ -50,24 +50,33 @@ SHORTEST_LEASE: Final = timedelta(milliseconds=1)
 class AsyncClient:
     """Send and receive messages.
 
-    With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one
-    of them. With a `pool` of psycopg_pool it borrows connections. With an open `connection`, psycopg's or a
-    session of another library (docs/guides/client.md), every call joins the open transaction, and the client
-    never commits. Without any of them the DSN is that of the environment variable SPANMQ_DSN, or else of the
-    embedded server, with the schema installed.
+    With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one of them;
+    it connects when a call needs a connection. With a `pool` of psycopg_pool it borrows connections. With an open
+    `connection`, psycopg's or a session of another library (docs/guides/client.md), every call joins the open
+    transaction, and the client never commits. Without any of them the DSN is that of the environment variable
+    SPANMQ_DSN, or else of the embedded server, with the schema installed.
 
-    Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for
-    the disk: messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more
-    connection, unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds.
-    `maintain_interval` is the seconds between background runs of maintenance (None: none). `pooler` says that
-    the DSN leads to a pooler in transaction mode, such as PgBouncer: no statement is prepared, no time limits
-    are passed, and waiting only polls. `timeouts` are the time limits of the pool's sessions, unless the DSN
-    sets others; None passes none. `on_connect` is called with each new connection of the client's own pool,
-    in autocommit, before its use. `password` is a function that returns the password of each new connection, in place
-    of the DSN's: for one that rotates, or a token that expires; it may block. Without it, connections of a DSN without
-    a password have what the command in SPANMQ_PASSWORD_COMMAND prints. With an `encryption` bodies are encrypted and
-    decrypted. With `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before
-    its first), and a receive of more raises AnswerTooLargeError.
+    Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for the
+    disk: messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more connection,
+    unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds. `maintain_interval` is the
+    seconds between background runs of maintenance (None: none). `pooler` says that the DSN leads to a pooler in
+    transaction mode, such as PgBouncer: no statement is prepared, no time limits are passed, and waiting only polls.
+    `timeouts` are the time limits of the pool's sessions, unless the DSN sets others; None passes none. `on_connect`
+    is called with each new connection of the client's own pool, in autocommit, before its use. `password` is a
+    function that returns the password of each new connection, in place of the DSN's: for one that rotates, or a token
+    that expires; it may block. Without it, connections of a DSN without a password have what the command in
+    SPANMQ_PASSWORD_COMMAND prints.
+
+    `encoder` is a function that returns a body as JSON (str or bytes), in place of the client's own, `decoder` one
+    that returns a body from its JSON in bytes. With an `encryption` bodies are encrypted and decrypted. With
+    `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before its first), and a
+    receive of more raises AnswerTooLargeError.
+
+    Raises InvalidArgumentError for arguments that are not valid. A call raises InvalidArgumentError for an argument
+    that is not valid, QueueNotFoundError for a queue that does not exist or that the role may not see,
+    MissingPrivilegeError without the privilege, SchemaMissingError, SchemaVersionError or NotSupportedByUpstreamError
+    if the database lacks the function, and one of `spanmq.errors.TEMPORARY` when the server or the connection fails:
+    after ConnectionLostError it is unknown whether the call took effect, after any other error nothing has changed.
     """
 
     # A namespace for each noun.
@@ -124,18 +133,18 @@ class AsyncClient:
         self._settle_listener: AsyncListener | None = None
         self._pool_link: AsyncPoolLink | None = None
         limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
+        connector: AsyncConnector | None = None
         if limited is not None:
-            password = password_for(limited, password)
-            pool = new_pool(limited, size=pool_size, pooler=pooler, on_connect=on_connect, password=password)
+            connector = AsyncConnector(limited, password=password_for(limited, password), pooler=pooler)
+            pool = connector.new_pool(pool_size, on_connect)
         self._link: AsyncLink
         if pool is not None:
             self._pool_link = AsyncPoolLink(
                 pool,
-                dsn=limited,
+                connector=connector,
                 address=dsn,
                 timeout=timeout,
                 durable=durable_claims,
-                password=password,
                 answer_bytes_max=answer_bytes_max,
             )
             self._pool_link.on_open = self._begin_maintenance
@@ -164,13 +173,15 @@ class AsyncClient:
     # The client itself.
 
     async def open(self) -> Self:
-        """Connect now, and not at the first call; raises ConnectionFailedError if no server answers."""
+        """Connect now, and not at the first call; return the client. Raises ConnectionFailedError if no server
+        answers.
+        """
         if self._pool_link is not None:
             await self._pool_link.open()
         return self
 
     async def close(self) -> None:
-        """Stop what runs in the background and close the pool, if it is the client's own."""
+        """Stop what runs in the background and close the pool, if it is the client's own. Raises nothing."""
         jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
         for job in jobs:
             job.stop()
@@ -191,14 +202,18 @@ class AsyncClient:
 
     @property
     def connection(self) -> Any:
-        """The connection or session of a client that has one, for your own statements in its transaction."""
+        """The connection or session of a client that has one, for your own statements in its transaction.
+
+        Raises NotPossibleError for a client over a pool, and after the end of the transaction.
+        """
         return self._link.connection
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:
         """Yield a client whose calls all take effect at the end of the block, or not at all if it raises.
 
-        On a connection of yours it is a savepoint, or, in autocommit mode, a transaction.
+        On a connection of yours it is a savepoint, or, in autocommit mode, a transaction. Raises
+        InvalidTransactionError at the end of a block in which a call has failed and the error was suppressed.
         """
         async with self._link.transaction() as link:
             yield AsyncClient(
@@ -213,10 +228,13 @@ class AsyncClient:
         """Install the schema, or upgrade it to this release, over a connection of its own, and commit.
 
         Does nothing if it is up to date; several processes may call it at once. With `follow_table_grants`,
-        privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it.
+        privileges on `pgmq.q_<name>` count as verbs: `admin.grants.follow_tables` describes it. Returns what was
+        done. Raises NotPossibleError for a database with upstream PGMQ, SchemaVersionError for one with a newer
+        schema or a server that is too old, MissingPrivilegeError.
         """
         address = await self._link.address()
-        password = None if self._pool_link is None else self._pool_link.password
+        connector = None if self._pool_link is None else self._pool_link.connector
+        password = None if connector is None else connector.password
         return await in_thread(
             partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
         )
@@ -239,16 +257,18 @@ class AsyncClient:
         fingerprint: str | None = None,
         ordered: bool = False,
     ) -> int:
-        """Send a message; return its id.
+        """Send a message with a `body` (any value that JSON can represent) into a `queue`; return its id.
 
-        Messages of one `group` are delivered in order to receivers that receive in order. `delay` is seconds,
-        a timedelta or the moment itself. Raises InvalidBodyError or BodyTooLargeError before anything is sent.
+        `headers` is a mapping with texts as keys. Messages of one `group` are delivered in order to receivers that
+        receive in order. After a `delay` (seconds, a timedelta, or the moment itself) it becomes visible.
 
-        A higher `priority` (0 to 9) comes first. After `expires_in` seconds the message is not delivered any
-        more, after `max_attempts` deliveries it is a dead letter. A message with the `dedup_id` of one that
-        was sent within `dedup_for` seconds is not sent: the id returned is that one's. Raises
-        DedupIdReusedError if that one had another `fingerprint`. `ordered` senders of one group commit one
-        after the other, so that its ids are in the order of commit.
+        A higher `priority` (0 to 9) comes first. After `expires_in` seconds the message is not delivered any more,
+        after `max_attempts` deliveries it is a dead letter. A message with the `dedup_id` of one that was sent within
+        `dedup_for` seconds is not sent: the id returned is that one's. Raises DedupIdReusedError if that one had
+        another `fingerprint`. `ordered` senders of one group commit one after the other, so that its ids are in the
+        order of commit.
+
+        Raises InvalidBodyError or BodyTooLargeError before anything is sent, QueueFullError, and QueueNotFoundError.
         """
         with tracing.sending("send", queue) as sending:
             codec = self._codec.of(queue)
@@ -279,12 +299,14 @@ class AsyncClient:
         fingerprint: str | None = None,
         ordered: bool = False,
     ) -> list[int]:
-        """Send any number of messages, all or none; return their ids in order.
+        """Send any number of `bodies` into a `queue`, all or none; return the ids of the messages in order.
 
-        Headers and group are one for all, or one for each. Over a pool, bodies may come from a generator:
-        they are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large
-        batches go by COPY where the role may. The other options are those of `send`, for all; `dedup_ids` has
-        one, or None, for each, and two alike in one batch are one message.
+        `headers` and `group` are one for all, or one for each. Over a pool, bodies may come from a generator: they
+        are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large batches go by
+        COPY where the role may. `dedup_ids` has one, or None, for each; two alike in one batch are one message. The
+        other options are those of `send`, for all: `delay`, `priority`, `expires_in`, `max_attempts`, `dedup_for`,
+        `fingerprint`, `ordered`. Raises what `send` raises, and InvalidArgumentError if there are not as many
+        headers, groups or ids as bodies; then none is sent.
         """
         with tracing.sending("send_batch", queue) as sending:
             codec = self._codec.of(queue)
@@ -313,27 +335,20 @@ class AsyncClient:
         alone: bool = False,
         wait: Seconds | None = None,
     ) -> list[Message]:
-        """Lease up to `quantity` messages, oldest first; without `wait` it may return [] at once.
+        """Lease up to `quantity` messages of a `queue`, oldest first.
 
-        The lease lasts `lease` seconds, by default as long as the queue's policy says (30 seconds). Ack each
-        message before `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number
-        of parts that are settled by separate transactions: 1 if all are acked together, fifty for fifty
-        concurrent handlers.
+        It may return [] at once; with a `wait` it waits up to this number of seconds for the first message. The lease
+        lasts `lease` seconds, by default as long as the queue's policy says (30 seconds). Ack each message before
+        `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number of parts that are
+        settled by separate transactions: 1 if all are acked together, fifty for fifty concurrent handlers.
 
-        `alone` is the worker's: a message of which a process may have died comes by itself, with slot 0 and
-        without its body, and its delivery counts when SQL's `begin_alone` has returned it, with its body.
+        `alone` is the worker's: a message of which a process may have died comes by itself, with slot 0 and without
+        its body, and its delivery counts when SQL's `begin_alone` has returned it, with its body.
+
+        A message that can't be decrypted or decoded is nacked; its DecryptionError or InvalidBodyError is raised if
+        no other came. Raises AnswerTooLargeError (with `answer_bytes_max`) and QueueNotFoundError.
         """
-        arguments = (
-            argument.queue_name("queue", queue),
-            argument.integer("quantity", quantity).to("qty"),
-            # Left out, it is as long as the policy says.
-            *given(argument.seconds, "lease", lease),
-            argument.integer("slots", slots),
-            *given(argument.boolean, "alone", alone or None),
-        )
-        read = partial(read_messages, self._codec.of(queue), queue)
-        # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
-        call = Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+        call = calls.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
         messages = await self._take(call, wait)
         if any(type(message.body) is Unopened for message in messages):
             return await self._opened(messages)
@@ -349,38 +364,35 @@ class AsyncClient:
         grouped: Grouped | None = None,
         wait: Seconds | None = None,
     ) -> list[Message]:
-        """Read messages as PGMQ does: hidden for `lease` whole seconds; settle them with delete or archive.
+        """Read up to `quantity` messages of a `queue` as PGMQ does; settle them with delete or archive.
 
-        `conditional` reads only messages whose body contains it. `grouped` reads in the order of groups:
-        "fill" from the oldest group on (PGMQ's read_grouped), "round_robin" from all in turn
-        (read_grouped_rr), "head" the first of each (read_grouped_head).
+        They are hidden for `lease` whole seconds. `conditional` reads only messages whose body contains it. `grouped`
+        reads in the order of groups: "fill" from the oldest group on (PGMQ's read_grouped), "round_robin" from all in
+        turn (read_grouped_rr), "head" the first of each (read_grouped_head). With a `wait` it waits up to this number
+        of seconds for the first message. A body that can't be decrypted or decoded is an `Unopened`, which has the
+        error. Raises QueueNotFoundError, AnswerTooLargeError (with `answer_bytes_max`), and InvalidArgumentError for
+        both `conditional` and `grouped`.
         """
+        codec = self._codec.of(queue)
         condition = None if conditional is None else self._codec.encode(conditional)
-        return await self._take(
-            calls.read(self._codec.of(queue), queue, quantity, lease, condition, grouped), wait
-        )
+        return await self._take(calls.read(codec, queue, quantity, lease, condition, grouped), wait)
 
     async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
-        """Receive messages and delete them: if the receiver loses one, it is not delivered again."""
-        read = partial(read_messages, self._codec.of(queue), queue)
-        return await self._take(
-            about(
-                queue,
-                "pop",
-                read,
-                argument.integer("quantity", quantity).to("qty"),
-                shape=Shape.MESSAGES,
-                native=False,
-            ),
-            None,
-        )
+        """Receive up to `quantity` messages of a `queue` and delete them.
+
+        If the receiver loses one, it is not delivered again. A body that can't be decrypted or decoded is an
+        `Unopened`, which has the error. Raises QueueNotFoundError and AnswerTooLargeError (with `answer_bytes_max`).
+        """
+        most = argument.integer("quantity", quantity).to("qty")
+        return await self._take(calls.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
 
     async def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
     ) -> list[Message]:
-        """Return messages with ids above `after`, in order, without receiving them.
+        """Return up to `quantity` messages of a `queue` with ids above `after`, in order, without receiving them.
 
-        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        QueueNotFoundError.
         """
         codec = self._codec.of(queue)
         return await self._link.run(calls.peek("peek", codec, queue, quantity, after, body_bytes_max))
@@ -388,7 +400,11 @@ class AsyncClient:
     # Settling: messages from `receive`, or `Leased(queue, lease_id, message_ids)` to name them by ids.
 
     async def ack(self, messages: Held | Iterable[Held]) -> list[Settled]:
-        """Settle received messages; one that its lease no longer holds is "stale", and left alone."""
+        """Settle received `messages` (one or several): they are done. Return the outcome for each.
+
+        It is "acked", or "stale" if the lease no longer holds the message, which is then left alone. Raises
+        InvalidArgumentError for a message without a lease, and QueueNotFoundError.
+        """
         return tracing.settled("ack", await self._link.run_all(calls.settle("ack", messages)))
 
     async def nack(
@@ -402,11 +418,13 @@ class AsyncClient:
         traceback: str | None = None,
         worker: str | None = None,
     ) -> list[Settled]:
-        """Return received messages to the queue with a failure: each is "retrying", "dead" or "stale".
+        """Return received `messages` (one or several) to the queue with a failure, and the outcome for each.
 
-        It is visible again after `retry_in` seconds, or the backoff of its category or queue. It becomes a dead
-        letter when its attempts are used up, or the category is not tried again (PERMANENT, BUSINESS).
-        Without a category the rules find one in the error.
+        It is "retrying", "dead" or "stale". A message is visible again after `retry_in` seconds, or the backoff of
+        its category or queue. It becomes a dead letter when its attempts are used up, or the `category` is not tried
+        again (PERMANENT, BUSINESS). Without a category the rules find one in `error`, the text of the failure, and
+        `error_class`, the name of its class. `traceback` and the name of the `worker` are kept with them. Raises
+        InvalidArgumentError for a message without a lease or an unknown category, and QueueNotFoundError.
         """
         failure = calls.failure(error, category, error_class, traceback, worker)
         retry = given(argument.seconds, "retry_in", retry_in)
@@ -423,55 +441,69 @@ class AsyncClient:
         traceback: str | None = None,
         worker: str | None = None,
     ) -> list[Settled]:
-        """Make dead letters of received messages, whatever attempts they have left: "dead" or "stale"."""
+        """Make dead letters of received `messages` (one or several), whatever attempts they have left.
+
+        Return the outcome for each, "dead" or "stale". `error`, `category`, `error_class`, `traceback` and `worker`
+        are those of `nack`; so is what it raises.
+        """
         failure = calls.failure(error, category, error_class, traceback, worker)
         return tracing.settled("reject", await self._link.run_all(calls.settle("reject", messages, *failure)))
 
     async def release(self, messages: Held | Iterable[Held]) -> list[Settled]:
-        """Return received messages to the queue unhandled: each is "released" or "stale".
+        """Return received `messages` (one or several) to the queue unhandled: each is "released" or "stale".
 
-        They are visible at once, and this delivery does not count as an attempt.
+        They are visible at once, and this delivery does not count as an attempt. Raises InvalidArgumentError for a
+        message without a lease, and QueueNotFoundError.
         """
         return tracing.settled("release", await self._link.run_all(calls.settle("release", messages)))
 
     async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
-        """Hold a lease for at least `seconds` from now on; return the number of messages that it holds.
+        """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.
 
-        0: it is stale. An expired lease is held again unless its messages were received meanwhile.
+        Return the number of messages that it holds; 0: it is stale. An expired lease is held again unless its
+        messages were received meanwhile. Raises QueueNotFoundError.
         """
         arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
         return await self._link.run(about(queue, "extend", number, *arguments))
 
     async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
-        """Cancel messages: one that no receiver holds is deleted.
+        """Cancel messages of a `queue` by their `message_ids` (one or several); return the outcome for each.
 
-        The outcome of another is "cancelling": its worker cancels the async handler; a plain function asks
-        (`spanmq.cancelled`). When the handler has ended, or the lease, the message ends without a retry. An ack that
-        comes before counts.
+        One that no receiver holds is deleted: "cancelled". The outcome of another is "cancelling": its worker cancels
+        the async handler; a plain function asks (`spanmq.cancelled`). When the handler has ended, or the lease, the
+        message ends without a retry. An ack that comes before counts. "unknown": there is none of this id. Raises
+        QueueNotFoundError.
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         return await self._link.run(about(queue, "cancel", settlements, *arguments))
 
     async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Delete messages, even those that a receiver holds; return the ids of those that existed."""
+        """Delete messages of a `queue` by their `message_ids` (one or several), even those that a receiver holds.
+
+        Return the ids of those that existed. Raises QueueNotFoundError.
+        """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
         return await self._link.run(about(queue, "delete", numbers, ids, native=False))
 
     async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
-        """Move messages to the archive, even leased ones; return the ids of those that existed."""
+        """Move messages of a `queue` to its archive by their `message_ids` (one or several), even leased ones.
+
+        Return the ids of those that existed. Raises QueueNotFoundError.
+        """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
         return await self._link.run(about(queue, "archive", numbers, ids, native=False))
 
     async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
-        """Hide messages for a time from now, or until a moment; return those that exist."""
+        """Hide messages of a `queue`, by their `message_ids` (one or several), for a `delay` from now.
+
+        The delay is seconds, a timedelta, or the moment until which they are hidden. Return those that exist. Raises
+        QueueNotFoundError.
+        """
         arguments = (
             argument.bigints("message_ids", message_ids).to("msg_ids"),
             argument.moment("delay", delay).to("vt"),
         )
-        read = partial(read_messages, self._codec.of(queue), queue)
-        return await self._link.run(
-            about(queue, "set_vt", read, *arguments, shape=Shape.MESSAGES, native=False)
-        )
+        return await self._link.run(calls.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

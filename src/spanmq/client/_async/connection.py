@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -20,20 +19,11 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
+from spanmq.client._async.pool import AsyncConnector
 from spanmq.client._async.session import AsyncSessionLink
-from spanmq.client.call import (
-    PROBE,
-    Call,
-    Result,
-    Rows,
-    Shape,
-    Style,
-    flavour_of,
-    is_missing_function,
-    missing,
-)
+from spanmq.client.call import PROBE, Call, Result, Shape, Style, flavour_of, is_missing_function, missing
 from spanmq.client.changes import RECORDED, recorded
-from spanmq.client.concurrency import AsyncLock, in_thread
+from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import (
     address_of,
     columns_of,
@@ -42,13 +32,10 @@ from spanmq.client.connection import (
     register_loaders,
     typed,
 )
-from spanmq.client.dsn import unreadable
 from spanmq.client.handled import refuse_if_cancelled
-from spanmq.client.password import Password, with_password
+from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 
-# A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
-RECONNECT_SECONDS: Final = 15.0
 # How often a call runs again that was undone for the sake of another transaction.
 CONFLICTS_MAX: Final = 3
 
@@ -56,31 +43,29 @@ CONFLICTS_MAX: Final = 3
 class AsyncPoolLink:
     """Calls over a pool, each in a transaction of its own.
 
-    With a `dsn` the pool is the client's own, and is opened at the first call; `address` is the same without
-    the client's time limits. `durable` makes claims wait for the disk too. `password` returns that of a new connection.
+    With a `connector` the pool is the client's own, and is opened at the first call; `address` is its DSN without
+    the client's time limits. `durable` makes claims wait for the disk too.
     """
 
     def __init__(
         self,
         pool: AsyncConnectionPool[Any],
         *,
-        dsn: str | None,
+        connector: AsyncConnector | None,
         address: str | None,
         timeout: float,
         durable: bool,
-        password: Password | None = None,
         answer_bytes_max: int | None = None,
     ) -> None:
         self.pool = pool
-        self.password = password
         self.answer_bytes_max = answer_bytes_max
-        self.dsn = dsn
+        self.connector = connector
         self._address = address
         self.calls = 0
         self._timeout = timeout
         self._durable = durable
         self.on_open: Callable[[], None] | None = None
-        self._opened = dsn is None
+        self._opened = connector is None
         self._opened_by = 0
         self._closed = False
         self._opening = AsyncLock()
@@ -98,7 +83,8 @@ class AsyncPoolLink:
         """Open the pool if it is ours; raises ConnectionFailedError at once if no server answers."""
         if self._closed:
             raise errors.ConnectionFailedError("the client is closed")
-        if self._opened:
+        connector = self.connector
+        if self._opened or connector is None:
             if self._is_of_another_process():
                 raise errors.NotPossibleError(
                     "the client was opened by another process, and two can't share its connections",
@@ -109,8 +95,7 @@ class AsyncPoolLink:
             if self._opened:  # by another task, meanwhile
                 return
             # A pool only logs why it cannot connect, and its clients time out after half a minute.
-            async with self.dedicated():
-                pass
+            await connector.prepare()
             try:
                 await self.pool.open()
             except psycopg.Error as error:
@@ -123,8 +108,9 @@ class AsyncPoolLink:
     async def close(self) -> None:
         """Close the pool if it is ours."""
         self._closed = True
-        if self.dsn is not None and not self._is_of_another_process():
+        if self.connector is not None and not self._is_of_another_process():
             await self.pool.close()
+            await self.connector.close()
 
     def _is_of_another_process(self) -> bool:
         """Return whether the process has forked since it was opened; not checked for a caller's pool."""
@@ -230,7 +216,7 @@ class AsyncPoolLink:
         deadline = monotonic() + self._timeout
         for _ in range(self.pool.max_size + 1):
             connection: AsyncConnection[Any] = await self.pool.getconn(deadline - monotonic())
-            if self.dsn is None or is_alive(connection):
+            if self.connector is None or is_alive(connection):
                 return connection
             # It replaces a broken one.
             await self.pool.putconn(connection)
@@ -239,18 +225,11 @@ class AsyncPoolLink:
     @asynccontextmanager
     async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
         """Yield a connection for long use: a new one, or one of the caller's pool."""
-        if self.dsn is None:
+        if self.connector is None:
             async with self.lend() as connection:
                 yield connection
             return
-        try:
-            dsn = await address_for(self.dsn, self.password)
-            connection = await AsyncConnection.connect(dsn, autocommit=True, client_encoding="utf8")
-        except psycopg.OperationalError as error:
-            raise errors.refused(str(error).strip()) from error
-        except psycopg.ProgrammingError as error:  # from the parser of DSNs
-            raise unreadable(error) from None
-        async with connection:
+        async with await self.connector.connect() as connection:
             yield connection
 
     async def address(self) -> str:
@@ -424,37 +403,3 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
         if began and not ended:
             raise
         raise typed(error, connection) from error
-
-
-async def address_for(dsn: str, password: Password | None) -> str:
-    """Return a DSN with the password of this moment; the function for it may block."""
-    return dsn if password is None else await in_thread(partial(with_password, dsn, password))
-
-
-def new_pool(
-    dsn: str,
-    *,
-    size: int,
-    pooler: bool,
-    on_connect: Callable[[AsyncConnection[Any]], Any] | None,
-    password: Password | None,
-) -> AsyncConnectionPool[Any]:
-    """Return the pool of a client with a DSN, not open yet."""
-    return AsyncConnectionPool(
-        dsn if password is None else partial(address_for, dsn, password),
-        min_size=1,
-        max_size=size,
-        kwargs={
-            "autocommit": True,
-            # JSON is: a database, or PGCLIENTENCODING, may say otherwise.
-            "client_encoding": "utf8",
-            **({"prepare_threshold": None} if pooler else {}),
-        },
-        configure=on_connect,
-        reconnect_timeout=RECONNECT_SECONDS,
-        # To start again, with short pauses at first. By itself it doubles the pauses for five minutes: a server
-        # that was away for two minutes is found after four.
-        reconnect_failed=AsyncConnectionPool.check,
-        open=False,
-        name="spanmq",
-    )

@@ -8,9 +8,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.categories import AsyncCategories
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Seconds, Shape, about, about_any, given, listed, number
+from spanmq.client.call import Seconds, Shape, about, about_any, given
 from spanmq.client.calls import UNCHANGED
-from spanmq.client.rows import dead_letters, redriven_letters
+from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
 
@@ -32,7 +32,11 @@ class AsyncDeadLetters:
     async def show(
         self, queue: str, message_id: int, *, body_bytes_max: int | None = None
     ) -> list[DeadLetter]:
-        """Return the dead letters that a message became, the first one first."""
+        """Return the dead letters that the message of a `queue` with this `message_id` became, the first one first.
+
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        QueueNotFoundError.
+        """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
             *given(argument.integer, "body_bytes_max", body_bytes_max),
@@ -41,7 +45,10 @@ class AsyncDeadLetters:
         return await self._link.run(about(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     async def count(self, queue: str | None = None) -> list[DeadLetterCount]:
-        """Count those that were not redriven, by queue and category; costs the same whatever their number."""
+        """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
+
+        Costs the same whatever their number. Raises QueueNotFoundError.
+        """
         read = listed(DeadLetterCount, queue="queue_name", count="n")
         return await self._link.run(about_any(queue, "count_dead_letters", read))
 
@@ -52,15 +59,15 @@ class AsyncDeadLetters:
         patch: Sequence[Mapping[str, Any]] | None = None,
         limit: int = 1_000,
         rate: float | None = None,
-        delay: Seconds = 0.0,
+        delay: Seconds | None = None,
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[Redriven]:
         """Return up to `limit` dead letters to their queue, the lowest ids first; none twice.
 
-        They are visible after `delay` seconds, with a `rate` that many a second from then on. They keep their
-        ids and their history; their attempts start again. With `dry_run` nothing is done; the list has those
-        that would be redriven.
+        They are visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once), with a `rate`
+        that many a second from then on. They keep their ids and their history; their attempts start again. With
+        `dry_run` nothing is done; the list has those that would be redriven.
 
         A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
         InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
@@ -71,7 +78,7 @@ class AsyncDeadLetters:
             *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("limit", limit).to("qty"),
             *given(argument.real, "rate", rate),
-            argument.seconds("delay", delay),
+            *given(argument.seconds, "delay", delay),
             argument.boolean("dry_run", dry_run),
         )
         read = partial(redriven_letters, self._codec.of(queue))
@@ -84,18 +91,19 @@ class AsyncDeadLetters:
         *,
         body: object = UNCHANGED,
         headers: Headers | None = None,
-        delay: Seconds = 0.0,
+        delay: Seconds | None = None,
     ) -> int:
         """Redrive one dead letter, with another body or headers if they are passed; return its id.
 
-        Raises NotFoundError if no dead letter of this id waits.
+        It is visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). Raises
+        NotFoundError if no dead letter of this id waits.
         """
         encode = self._codec.of(queue).encode
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
             *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
             *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
-            argument.seconds("delay", delay),
+            *given(argument.seconds, "delay", delay),
         )
         return await self._link.run(about(queue, "redrive_message", number, *arguments))
 

@@ -2,7 +2,8 @@
 
 from spanmq.client import call as argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Argument, about, about_any, flag, listed, nothing
+from spanmq.client.call import Argument, about, about_any
+from spanmq.client.rows import flag, listed, nothing
 from spanmq.model import QueueGrant
 
 
@@ -13,39 +14,44 @@ class AsyncGrants:
         self._link = link
 
     async def create(self, role: str, queue: str, verb: str) -> None:
-        """Allow a role of the database (or "public") to do something with a queue.
+        """Allow a `role` of the database (or "public") to do something with a `queue`.
 
-        `verb` is "send", "receive" (take, settle and look), "look" or "manage" (all of it, and grant it to
-        others). Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown
-        role or verb.
+        `verb` is "send", "receive" (take, settle and look), "look" or "manage" (all of it, and grant it to others).
+        Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role or verb,
+        and QueueNotFoundError.
         """
         await self._link.run(about(queue, "grant_queue", nothing, *_right(role, verb)))
 
     async def revoke(self, role: str, queue: str, verb: str) -> bool:
-        """Revoke a right on a queue. False: the role still has some of it through another grant.
+        """Revoke the right `verb` of a `role` on a `queue`. False: the role still has some of it through another
+        grant.
 
-        That is a role of which it is a member, "public", or a right on all queues.
+        That is a role of which it is a member, "public", or a right on all queues. Raises what `create` raises, and
+        NotPossibleError for the owner.
         """
         return await self._link.run(about(queue, "revoke_queue", flag, *_right(role, verb)))
 
     async def all(self, role: str, verb: str) -> None:
-        """Allow a role (or "public") to do something with all queues, also those to come.
+        """Allow a `role` (or "public") to do something with all queues, also those to come.
 
-        `verb` is one of `create`'s, or "create" (make queues), "maintain" (run maintenance), "serve" (what the
-        HTTP service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError
-        unless you own the schema, InvalidArgumentError for an unknown role or verb.
+        `verb` is one of `create`'s, or "create" (make queues), "maintain" (run maintenance), "serve" (what the HTTP
+        service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError unless you
+        own the schema, InvalidArgumentError for an unknown role or verb.
         """
         await self._link.run(about_any(None, "grant_all", nothing, *_right(role, verb)))
 
     async def revoke_all(self, role: str, verb: str) -> None:
-        """Revoke a right on all queues; rights on single queues stay."""
+        """Revoke the right `verb` of a `role` on all queues; rights on single queues stay.
+
+        Raises what `all` raises, and NotPossibleError for the owner.
+        """
         await self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
 
     async def follow_tables(self, *, follow: bool = True) -> list[QueueGrant]:
-        """Count privileges on `pgmq.q_<name>` as verbs from now on, or (False) no longer; list those verbs.
+        """Count privileges on `pgmq.q_<name>` as verbs from now on, or (`follow` False) no longer; list those verbs.
 
-        For programs written for PGMQ whose roles have table privileges. Later grants and revocations count
-        when this is called again or maintenance runs. Raises MissingPrivilegeError unless you own the schema.
+        For programs written for PGMQ whose roles have table privileges. Later grants and revocations count when this
+        is called again or maintenance runs. Raises MissingPrivilegeError unless you own the schema.
         """
         read = listed(QueueGrant, queue="queue_name")
         return await self._link.run(

@@ -6,8 +6,8 @@ from typing import Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import about, about_any, given, listed, only, string
-from spanmq.client.rows import changes
+from spanmq.client.call import about, about_any, given
+from spanmq.client.rows import changes, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import (
     Change,
@@ -32,31 +32,36 @@ class AsyncInspect:
         self._codec = codec
 
     async def state(self, queue: str, message_id: int) -> str:
-        """Return the state of a message.
+        """Return the state of the message of a `queue` with this `message_id`.
 
-        One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown.
+        One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown. Raises
+        QueueNotFoundError.
         """
         return await self._link.run(
             about(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
         )
 
     async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
-        """Return in how many seconds the next message of each queue becomes due, None if none is known.
+        """Return in how many seconds the next message of each of these `queues` becomes due, None if none is known.
 
-        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced.
+        For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced. None also for a
+        queue that does not exist.
         """
         return await self._link.run(calls.look_ahead_all(queues))
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
-        """List what went wrong with a message, the first failure first."""
+        """List what went wrong with the message of a `queue` with this `message_id`, the first failure first.
+
+        Raises QueueNotFoundError.
+        """
         message = argument.bigint("message_id", message_id).to("msg_id")
         return await self._link.run(about(queue, "failures", listed(Failure), message))
 
     async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
         """List what the messages that wait for another attempt failed of, those with the most messages first.
 
-        It reads one queue, or all that you may look into; at most `limit` causes. Beyond 500 messages it reads a sample
-        of their errors.
+        It reads one `queue`, or (None) all that you may look into; at most `limit` causes. Beyond 500 messages it
+        reads a sample of their errors. Raises QueueNotFoundError.
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
         return await self._link.run(
@@ -66,7 +71,12 @@ class AsyncInspect:
     async def failing_messages(
         self, queue: str, *, after: int = 0, limit: int = 100, **filters: Unpack[FailingFilters]
     ) -> list[FailingMessage]:
-        """List messages that wait for another attempt, with ids above `after`, in order; at most `limit`."""
+        """List messages of a `queue` that wait for another attempt, with ids above `after`, in order; at most
+        `limit`.
+
+        `filters` are the fields of FailingFilters. Raises InvalidArgumentError for an unknown one, and
+        QueueNotFoundError.
+        """
         arguments = (
             *calls.failing_filters(filters),
             argument.bigint("after", after),
@@ -78,9 +88,10 @@ class AsyncInspect:
     async def changes(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Change]:
-        """List the changes of a queue, or of all, the newest first; `before` is a change's id.
+        """List the changes of a `queue`, or (None) of all, the newest first.
 
-        Clients, commands, the service and the dashboard record what they change; it is kept for 90 days.
+        At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
+        record what they change; it is kept for 90 days.
         """
         arguments = (*given(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return await self._link.run(about_any(queue, "list_changes", changes, *arguments))
@@ -88,20 +99,27 @@ class AsyncInspect:
     async def archive(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
     ) -> list[Message]:
-        """Return archived messages with ids above `after`, in order."""
+        """Return up to `quantity` archived messages of a `queue` with ids above `after`, in order.
+
+        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        QueueNotFoundError.
+        """
         codec = self._codec.of(queue)
         return await self._link.run(calls.peek("peek_archive", codec, queue, quantity, after, body_bytes_max))
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
-        """List what receivers hold, the oldest lease first."""
+        """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.
+
+        Raises QueueNotFoundError.
+        """
         most = argument.integer("limit", limit).to("qty")
         return await self._link.run(about(queue, "list_leases", listed(HeldLease), most))
 
     async def groups(self, queue: str, limit: int = 100) -> list[Group]:
-        """List groups and what they wait for, blocked ones first.
+        """List groups of a `queue` and what they wait for, at most `limit`, blocked ones first.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first
-        2,000 fresh ones.
+        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first 2,000
+        fresh ones. Raises QueueNotFoundError.
         """
         read = listed(Group, group="group_key")
         return await self._link.run(
@@ -109,15 +127,19 @@ class AsyncInspect:
         )
 
     async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
-        """List the tables of a queue's log, the newest first."""
+        """List the tables of the log of a `queue`, at most `limit`, the newest first. Raises QueueNotFoundError."""
         most = argument.integer("limit", limit).to("qty")
         return await self._link.run(about(queue, "list_segments", listed(Segment), most))
 
     async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
-        """Count each of these queues (None: all) that has at most `most` runs; counts of others are None."""
+        """Count the messages of each of these `queues` (None: all) that has at most `most` runs.
+
+        Counts of others are None; queues that do not exist are left out. Raises InvalidArgumentError unless `most` is
+        1 to 100,000.
+        """
         arguments = (*calls.queue_names("queues", queues), argument.integer("most", most))
-        return await self._link.run(about_any(None, "glance", listed(QueueCount), *arguments))
+        return await self._link.run(about_any(None, "count_messages", listed(QueueCount), *arguments))
 
     async def storage(self, queue: str) -> QueueStorage:
-        """Return the disk space of a queue."""
+        """Return the disk space of a `queue`, in bytes. Raises QueueNotFoundError."""
         return await self._link.run(about(queue, "storage", only(QueueStorage)))

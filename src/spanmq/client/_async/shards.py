@@ -21,12 +21,13 @@ CHANGES_MAX: Final = 20
 
 
 class AsyncShardedQueue:
-    """A queue in parts.
+    """The `queue` of this name in parts.
 
-    `servers` is one client, or a client for each name of a server in the map. By group (the default), all
-    messages of a group are in one shard, in order; while the shards change, a group stays where it has
-    messages, and moves when they are settled. By key, a message goes to shard `key` modulo their number. By
-    turn, to the next. Settle what `receive` gave with the methods here: they know the shard's server.
+    `servers` is one client, or a client for each name of a server in the map. By group (the default), all messages of
+    a group are in one shard, in order; while the shards change, a group stays where it has messages, and moves when
+    they are settled. By key, a message goes to shard `key` modulo their number. By turn, to the next. Settle what
+    `receive` gave with the methods here: they know the shard's server. Raises InvalidArgumentError for servers that
+    are not clients; a call raises QueueNotFoundError if there is no map, and what the clients raise.
     """
 
     def __init__(self, queue: str, servers: AsyncClient | Mapping[str, AsyncClient]) -> None:
@@ -56,7 +57,10 @@ class AsyncShardedQueue:
     ) -> ShardMap:
         """Create the shards, queues of these names, and the map; does nothing if there is a map already.
 
-        `shards` with their servers' names, or only their names when there is one server.
+        `shards` are their names with those of their servers, or only their names when there is one server. `routing`
+        is "group", "key" or "turn". `policy` has settings for all of them. Returns the map. Raises
+        InvalidArgumentError for an unknown routing or server, MissingPrivilegeError without the right to create
+        queues.
         """
         if routing not in ROUTINGS:
             raise InvalidArgumentError(f"routing must be one of {', '.join(ROUTINGS)}, got {routing!r}")
@@ -80,10 +84,11 @@ class AsyncShardedQueue:
         return there
 
     async def change(self, shards: Sequence[str] | Mapping[str, str]) -> ShardMap:
-        """Begin to use other shards: new ones are created with the policy of the others, none is dropped.
+        """Begin to use other `shards`, as `create` takes them; return the new map.
 
-        Groups that move stay where they have messages until these are settled; then `finish` ends the
-        change. Raises ShardsChangedError while another change is under way.
+        New ones are created with the policy of the others, none is dropped. Groups that move stay where they have
+        messages until these are settled; then `finish` ends the change. Raises ShardsChangedError while another
+        change is under way.
         """
         before = await self.shards()
         if before.former is not None:
@@ -144,7 +149,11 @@ class AsyncShardedQueue:
         delay: Delay | None = None,
         **options: Any,
     ) -> tuple[str, int]:
-        """Send a message; return its shard and its id there. `options` are those of Client.send."""
+        """Send a message with a `body`; return its shard and its id there.
+
+        `group` or `key` choose the shard. `headers`, `delay` and the other `options` are those of Client.send, and so
+        is what it raises; InvalidArgumentError without what the routing needs.
+        """
         [sent] = await self.send_batch([body], group=group, key=key, headers=headers, delay=delay, **options)
         return sent
 
@@ -158,7 +167,10 @@ class AsyncShardedQueue:
         delay: Delay | None = None,
         **options: Any,
     ) -> list[tuple[str, int]]:
-        """Send messages of one group or key, all or none; return the shard and the id of each, in order."""
+        """Send `bodies` of one `group` or `key`, all or none; return the shard and the id of each, in order.
+
+        `headers`, `delay` and the other `options` are those of Client.send_batch, for all, and so is what it raises.
+        """
         options |= {"group": group, "headers": headers, "delay": delay}
         kept = list(bodies)
         if not kept:
@@ -193,9 +205,10 @@ class AsyncShardedQueue:
         wait: Seconds | None = None,
         shards: Iterable[str] | None = None,
     ) -> list[Message]:
-        """Lease up to `quantity` messages from all shards or from some, beginning with each in turn.
+        """Lease up to `quantity` messages from all shards or from some `shards`, beginning with each in turn.
 
-        The lease lasts as long as the policy says, unless `lease` says how many seconds.
+        The lease lasts as long as the policy says, unless `lease` says how many seconds. With a `wait` it waits up to
+        this number of seconds for the first message. Raises InvalidArgumentError for a shard that the map lacks.
         """
         deadline = monotonic() + (0.0 if wait is None else duration("wait", wait).total_seconds())
         while True:
@@ -224,14 +237,20 @@ class AsyncShardedQueue:
                 return taken
 
     async def ack(self, messages: Message | Iterable[Message]) -> list[Settled]:
-        """Settle received messages, a transaction each server."""
+        """Settle received `messages` (one or several), a transaction each server; return the outcome for each.
+
+        Raises InvalidArgumentError for a message of another queue.
+        """
         settled: list[Settled] = []
         for server, own in (await self._by_server(messages)).items():
             settled += await self._server(server).ack(own)
         return settled
 
     async def client_of(self, message: Message) -> AsyncClient:
-        """Return the client of the server that a message came from, for all other calls."""
+        """Return the client of the server that a `message` came from, for all other calls.
+
+        Raises InvalidArgumentError for a message of another queue.
+        """
         [server] = await self._by_server(message)
         return self._server(server)
 
@@ -255,7 +274,11 @@ class AsyncShardedQueue:
         return await self._server(server).queues.policy(name)
 
     async def set_policy(self, **settings: Unpack[PolicyChange]) -> Policy:
-        """Change the policy of all shards, one after the other; repeat it if it fails half-way."""
+        """Change the `settings` of all shards, one after the other; return the policy. Repeat it if it fails
+        half-way.
+
+        Raises InvalidArgumentError for a setting that is unknown or out of range.
+        """
         policies = [
             await self._server(server).queues.set_policy(name, **settings)
             for name, server in (await self.shards()).all.items()

@@ -7,8 +7,8 @@ from functools import partial
 
 from spanmq.client import call as argument
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, about, given, number
-from spanmq.client.rows import batches
+from spanmq.client.call import Call, Shape, about, given
+from spanmq.client.rows import batches, number
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
 
@@ -29,10 +29,11 @@ class Batches:
         headers: Headers | None = None,
         group: str | None = None,
     ) -> int:
-        """Send a body into the queue, once, when all messages are settled; return the id of the batch.
+        """Send a `body` into a `queue`, once, when all `messages` are settled; return the id of the batch.
 
-        `messages` has the ids by queue. The header `x-spanmq-batch` of the message has `id`, `total`, `done`
-        and `dead`. Call it in the transaction in which the messages are sent, or after it.
+        `messages` has the ids by queue. `headers` and `group` are those of `send`. The header `x-spanmq-batch` of the
+        message has `id`, `total`, `done` and `dead`. Call it in the transaction in which the messages are sent, or
+        after it. Raises InvalidBodyError, InvalidArgumentError for ids below 1, and QueueNotFoundError.
         """
         arguments = (
             argument.json("message", self._codec.of(queue).encode(body)),
@@ -49,9 +50,9 @@ class Batches:
         return batch_id
 
     def list(self, queue: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Batch]:
-        """List the batches that send into a queue, or into all, the newest first; `before` is a batch's id.
+        """List the batches that send into a `queue`, or (None) into all, the newest first.
 
-        Batches that ended are kept for seven days.
+        At most `limit`, with ids below `before`, a batch's id. Batches that ended are kept for seven days.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),

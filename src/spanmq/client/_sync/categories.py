@@ -8,8 +8,8 @@ from typing import Any
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, about_any, flag, listed, nothing, string
-from spanmq.client.rows import category_settings
+from spanmq.client.call import Call, Shape, about_any
+from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
 
@@ -25,7 +25,10 @@ class Categories:
     def classify(
         self, error: str | None = None, *, error_class: str | None = None, queue: str | None = None
     ) -> str:
-        """Return the category that the rules of a queue, and those of all, find for an error."""
+        """Return the category that the rules of a `queue`, and those of all, find for an `error`, a text.
+
+        `error_class` is the name of its class. Raises QueueNotFoundError.
+        """
         arguments = (
             argument.text("error", error),
             argument.text("error_class", error_class),
@@ -42,12 +45,12 @@ class Categories:
         place: int = 100,
         queue: str | None = None,
     ) -> None:
-        """Create the rule of this name, or replace it.
+        """Create the rule of this `name`, or replace it: errors that match are of the `category`.
 
-        `error` and `error_class` are regular expressions, without regard to case, that the error's text and
-        its class must match; None: any. The rule with the lowest `place` that matches decides; a queue's own
-        come before those of all. Raises InvalidArgumentError for a pattern that is not valid, or that could
-        take too long.
+        `error` and `error_class` are regular expressions, without regard to case, that the error's text and its class
+        must match; None: any. The rule with the lowest `place` that matches decides; those of a `queue` come before
+        those of all. Raises InvalidArgumentError for an unknown category and for a pattern that is not valid, or that
+        could take too long, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),
@@ -59,21 +62,23 @@ class Categories:
         self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
 
     def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
-        """Drop a rule; return whether it existed."""
+        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed."""
         return self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
 
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
-        """List the rules of a queue and those of all queues, in the order in which they are applied."""
+        """List the rules of a `queue` and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
         return self._link.run(about_any(queue, "list_category_rules", read))
 
     def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
     ) -> dict[str, Any]:
-        """Change what a category means in a queue, or in all that have no policy of their own.
+        """Change what a `category` means in a `queue`, or (None) in all that have no policy of their own.
 
-        The settings are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None:
-        as the queue's policy says. `settings` None: the queue follows the general ones again.
+        The `settings` are `retries`, `max_attempts`, `backoff_base`, `backoff_factor` and `backoff_max`, None: as the
+        queue's policy says. `settings` None: the queue follows the general ones again. Returns the whole policy.
+        Raises InvalidArgumentError for a category or a setting that is unknown or out of range, and
+        QueueNotFoundError.
         """
         text = None if settings is None else calls.settings_text("category", dict(settings), queue)
         arguments = (
@@ -86,6 +91,6 @@ class Categories:
         )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
-        """List what each category means, in a queue or in general."""
+        """List what each category means, in a `queue` or (None) in general."""
         read = listed(CategoryPolicy, queue="queue_name")
         return self._link.run(about_any(queue, "list_category_policies", read))

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Seconds, about, about_any, given, listed
+from spanmq.client.call import Call, Seconds, about, about_any, given
+from spanmq.client.rows import listed, worker_reports
 from spanmq.model import (
     Finding,
     LatestStatistics,
@@ -27,17 +28,18 @@ class Health:
         self._link = link
 
     def now(self, queues: Iterable[str] | None = None) -> list[QueueHealth]:
-        """Return the health of each of these queues (None: all) that you may look into.
+        """Return the health of each of these `queues` (None: all) that you may look into.
 
-        Costs what their runs cost.
+        Costs what their runs cost. Queues that do not exist are left out.
         """
         arguments = calls.queue_names("queues", queues)
         return self._link.run(about_any(None, "health", listed(QueueHealth), *arguments))
 
     def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
-        """Return what a queue did in the last `seconds`, a sample a minute, oldest first.
+        """Return what a `queue` did in the last `seconds`, a sample a minute, oldest first.
 
-        Empty where nothing runs maintenance, which takes the samples and keeps them for three days.
+        Empty where nothing runs maintenance, which takes the samples and keeps them for three days. Raises
+        InvalidArgumentError unless `seconds` is more than 0, and QueueNotFoundError.
         """
         arguments = (argument.seconds("seconds", seconds),)
         return self._link.run(about(queue, "statistics", listed(Sample), *arguments))
@@ -52,7 +54,11 @@ class Health:
     def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
     ) -> list[StatisticsStep]:
-        """Return what these queues (None: all) did together, in steps, up to a minute ago, oldest first."""
+        """Return what these `queues` (None: all) did together in the last `seconds`, up to a minute ago, oldest
+        first.
+
+        Each row is about `step` seconds. Raises InvalidArgumentError for seconds that are not valid.
+        """
         arguments = (
             *calls.queue_names("queues", queues),
             argument.seconds("seconds", seconds),
@@ -61,13 +67,20 @@ class Health:
         return self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     def workers(self, queue: str | None = None) -> list[WorkerReport]:
-        """List the workers that have reported within a minute, for each of their queues."""
+        """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
+
+        Each has the progress of its handlers: see `spanmq.progress`.
+        """
         arguments = given(argument.texts, "queues", None if queue is None else [queue])
-        found = self._link.run(Call("list_workers", arguments, listed(WorkerReport), queue, native=True))
+        found = self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(found, key=lambda each: (each.worker, each.queue))
 
     def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:
-        """List the kinds of tasks that workers handled in the last `seconds`, up to a day."""
+        """List the kinds of tasks that workers handled in the last `seconds`, up to a day, of one `queue` or (None)
+        all.
+
+        Raises InvalidArgumentError for seconds out of range.
+        """
         arguments = (
             argument.seconds("seconds", seconds),
             *given(argument.texts, "queues", None if queue is None else [queue]),
@@ -78,7 +91,8 @@ class Health:
     def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Check whether the server is fit for its job, and return what to do.
 
-        `connections` is how many all pools that run may open together. Needs membership in pg_read_all_stats.
+        `connections` is how many all pools that run may open together. Raises MissingPrivilegeError without
+        membership in pg_read_all_stats, InvalidArgumentError for connections below 1.
         """
         arguments = (
             argument.moment("client_at", datetime.now(UTC)),

@@ -8,8 +8,8 @@ from typing import Any, Unpack
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any, flag, listed, nothing, number, only
-from spanmq.client.rows import METRICS_COLUMNS, body_schema, policy
+from spanmq.client.call import Shape, about, about_any
+from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
 
@@ -28,10 +28,11 @@ class Queues:
         partition_interval: int | str | None = None,
         retention_interval: int | str | None = None,
     ) -> None:
-        """Create a queue; does nothing if it exists.
+        """Create a queue of this `name`; does nothing if it exists.
 
-        An unlogged one is faster; a crash of the server loses its messages. The intervals (a count of
-        messages or a time, such as "1 day") make it PGMQ's partitioned kind.
+        An `unlogged` one is faster; a crash of the server loses its messages. `partition_interval` and
+        `retention_interval` (a count of messages or a time, such as "1 day") make it PGMQ's partitioned kind. Raises
+        InvalidArgumentError for an invalid name, MissingPrivilegeError without the right to create queues.
         """
         intervals = {"partition_interval": partition_interval, "retention_interval": retention_interval}
         # Default values are not passed: the server's defaults apply.
@@ -42,61 +43,72 @@ class Queues:
         self._link.run(about(name, function, nothing, *own, native=False))
 
     def drop(self, queue: str) -> bool:
-        """Drop a queue with its messages and its archive; return whether it existed."""
+        """Drop a `queue` with its messages and its archive; return whether it existed.
+
+        Raises NotPossibleError for a queue that has subscriptions.
+        """
         return self._link.run(about(queue, "drop_queue", flag, native=False))
 
     def purge(self, queue: str) -> int:
-        """Remove all messages of a queue; return how many there were."""
+        """Remove all messages of a `queue`; return how many there were. Raises QueueNotFoundError."""
         return self._link.run(about(queue, "purge_queue", number, native=False))
 
     def pause(self, queue: str) -> None:
-        """Pause deliveries; messages can still be sent, and leased ones settled."""
+        """Pause the deliveries of a `queue`; messages can still be sent, and leased ones settled.
+
+        Raises QueueNotFoundError.
+        """
         self._link.run(about(queue, "pause", nothing))
 
     def resume(self, queue: str) -> None:
-        """Resume deliveries."""
+        """Resume the deliveries of a `queue`. Raises QueueNotFoundError."""
         self._link.run(about(queue, "resume", nothing))
 
     def metrics(self, queue: str) -> QueueMetrics:
-        """Count the messages of one queue."""
+        """Count the messages of a `queue`. Raises QueueNotFoundError."""
         read = only(QueueMetrics, **METRICS_COLUMNS)
         return self._link.run(about(queue, "metrics", read, native=False))
 
     def metrics_all(self) -> list[QueueMetrics]:
-        """Count the messages of every queue."""
+        """Count the messages of every queue that you may look into."""
         read = listed(QueueMetrics, **METRICS_COLUMNS)
         return self._link.run(about_any(None, "metrics_all", read, native=False))
 
     def policy(self, queue: str) -> Policy:
-        """Return the settings of a queue, those with their default too."""
+        """Return the settings of a `queue`, those with their default too. Raises QueueNotFoundError."""
         return self._link.run(about(queue, "get_policy", policy, shape=Shape.JSON))
 
     def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
-        """Change the settings that are named, None to restore a default; return the whole policy.
+        """Change those `settings` of a `queue` that are named, None to restore a default; return the whole policy.
 
-        Raises InvalidArgumentError for a setting that is unknown or out of range: then nothing has changed.
+        Raises InvalidArgumentError for a setting that is unknown or out of range (then nothing has changed),
+        NotPossibleError for one that a subscription does not have, and QueueNotFoundError.
         """
         text = calls.settings_text("policy", settings, queue)
         arguments = (argument.json("settings", text),)
         return self._link.run(about(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
 
     def schema(self, queue: str) -> QueueSchema:
-        """Return the JSON Schema of a queue's bodies; a subscription has its queue's."""
+        """Return the JSON Schema of the bodies of a `queue`; a subscription has its queue's.
+
+        Raises QueueNotFoundError.
+        """
         return self._link.run(about(queue, "get_schema", body_schema))
 
     def set_schema(
         self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
     ) -> None:
-        """Set the JSON Schema of a queue's bodies, None for none; it describes them.
+        """Set the JSON Schema of the bodies of a `queue`, which describes them; a `schema` of None is none.
 
-        If `checked`, every send that begins later raises InvalidBodyError for a body that does not fit, by
-        whichever program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked.
+        If `checked`, every send that begins later raises InvalidBodyError for a body that does not fit, by whichever
+        program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked, NotPossibleError for
+        a subscription, and QueueNotFoundError.
         """
         text = None if schema is None else calls.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
         self._link.run(about(queue, "set_schema", nothing, *arguments))
 
     def list(self) -> list[Queue]:
-        """List the queues."""
+        """List the queues that you may see."""
         read = listed(Queue, name="queue_name")
         return self._link.run(about_any(None, "list_queues", read, native=False))

@@ -13,10 +13,10 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
 from spanmq.client._sync.listener import Listener, announcements_of, look_until
-from spanmq.client.call import Call, Seconds, about, duration, nothing, numbers
-from spanmq.client.rows import results
+from spanmq.client.call import Call, Seconds, about, duration
+from spanmq.client.rows import listed_results, nothing, numbers, results
 from spanmq.codec.body import Codec
-from spanmq.model import Message, Settled
+from spanmq.model import Message, Result, Settled
 
 # Expired and purged messages are not announced, so they are polled for at this interval even while a
 # connection listens.
@@ -35,10 +35,10 @@ class Results:
     def wait(
         self, queue: str, message_ids: int | Iterable[int], *, seconds: Seconds | None = None
     ) -> list[int]:
-        """Wait until messages are settled; return the ids of those that are not after `seconds`.
+        """Wait until messages of a `queue` are settled, those with these `message_ids` (one or several).
 
-        A message is settled when it has left the queue: acked, a dead letter, deleted. With None it waits for
-        all of them, and returns [].
+        A message is settled when it has left the queue: acked, a dead letter, deleted. Return the ids of those that
+        are not after `seconds`; with None it waits for all of them, and returns []. Raises QueueNotFoundError.
         """
         asked = argument.bigints("message_ids", message_ids).to("msg_ids")
         deadline = float("inf")
@@ -58,9 +58,11 @@ class Results:
             )
 
     def store(self, queue: str, message_id: int, result: object, *, keep_for: Seconds = 3600.0) -> None:
-        """Store what the handler of a message returned; call it in the transaction of the ack.
+        """Store what the handler of a message returned, for `keep_for` seconds; call it in the transaction of the
+        ack.
 
-        Raises InvalidArgumentError for a result of more than 64 KB of JSON.
+        The message is named by its `queue` and `message_id`; `result` is any value that JSON can represent. Raises
+        InvalidArgumentError for a result of more than 64 KB of JSON, InvalidBodyError, and QueueNotFoundError.
         """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
@@ -70,7 +72,7 @@ class Results:
         self._link.run(about(queue, "store_result", nothing, *arguments))
 
     def ack(self, message: Message, result: object, *, keep_for: Seconds = 3600.0) -> Settled:
-        """Settle a received message, and store what its handler returned, for `keep_for` seconds.
+        """Settle a received `message`, and store the `result` of its handler, for `keep_for` seconds.
 
         The outcome is "acked", or "stale": then nothing is stored. Raises InvalidArgumentError for a result of more
         than 64 KB of JSON, and for a message that was not received with a lease.
@@ -81,7 +83,20 @@ class Results:
         return tracing.settled("ack", [settled])[0]
 
     def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
-        """Return the results of messages that have any, by their ids."""
+        """Return the results of those messages of a `queue` that have any, by their ids.
+
+        `message_ids` is one id or several. A result that can't be decrypted is an `Unopened`, which has the error.
+        Raises QueueNotFoundError.
+        """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(results, self._codec.of(queue))
         return self._link.run(about(queue, "get_results", read, *arguments))
+
+    def list(self, queue: str, message_ids: int | Iterable[int]) -> list[Result]:
+        """Return what became of messages, up to 10,000, in the order of their ids as passed.
+
+        Raises InvalidArgumentError for more.
+        """
+        arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
+        read = partial(listed_results, self._codec.of(queue), queue)
+        return self._link.run(about(queue, "list_results", read, *arguments))

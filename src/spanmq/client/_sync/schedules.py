@@ -10,9 +10,9 @@ from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any, flag, given, nothing, number
+from spanmq.client.call import Shape, about, about_any, given
 from spanmq.client.concurrency import in_place
-from spanmq.client.rows import Unplanned, schedules, upcoming_schedules
+from spanmq.client.rows import Unplanned, flag, nothing, number, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
@@ -41,10 +41,12 @@ class Schedules:
         group: str | None = None,
         catch_up: bool = False,
     ) -> None:
-        """Send a message at every time of a cron expression, such as "*/5 * * * *"; replaces one of this name.
+        """Create the schedule of this `name`, or replace it: it sends a `body` into a `queue` at recurring times.
 
-        Times that were missed, while nothing ran maintenance, send one message together, or with `catch_up`
-        one each. Raises InvalidArgumentError for an expression or a time zone that is not valid.
+        These are the times of `cron`, an expression such as "*/5 * * * *", in a `time_zone`. `headers` and `group`
+        are those of `send`. Times that were missed, while nothing ran maintenance, send one message together, or with
+        `catch_up` one each. Raises InvalidArgumentError for a name, an expression or a time zone that is not valid,
+        InvalidBodyError, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),
@@ -59,22 +61,23 @@ class Schedules:
         plan_schedules(self._link)
 
     def delete(self, name: str) -> bool:
-        """Delete a schedule; return whether it existed. Messages that it has sent stay."""
+        """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay."""
         return self._link.run(about_any(None, "unschedule", flag, argument.text("name", name)))
 
     def pause(self, name: str) -> None:
-        """Pause a schedule: times from now on are skipped. Raises NotFoundError."""
+        """Pause the schedule of this `name`: times from now on are skipped. Raises NotFoundError."""
         self._link.run(about_any(None, "pause_schedule", nothing, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
-        """Send again from now on; times within the pause are skipped."""
+        """Resume the schedule of this `name`; times within the pause are skipped. Raises NotFoundError."""
         self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
         plan_schedules(self._link)
 
     def run(self, name: str) -> int:
-        """Send the message of a schedule once now, and return its id; its times stay as they are.
+        """Send the message of the schedule of this `name` once now, and return its id; its times stay as they are.
 
-        Also of a paused one. The header `x-spanmq-scheduled-at` has the time of the call. Raises NotFoundError.
+        Also of a paused one. The header `x-spanmq-scheduled-at` has the time of the call. Raises NotFoundError, and
+        what `send` raises.
         """
         return self._link.run(about_any(None, "run_schedule", number, argument.text("name", name)))
 
@@ -85,9 +88,10 @@ class Schedules:
         names: Iterable[str] | None = None,
         body_bytes_max: int | None = None,
     ) -> list[Schedule]:
-        """List the schedules of these queues (None: all) with these names (None: any), by name.
+        """List the schedules of these `queues` (None: all) with these `names` (None: any), by name.
 
-        A body that is stored in more than `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}.
+        A body that is stored in more than `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}. Raises
+        InvalidArgumentError for a limit that is not valid.
         """
         arguments = (
             *calls.queue_names("queues", queues),

@@ -9,8 +9,8 @@ from spanmq import tracing
 from spanmq.client import call as argument
 from spanmq.client import calls
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Delay, Seconds, about, about_any, first, flag, given, listed, nothing, only
-from spanmq.client.rows import BINDING_COLUMNS
+from spanmq.client.call import Delay, Seconds, about, about_any, given
+from spanmq.client.rows import BINDING_COLUMNS, first, flag, listed, nothing, only
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -25,17 +25,24 @@ class Topics:
         self._codec = codec
 
     def bind(self, pattern: str, queue: str) -> None:
-        """Route messages of the topics that match to a queue; does nothing if it is bound already."""
+        """Route messages of the topics that match a `pattern` to a `queue`; does nothing if it is bound already.
+
+        In a pattern, parts are separated by dots; `*` stands for one of them, `#` for any number. Raises
+        InvalidArgumentError for an invalid pattern, and QueueNotFoundError.
+        """
         bound = argument.text("pattern", pattern)
         self._link.run(about(queue, "bind_topic", nothing, bound, native=False))
 
     def unbind(self, pattern: str, queue: str) -> bool:
-        """Remove a binding; return whether it existed."""
+        """Remove the binding of a `queue` to a `pattern`; return whether it existed."""
         bound = argument.text("pattern", pattern)
         return self._link.run(about(queue, "unbind_topic", flag, bound, native=False))
 
     def match(self, routing_key: str) -> list[TopicBinding]:
-        """List the bindings that a routing key matches; sends nothing."""
+        """List the bindings that a `routing_key` matches, such as "orders.new"; sends nothing.
+
+        Raises InvalidArgumentError for an invalid key.
+        """
         read, key = listed(TopicBinding, **BINDING_COLUMNS), argument.text("routing_key", routing_key)
         return self._link.run(about_any(None, "test_routing", read, key, native=False))
 
@@ -48,7 +55,11 @@ class Topics:
         group: str | None = None,
         delay: Seconds | None = None,
     ) -> int:
-        """Send a message to every queue with a pattern that matches; return the number of these queues."""
+        """Send a message to every queue with a pattern that matches `routing_key`; return the number of these queues.
+
+        `body`, `headers`, `group` and `delay` (seconds or a timedelta) are those of `send`, and so is what it raises;
+        for an invalid key InvalidArgumentError.
+        """
         with tracing.sending("send_topic", routing_key) as sending:
             encoded = self._codec.of(f"topic {routing_key}").encode(body)
             sent_headers = encode_headers(sending.one(headers), group)
@@ -65,7 +76,11 @@ class Topics:
         group: EachGroup = None,
         delay: Delay | None = None,
     ) -> list[Routed]:
-        """Send any number of messages to every queue with a pattern that matches, all or none."""
+        """Send any number of `bodies` to every queue with a pattern that matches `routing_key`, all or none.
+
+        Return the queue and the id of each message. `headers`, `group` and `delay` are those of the client's
+        `send_batch`, and so is what it raises; for an invalid key InvalidArgumentError.
+        """
         with tracing.sending("send_batch_topic", routing_key) as sending:
             codec = self._codec.of(f"topic {routing_key}")
             chunks = batch.chunks(batch.encode(codec, bodies, sending.each(headers), group))
@@ -74,7 +89,7 @@ class Topics:
             return routed
 
     def list(self, queue: str | None = None) -> list[TopicBinding]:
-        """List the bindings of one queue, or of all."""
+        """List the bindings of a `queue`, or (None) of all."""
         read = listed(TopicBinding, **BINDING_COLUMNS)
         return self._link.run(about_any(queue, "list_topic_bindings", read, native=False))
 
@@ -85,25 +100,38 @@ class Subscriptions:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def create(self, name: str, queue: str, *, waiting: bool = False, since: datetime | None = None) -> None:
+    def create(
+        self,
+        name: str,
+        queue: str,
+        *,
+        waiting: bool = False,
+        since: datetime | None = None,
+        since_id: int | None = None,
+    ) -> None:
         """Create the queue `name`, which gets every message of `queue` from now on, without a second copy.
 
-        With `waiting` also those that are unsettled there now, with `since` also those that were sent since
-        then, settled or not; NotKeptError if the log no longer has them (`replay_extent`). From then on it is
-        a queue like any other, except that nothing is sent into it; `queues.drop` drops it. One that exists
-        stays as it is. Waits for open transactions that have sent into `queue`: QueueBusyError if one does
-        not end. Raises NotPossibleError for the name of another queue and for a subscription of a
-        subscription.
+        With `waiting` also those that are unsettled there now, with `since` also those that were sent since then,
+        settled or not, with `since_id` those with this id or a higher one; NotKeptError if the log no longer has
+        them (`replay_extent`). From then on it is a queue like any other, except that nothing is sent into it;
+        `queues.drop` drops it. One that exists stays as it is. Waits for open transactions that have sent into
+        `queue`: QueueBusyError if one does not end. Raises NotPossibleError for the name of another queue and for a
+        subscription of a subscription, QueueNotFoundError, and InvalidArgumentError for more than one of the three,
+        and for an id below 1 or above that of the next message.
         """
         arguments = (
             argument.queue_name("name", name),
             *given(argument.boolean, "waiting", waiting or None),
             *given(argument.instant, "since", since),
+            *given(argument.bigint, "since_id", since_id),
         )
         self._link.run(about(queue, "create_subscription", nothing, *arguments))
 
     def replay_extent(self, queue: str) -> ReplayExtent | None:
-        """Return how far back `replay` reaches and what that takes; None for a subscription."""
+        """Return how far back `replay` of a `queue` reaches and what that takes; None for a subscription.
+
+        Raises QueueNotFoundError.
+        """
         read = first(ReplayExtent, first_message_id="first_id", last_message_id="last_id")
         return self._link.run(about(queue, "replay_extent", read))
 
@@ -120,13 +148,15 @@ class Subscriptions:
         message_ids: Iterable[int] | None = None,
         dry_run: bool = False,
     ) -> Replayed:
-        """Send the messages of a queue again into another one, settled or not, in the order of their ids.
+        """Send the messages of a `queue` again `into` another one, settled or not, in the order of their ids.
 
-        Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose
-        body meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above
-        `after`; with `message_ids` only these. Their header `x-spanmq-replay-of` has the queue, the id and
-        the `enqueued_at` that they had. One transaction: all or none. With `dry_run` they are only counted.
-        Raises NotKeptError if the log no longer has all messages since `since`, or the first of `message_ids`.
+        Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose body
+        meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above `after`; with
+        `message_ids` only these. Their header `x-spanmq-replay-of` has the queue, the id and the `enqueued_at` that
+        they had. One transaction: all or none. With `dry_run` they are only counted. Returns their number and the
+        last id. Raises NotKeptError if the log no longer has all messages since `since`, or the first of
+        `message_ids`; NotPossibleError for subscriptions, QueueFullError, InvalidArgumentError for an invalid path,
+        and QueueNotFoundError.
         """
         arguments = (
             argument.queue_name("into_queue", into),
@@ -142,6 +172,6 @@ class Subscriptions:
         return self._link.run(about(queue, "replay", read, *arguments))
 
     def list(self, queue: str | None = None) -> list[Subscription]:
-        """List the subscriptions of a queue, or of all."""
+        """List the subscriptions of a `queue`, or (None) of all."""
         read = listed(Subscription, queue="queue_name")
         return self._link.run(about_any(queue, "list_subscriptions", read))

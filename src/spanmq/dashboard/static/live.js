@@ -74,6 +74,11 @@
         location.reload();
         return;
       }
+      if (answer.status === 404) {
+        hasFailed = true;
+        say("This does not exist any more: these figures are old.");
+        return;
+      }
       if (!answer.ok) throw new Error(answer.status);
       put(new DOMParser().parseFromString(await answer.text(), "text/html"));
       freshenPictures();

@@ -23,7 +23,7 @@ from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_parameter, b
 TAGS_MAX = 50
 PAGE_MAX = 1_000
 # Up to this number of runs, a queue is counted during the request, in some milliseconds.
-GLANCED_MAX = 10_000
+RUNS_MAX = 10_000
 
 
 async def create_queue(call: Call) -> dict[str, Any]:
@@ -206,9 +206,9 @@ async def _check_redrive(call: Call, name: str, kept: dict[str, str | None]) -> 
 async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
     """Return the counts of a queue, from its last sample where counting would take long: programs ask often."""
     client = call.backend.client
-    for glance in await client.inspect.count([queue.name], most=GLANCED_MAX):
-        if glance.is_exact:
-            return {name: str(getattr(glance, field)) for name, field in COUNTED.items()}
+    for count in await client.inspect.count([queue.name], most=RUNS_MAX):
+        if count.is_exact:
+            return {name: str(getattr(count, field)) for name, field in COUNTED.items()}
     for latest in await client.health.latest():
         if latest.queue == queue.name and latest.sampled_at is not None:
             hidden = max(latest.backlog - latest.visible - latest.in_flight, 0)

@@ -8,20 +8,9 @@ from typing import Any
 
 from spanmq.client import AsyncClient
 from spanmq.client import call as argument
-from spanmq.client.call import (
-    Call,
-    Rows,
-    Seconds,
-    about,
-    about_any,
-    first,
-    flag,
-    given,
-    listed,
-    nothing,
-    numbers,
-)
+from spanmq.client.call import Call, Seconds, about, about_any, given
 from spanmq.client.calls import by_lease
+from spanmq.client.rows import Rows, first, flag, listed, nothing, numbers
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
 from spanmq.model import Message

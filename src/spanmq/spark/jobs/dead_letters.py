@@ -99,7 +99,7 @@ def dead_letters(
     all_causes: bool = False,
     body: str | None = None,
     rate: float | None = None,
-    delay: float = 0.0,
+    delay: float | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> DeadLettersReport:
@@ -108,9 +108,10 @@ def dead_letters(
     A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. They are
     processed a thousand at a time, in the order of their messages; if a run is killed, the next one does the
     rest, and none is redriven twice. With a `rate` this number becomes visible each second, from `delay`
-    seconds on. `body`, an expression of Spark SQL over the dead letter's `body` and other columns, is the
-    JSON of the body that a message is redriven with. Raises InvalidArgumentError for a cause that does not
-    exist, and, before anything is redriven, for an expression that makes JSON of not all bodies.
+    seconds on (None: the `redrive_delay` of the queue's policy). `body`, an expression of Spark SQL over the dead
+    letter's `body` and other columns, is the JSON of the body that a message is redriven with. Raises
+    InvalidArgumentError for a cause that does not exist, and, before anything is redriven, for an expression
+    that makes JSON of not all bodies.
     """
     began = time.monotonic()
     if act not in (None, "redrive", "discard"):
@@ -273,20 +274,22 @@ def _act(
     act: Act,
     letters: Iterable[tuple[str, tuple[int, str | None]]],
     rate: float | None,
-    delay: float,
+    delay: float | None,
     progress: Progress | None,
 ) -> int:
     """Act on one chunk after the other, each of one queue."""
     done = 0
     with rows.connected(dsn) as server:
-        letters_of = Client(connection=server).dead_letters
+        client = Client(connection=server)
+        letters_of = client.dead_letters
         for queue, chunk in chunks(letters, lambda letter: len(letter[1] or "")):
             if act == "discard":
                 ids = [id_ for id_, _ in chunk]
                 done += letters_of.discard(queue, dead_letter_ids=ids, limit=len(ids))
             else:
                 later = done / rate if rate else 0.0
-                done += rows.redrive(server, queue, chunk, rate, delay + later)
+                first = client.queues.policy(queue).redrive_delay if delay is None else delay
+                done += rows.redrive(server, queue, chunk, rate, first + later)
             if progress is not None:
                 progress(done)
     return done

@@ -25,7 +25,8 @@ create table spanmq_core.policy (
     priority_aging double precision not null default 60 check (priority_aging > 0 and priority_aging < 'infinity'),
     max_backlog bigint check (max_backlog > 0),                             -- how much may wait in the queue; null: any number of messages
     keep interval check (keep > interval '0'),                              -- how long settled messages stay in the log
-    fill_groups boolean not null default false                              -- if ordered: as much as there is of a group, then of the next
+    fill_groups boolean not null default false,                             -- if ordered: as much as there is of a group, then of the next
+    redrive_delay double precision not null default 60 check (redrive_delay between 0 and 3e9)      -- seconds; for a redrive that names none
 );
 
 -- How a category of failures is handled: whether such a message is retried, how often, and at what intervals. Null: as

@@ -36,6 +36,7 @@ create table spanmq_core.worker (
     seen_at timestamptz not null default clock_timestamp(),
     slots int not null,                    -- how many messages of all its queues it handles at once
     held int not null,                     -- how many messages of this queue it holds
+    progress jsonb not null default '[]',  -- what its handlers have reported of their progress
     primary key (queue_id, worker)
 );
 

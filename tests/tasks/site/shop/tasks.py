@@ -2,12 +2,14 @@
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from spanmq.django import django_tasks
 from spanmq.tasks import GIVEN
 
 tasks = django_tasks("orders")
+before_end: list[Callable[[], None]] = []
 
 
 @tasks.task
@@ -19,4 +21,6 @@ def ship(number: int, *, session: Any = GIVEN) -> None:
 
 @tasks.task
 def end() -> None:
+    for each in before_end:
+        each()
     os.kill(os.getpid(), signal.SIGTERM)

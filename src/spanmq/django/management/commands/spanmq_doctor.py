@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from spanmq.client import Client
+from spanmq.errors import SpanmqError
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -21,7 +22,10 @@ class Command(BaseCommand):  # type: ignore[misc]
         """Print the findings; fail if there is a problem."""
         connection = connections[options["database"]]
         connection.ensure_connection()
-        findings = Client(connection=connection).health.doctor()
+        try:
+            findings = Client(connection=connection).health.doctor()
+        except SpanmqError as error:
+            raise CommandError(str(error)) from error
         for finding in findings:
             self.stdout.write(f"{finding.level:8}{finding.check}: {finding.finding}")
         if any(finding.level == "problem" for finding in findings):

@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from spanmq.django.management.project import project_tasks
+from spanmq.errors import SpanmqError
+from spanmq.worker import log
+from spanmq.worker.monitoring import monitored
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -19,6 +22,12 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--create-queues", action="store_true", help="create the queues that are missing")
         parser.add_argument("--concurrency", type=int, default=10, help="how many tasks run at once")
         parser.add_argument("--grace", type=float, default=25.0, help="seconds to end after a signal")
+        parser.add_argument(
+            "--metrics-port", type=int, help="serve /metrics, /healthz and /readyz at this port"
+        )
+        parser.add_argument(
+            "--metrics-host", default="127.0.0.1", help="the address that they listen on; 0.0.0.0: all"
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Run."""
@@ -26,4 +35,13 @@ class Command(BaseCommand):  # type: ignore[misc]
         tasks.creates_queues |= options["create_queues"]
         queues = options["queue"] or tasks.queues
         self.stdout.write(f"Receiving from {', '.join(queues)}. Quit with CONTROL-C.")
-        tasks.run(queues=queues, concurrency=options["concurrency"], grace=options["grace"])
+        try:
+            with monitored(options["metrics_port"], options["metrics_host"]) as observers:
+                tasks.run(
+                    queues=queues,
+                    concurrency=options["concurrency"],
+                    grace=options["grace"],
+                    observers=[log.write, *observers],
+                )
+        except SpanmqError as error:
+            raise CommandError(str(error)) from error

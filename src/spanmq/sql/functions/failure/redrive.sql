@@ -5,11 +5,12 @@
 -- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if
 -- a segment must be made -> tables and rows of segments, ascending.
 
--- Raises MQ002 for a delay or a rate that is none. Returns when the first of them is to be visible.
-create or replace function spanmq_core.redrive_from(delay double precision, rate double precision) returns timestamptz
+-- Returns when the first of them is to be visible; delay null: after the redrive_delay of the queue's policy, so that what
+-- has just failed is not tried again at once. Raises MQ002 for a delay or a rate that is none.
+create or replace function spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision) returns timestamptz
 language plpgsql volatile as $$
 declare
-    visible_from timestamptz := spanmq_core.after(delay, 'delay');
+    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay), 'delay');
 begin
     perform spanmq_core.raise_if(delay < 0, format('delay cannot be negative, got: %s', delay), '0 is no delay.');
     perform spanmq_core.raise_if(rate <= 0 or rate = 'NaN',
@@ -18,8 +19,8 @@ begin
 end $$;
 
 -- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
--- most qty, to be visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with
--- dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
+-- most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue's policy), or from then on `rate`
+-- a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
 -- failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
 -- in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
 -- or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
@@ -30,13 +31,13 @@ create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
     patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000, rate double precision default null,
-    delay double precision default 0, dry_run boolean default false
+    delay double precision default null, dry_run boolean default false
 ) returns table (msg_id bigint, visible_at timestamptz, before jsonb, after jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, false);
-    visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
+    visible_from timestamptz := spanmq_core.redrive_from(this, delay, rate);
     -- One more shows that there are more.
     most int := qty + (patch is not null and qty < 2147483647)::int;
     found_letters spanmq_core.revived[];
@@ -117,16 +118,17 @@ language sql immutable as $$
 $$;
 
 -- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
--- message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
+-- message too), visible after `delay` seconds (null: as redrive()). It stays in its group and at its place. Returns its
+-- msg_id.
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
 -- another queue of the same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function spanmq_call.redrive_message(
-    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default 0
+    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    visible_from timestamptz := spanmq_core.redrive_from(delay, null);
+    visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
     letter spanmq_core.revived;
 begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d

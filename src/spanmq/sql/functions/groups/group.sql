@@ -37,6 +37,8 @@ declare
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took spanmq_core.run[];
+    -- Grows run by run: to append an array copies all that the claim has, for each group.
+    run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
     turn bigint := spanmq_core.get_turn(this_queue);
     is_odd boolean := turn & 1 = 1;
@@ -85,7 +87,9 @@ begin
                 share := share - spanmq_core.count_runs(took);
                 left_for_oldest := left_for_oldest - spanmq_core.count_runs(took);
                 missing := missing - spanmq_core.count_runs(took);
-                runs := runs || took;
+                foreach run in array took loop
+                    runs := runs || run;
+                end loop;
                 if share = 0 then
                     full_hashes := full_hashes || hash;
                 end if;
@@ -117,7 +121,9 @@ begin
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 missing := missing - spanmq_core.count_runs(took);
-                runs := runs || took;
+                foreach run in array took loop
+                    runs := runs || run;
+                end loop;
                 if spanmq_core.count_runs(took) = share then
                     full_hashes := full_hashes || hash;
                 end if;
@@ -140,7 +146,9 @@ begin
             took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
             missing := missing - spanmq_core.count_runs(took);
-            runs := runs || took;
+            foreach run in array took loop
+                runs := runs || run;
+            end loop;
             if spanmq_core.count_runs(took) = share then
                 full_hashes := full_hashes || hash;
             end if;

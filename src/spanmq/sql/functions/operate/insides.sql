@@ -3,7 +3,7 @@
 -- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
 -- is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
 -- (latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.
-create or replace function spanmq_call.glance(queues text[] default null, most integer default 200)
+create or replace function spanmq_call.count_messages(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
                breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$

@@ -1,8 +1,9 @@
 -- Reports of workers: which run, what they hold, and how long each kind of task took. For people and programs that monitor queues; it decides nothing.
 
 -- Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
--- its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, and `times`: what its
--- handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. A queue
+-- its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, `times`: what its
+-- handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
+-- `progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1) and note (up to 200 characters). A queue
 -- that does not exist is left out. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0, reports jsonb default '{}'
@@ -20,19 +21,21 @@ begin
         format('running_for and slots cannot be negative, got: %L and %s', running_for, report_worker.slots),
         'running_for is null for a worker that has stopped.');
     perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
-        'reports must be an object of objects with held and times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
+        'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n, and progress, '
+        'an array of at most 100 objects with msg_id, kind, share (0 to 1) and note',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
                                   where o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null
                                   for update of o skip locked));
     if running_for is not null then
-        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held)
+        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
-                   coalesce((reports -> q.folded_name ->> 'held')::int, 0)
+                   coalesce((reports -> q.folded_name ->> 'held')::int, 0), coalesce(reports -> q.folded_name -> 'progress', '[]')
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
-            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held;
+            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,
+                progress = excluded.progress;
     end if;
     if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
@@ -50,7 +53,8 @@ language plpgsql immutable as $$
 begin
     return jsonb_typeof(reports) = 'object' and not exists (
         select from jsonb_each(reports) r
-        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')) is not true);
+        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')
+               and spanmq_core.are_progress(r.value -> 'progress')) is not true);
 exception when data_exception then
     return false;
 end $$;
@@ -66,11 +70,23 @@ exception when data_exception then
     return false;
 end $$;
 
--- The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open.
+-- Whether these are the progress of handlers, for report_worker(); null is.
+create or replace function spanmq_core.are_progress(progress jsonb) returns boolean
+language plpgsql immutable as $$
+begin
+    return progress is null or jsonb_typeof(progress) = 'array' and jsonb_array_length(progress) <= 100 and not exists (
+        select from jsonb_to_recordset(progress) p (msg_id bigint, kind text, share double precision, note text)
+        where (coalesce(octet_length(p.kind), 0) <= 255 and p.msg_id is not null and p.share between 0 and 1 and char_length(p.note) <= 200) is not true);
+exception when data_exception then
+    return false;
+end $$;
+
+-- The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open,
+-- and what their handlers have reported of their progress: see report_worker().
 create or replace function spanmq_call.list_workers(queues text[] default null)
-returns table (worker text, queue text, started_at timestamptz, seen_at timestamptz, slots integer, held integer, breaker_open_until timestamptz)
+returns table (worker text, queue text, started_at timestamptz, seen_at timestamptz, slots integer, held integer, breaker_open_until timestamptz, progress jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until
+    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker and b.open_until > clock_timestamp()
     where w.seen_at > clock_timestamp() - interval '60 seconds'

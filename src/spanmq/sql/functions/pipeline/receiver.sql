@@ -168,7 +168,7 @@ begin
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
     runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
-    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(runs) r));
+    held := spanmq_core.join_batch(runs, 1);
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
@@ -422,27 +422,20 @@ language plpgsql as $$
 begin
     select b.* into los, his, attempts, n from spanmq_core.join_batch(array(
         select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0)) b;
+        where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0), 0) b;
 end $$;
 
--- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. A loop: windows and aggregates took five times as
--- long, and a claim of single messages has a run of each.
-create or replace function spanmq_core.join_batch(runs spanmq_core.run[], out los bigint[], out his bigint[], out attempts int[], out n bigint)
+-- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. deliveries is added to the attempts of the runs. A
+-- range begins where the run before is not adjacent, and ends where the run behind is not: a claim of single messages has a run of each, so no
+-- loop passes them, and nothing groups them.
+create or replace function spanmq_core.join_batch(runs spanmq_core.run[], deliveries int, out los bigint[], out his bigint[], out attempts int[], out n bigint)
 language plpgsql immutable as $$
-declare
-    this spanmq_core.run;
-    last int := 0;
 begin
-    n := 0;
-    foreach this in array array(select r from unnest(runs) r order by r.lo) loop
-        n := n + this.n;
-        if last > 0 and his[last] = this.lo - 1 and attempts[last] = this.attempts then
-            his[last] := this.lo + this.n - 1;
-        else
-            last := last + 1;
-            los[last] := this.lo;
-            his[last] := this.lo + this.n - 1;
-            attempts[last] := this.attempts;
-        end if;
-    end loop;
+    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'), coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
+           coalesce(array_agg(e.attempts + deliveries) filter (where e.is_first), '{}'), coalesce(sum(e.n), 0)
+        into los, his, attempts, n
+        from (select r.lo, r.n, r.lo + r.n as end_id, r.attempts,
+                     (lag(r.lo + r.n) over w = r.lo and lag(r.attempts) over w = r.attempts) is not true as is_first,
+                     (lead(r.lo) over w = r.lo + r.n and lead(r.attempts) over w = r.attempts) is not true as is_last
+              from unnest(runs) r window w as (order by r.lo)) e;
 end $$;

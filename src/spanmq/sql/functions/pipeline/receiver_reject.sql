@@ -28,7 +28,7 @@ begin
         select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
         update spanmq_core.receiver_batch b
-            set n = held.n, los = coalesce(held.los, '{}'), his = coalesce(held.his, '{}'), attempts = coalesce(held.attempts, '{}')
+            set n = held.n, los = held.los, his = held.his, attempts = held.attempts
             where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
     end loop;
     if rejected > 0 then

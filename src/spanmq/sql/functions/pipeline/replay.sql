@@ -75,6 +75,16 @@ begin
     end if;
 end $$;
 
+-- Raises MQ064 if the log does not have the message of this id any more, or one with a higher id.
+create or replace function spanmq_core.check_kept(this spanmq_core.queue, first_id bigint) returns void
+language plpgsql as $$
+begin
+    if first_id < spanmq_core.first_kept(this.queue_id) then
+        raise exception 'the log of queue % does not have message % any more', this.name, first_id
+            using errcode = 'MQ064', hint = 'The policy setting keep says how long settled messages stay in the log.';
+    end if;
+end $$;
+
 -- Locks the segments with ids from after_id + 1 to last_id that the log has, against maintain(), to the end of the transaction, and returns
 -- them, ascending. Segments whose messages were all sent outside the times are left out.
 create or replace function spanmq_core.hold_log(this_queue int, after_id bigint, last_id bigint, since timestamptz, until timestamptz)
@@ -215,10 +225,7 @@ begin
     segments := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
     -- Under the locks: what the log has now it keeps.
     perform spanmq_core.check_kept(this, since);
-    if lowest_id < spanmq_core.first_kept(this.queue_id) then
-        raise exception 'the log of queue % does not have message % any more', this.name, lowest_id
-            using errcode = 'MQ064', hint = 'The policy setting keep says how long settled messages stay in the log.';
-    end if;
+    perform spanmq_core.check_kept(this, lowest_id);
     foreach segment in array segments loop
         first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
         while first_id <= least(segment.hi, end_id) loop
@@ -288,8 +295,8 @@ begin
     perform spanmq_core.remember_segment(target.queue_id, block.hi);
 end $$;
 
--- Gives a new subscription what was sent into its queue since then, settled there or not. Senders are held.
-create or replace function spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamptz) returns void
+-- Gives a new subscription what was sent into its queue since then, or with this id or a higher one, settled there or not. Senders are held.
+create or replace function spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamptz, since_id bigint) returns void
 language plpgsql as $$
 declare
     end_id bigint := spanmq_core.drawn_from(parent.ids);
@@ -299,9 +306,11 @@ declare
 begin
     -- As subscribe_to_waiting() does, and for the same reason.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
+    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id), format('The next one gets the id %s.', end_id + 1));
     perform spanmq_core.check_kept(parent, since);
-    foreach segment in array spanmq_core.hold_log(parent.queue_id, 0, end_id, since, null) loop
-        first_id := greatest(segment.lo, spanmq_core.first_kept(parent.queue_id));
+    perform spanmq_core.check_kept(parent, since_id);
+    foreach segment in array spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null) loop
+        first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
             -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
             execute format(
@@ -311,7 +320,7 @@ begin
                 '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'
                 '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and h.attempts = 0'
                 '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
-                '             where l.msg_id between $2 and $3 and l.enqueued_at >= $4'
+                '             where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
                 '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
                 ' group by m.group_key, m.vt, m.island)', segment.log_name)
                 into runs using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since;

@@ -15,7 +15,7 @@ end $$;
 
 create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy
 language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false)::spanmq_core.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false, 60)::spanmq_core.policy
 $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
@@ -32,6 +32,7 @@ language sql immutable as $$
         when setting = 'max_attempts' then 'a whole number from 1 to 1000, or 0 for no limit'
         when setting in ('lease', 'priority_aging') then 'a number of seconds above 0'
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
+        when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
         when setting = 'rate_limit' then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'

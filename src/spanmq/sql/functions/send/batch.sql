@@ -51,7 +51,7 @@ begin
 end $$;
 
 -- The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
--- with how many messages are not settled yet. Batches that ended are kept for seven days.
+-- with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.
 create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null, qty integer default 100)
 returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint,
                created_at timestamptz, ended_at timestamptz, sent_msg_id bigint)
@@ -60,7 +60,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp :
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select b.batch_id, q.name::text, b.message, b.headers, b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
+        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
                b.done, b.dead, b.created_at, b.ended_at, b.sent_msg_id
         from spanmq_core.queue q cross join lateral (
             select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before) order by n.batch_id desc limit qty) b

@@ -84,6 +84,26 @@ begin
     return query select * from unnest(acked_ids, outcomes);
 end $$;
 
+-- What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its result is kept), `dead` (it is a dead letter,
+-- with its error) or `missing` (no result is kept: none was stored, it has expired, or the message is not settled). Raises MQ002 for null and for more ids.
+create or replace function spanmq_call.list_results(queue text, msg_ids bigint[])
+returns table (msg_id bigint, state text, result jsonb, error text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    perform spanmq_core.raise_if(msg_ids is null or cardinality(msg_ids) > 10000,
+        format('msg_ids must be at most 10000 ids, got: %s', coalesce(cardinality(msg_ids)::text, 'NULL')), 'Call it again for the rest.');
+    return query
+        select m.id, case when r.msg_id is not null then 'stored' when d.msg_id is not null then 'dead' else 'missing' end, r.result,
+               case when r.msg_id is null then coalesce(d.error, d.error_class, d.category) end
+        from unnest(msg_ids) with ordinality m (id, place)
+        left join spanmq_core.result r on r.queue_id = this.queue_id and r.msg_id = m.id and r.expires_at > clock_timestamp()
+        left join spanmq_core.dead_letter d on d.queue_id = this.queue_id and d.msg_id = m.id and d.redriven_at is null
+        order by m.place;
+end $$;
+
 -- The results of these messages, where they have any that are still kept.
 create or replace function spanmq_call.get_results(queue text, msg_ids bigint[])
 returns table (msg_id bigint, result jsonb, stored_at timestamptz)

@@ -61,12 +61,12 @@ end $$;
 -- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
 -- that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
 -- those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log has
--- them (-infinity: all that it has), without their priority. Waits for the transactions that have sent and are still open
+-- them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits for the transactions that have sent and are still open
 -- (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
 -- with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a
--- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
--- outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
-create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null) returns void
+-- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for more than one of waiting,
+-- since and since_id, and for a since_id below 1 or behind the next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
+create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null, since_id bigint default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     parent spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -74,8 +74,9 @@ declare
     drawn bigint;
 begin
     perform spanmq_core.check_isolation('create_subscription()');
-    perform spanmq_core.raise_if(waiting and since is not null,
-        'a subscription begins with what is waiting, or in the past', 'Leave out waiting or since.');
+    perform spanmq_core.raise_if(waiting::int + (since is not null)::int + (since_id is not null)::int > 1,
+        'a subscription begins with what is waiting, at a time or at an id', 'Choose one of waiting, since and since_id.');
+    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id), 'Ids of messages begin with 1.');
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
@@ -103,8 +104,8 @@ begin
     if waiting then
         perform spanmq_core.subscribe_to_waiting(parent, this);
         return;
-    elsif since is not null then
-        perform spanmq_core.subscribe_to_past(parent, this, since);
+    elsif since is not null or since_id is not null then
+        perform spanmq_core.subscribe_to_past(parent, this, since, since_id);
         -- It never got any message before the first one that it holds.
         drawn := coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 1),
                                         (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id order by h.queue_id, h.lo limit 1))) - 1, drawn);

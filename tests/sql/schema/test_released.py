@@ -1,0 +1,155 @@
+"""The databases of released versions: each is upgraded to the checkout, and everything in it goes on.
+
+`tools/dump_release.py` has written them; `make release` adds that of its version.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.sql.model.invariants import broken_invariants
+from tests.sql.queue import Connection, column, one
+from tests.sql.schema.conftest import session_of, snapshot
+
+import spanmq
+from spanmq import schema
+from spanmq.client import Client
+from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.model import Leased
+from spanmq.schema.release import Release, load_release
+from spanmq.testing import new_database, with_database
+
+SQL = Path(schema.__file__).parents[1] / "sql"
+FILES = sorted(Path(__file__).with_name("released").glob("*.sql"))
+KEYS = {"released": b"r" * 32}
+# What a queue has of its own, and other queues do not.
+OF_A_QUEUE = re.compile(r"_\d+\(|\bget_\w+_\d+|_\d+$")
+# A client reads these the same before and after the upgrade, and before it as a client that is one release newer.
+READS: dict[str, Callable[[Client], Any]] = {
+    "queues": lambda client: client.queues.list(),
+    "policies": lambda client: [client.queues.policy(each.name) for each in client.queues.list()],
+    "schemas": lambda client: client.queues.schema("Orders"),
+    "messages": lambda client: {each.name: client.peek(each.name, 1000) for each in client.queues.list()},
+    "archive": lambda client: client.inspect.archive("Orders"),
+    "failing": lambda client: client.inspect.failing_messages("Orders"),
+    "groups": lambda client: client.inspect.groups("groups"),
+    "dead letters": lambda client: client.dead_letters.list(),
+    "rules": lambda client: client.dead_letters.categories.list_rules("Orders"),
+    "category policies": lambda client: client.dead_letters.categories.list_policies("Orders"),
+    "schedules": lambda client: client.schedules.list(),
+    "batches": lambda client: client.batches.list(),
+    "results": lambda client: client.results.get("Orders", range(100)),
+    "topics": lambda client: client.topics.list(),
+    "subscriptions": lambda client: client.subscriptions.list(),
+    "receivers": lambda client: client.admin.receivers.list(),
+    "runs": lambda client: client.admin.pipeline_runs.list(),
+    "tokens": lambda client: client.admin.tokens.list(),
+    "keys": lambda client: client.admin.keys.list(),
+    "grants": lambda client: client.admin.grants.list(),
+    "changes": lambda client: client.inspect.changes(),
+}
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def released(request: pytest.FixtureRequest, empty_database: str, role: str) -> Iterator[str]:
+    """Restore the database of a release; its role that has rights is `role`. Return the version."""
+    with psycopg.connect(empty_database, autocommit=True) as restoring:
+        restoring.execute(request.param.read_text(encoding="utf-8").replace("released_role", role).encode())
+        yield request.param.stem
+
+
+def later(folder: Path, version: str) -> Release:
+    """Return the checkout's release; for a database of that very release, one with a change of both kinds."""
+    if version != spanmq.__version__:
+        return load_release()
+    shutil.copytree(SQL, folder / "later")
+    (folder / "later/tables/9999_later.sql").write_text(
+        "-- since 9.0.0\nalter table spanmq_core.queue add column later int not null default 7;\n"
+    )
+    file = folder / "later/functions/settle/state.sql"
+    text = file.read_text()
+    header = "create or replace function spanmq_call.pause(queue text) returns void"
+    assert header in text
+    file.write_text(
+        text.replace(header, header.replace("queue text", "queue text, reason text default null"))
+    )
+    return load_release(folder / "later", version="9.0.0")
+
+
+def test_everything_of_a_release_goes_on_after_the_upgrade(
+    released: str, session: Connection, empty_database: str, spanmq_server: str, role: str, tmp_path: Path
+) -> None:
+    release = later(tmp_path, released)
+    with Client(empty_database, encryption=Encryption(KEYS)) as client:
+        before = {name: read(client) for name, read in READS.items()}
+        assert all(before.values())
+        done = schema.upgrade(session, release=release)
+        assert (done.version, done.functions_applied) == (release.version, True)
+        assert schema.verify(session, release=release) == []
+        assert broken_invariants(session) == []
+        assert {name: read(client) for name, read in READS.items()} == before
+        with (
+            new_database(spanmq_server) as name,
+            psycopg.connect(with_database(spanmq_server, name), autocommit=True) as fresh,
+        ):
+            schema.install(fresh, release=release)
+            assert without_queues(snapshot(session)) == without_queues(snapshot(fresh))
+        goes_on(client, session, empty_database, role)
+        assert broken_invariants(session) == []
+
+
+def without_queues(installed: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+    """Leave out what belongs to single queues."""
+    return {each for each in installed if not OF_A_QUEUE.search(each[1])}
+
+
+def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
+    """Use everything that was not finished, and settle every message."""
+    with session_of(dsn, role) as other:
+        assert len(column(other, "select msg_id from spanmq.receive('jobs', 1)")) == 1
+        assert column(other, "select pgmq.send('groups', '{}')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            other.execute("select * from spanmq.receive('Orders')")
+    # A lease from before the upgrade settles its messages.
+    held = session.execute(
+        "select q.name, h.lease_id, h.lo from spanmq_core.held h join spanmq_core.queue q using (queue_id)"
+        " where h.lease_id > 0 and q.name = 'groups'"
+    ).fetchall()
+    assert [client.ack(Leased(*each))[0].outcome for each in held] == ["acked"]
+    # A bulk write is published.
+    open_write = "select w.write_id, w.epoch, array_agg(b.block_id) from spanmq_core.bulk_write w"
+    [(write_id, epoch, blocks)] = session.execute(
+        f"{open_write} join spanmq_core.bulk_block b using (write_id) group by 1, 2".encode()
+    ).fetchall()
+    assert (
+        one(session, "select spanmq.bulk_publish('stream', 'writer', %s, %s, %s)", epoch, write_id, blocks)
+        == 10
+    )
+    # A stream that is not coming back.
+    assert client.admin.receivers.release("stream", "spark") > 0
+    assert one(session, "select pgmq.send_topic('order.new', '{}')") == 1
+    assert client.schedules.run("yearly")
+    client.queues.resume("paused")
+    client.queues.set_policy("limited", rate_limit=None, max_in_flight=None)
+    session.execute("select spanmq.report_breaker('limited', 'worker')")
+    bodies: dict[str, list[Any]] = {}
+    names = [each.name for each in client.queues.list()]
+    # A message may fail once more, the message of a batch comes when the others are settled.
+    for name in names * 5:
+        if any(each.queue == name for each in client.dead_letters.count()):
+            client.dead_letters.redrive(name, delay=0)
+        client.set_vt(name, [message.message_id for message in client.peek(name, 1000)], 0)
+        while messages := client.receive(name, 100):
+            assert {settled.outcome for settled in client.ack(messages)} == {"acked"}
+            bodies.setdefault(name, []).extend(message.body for message in messages)
+    assert not any(each.length for each in client.queues.metrics_all())
+    assert client.dead_letters.count() == []
+    assert bodies["sealed"] == ["secret", {"secret": 2}]
+    assert {"task": "then"} in bodies["jobs"]
+    assert not any(isinstance(body, Unopened) for each in bodies.values() for body in each)
+    while client.admin.maintain():
+        pass

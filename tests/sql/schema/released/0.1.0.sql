@@ -1723,6 +1723,25 @@ COMMENT ON FUNCTION spanmq.count_dead_letters(queue text) IS 'How many dead lett
 all). From counters: costs the same whatever their number.';
 
 
+CREATE FUNCTION spanmq.count_messages(queues text[] DEFAULT NULL::text[], most integer DEFAULT 200) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    each_queue pg_catalog.text;
+begin
+    if pg_catalog.has_function_privilege('spanmq_call.count_messages(text[],integer)'::pg_catalog.regprocedure, 'execute') then
+        return query select * from spanmq_call.count_messages($1, $2);
+    else
+        for each_queue in select * from spanmq_call.names_for('look', queues) loop return query execute spanmq_call.wrapper_call(each_queue, 'count_messages', 'look', 1) using $2; end loop;
+    end if;
+end $_$;
+
+
+COMMENT ON FUNCTION spanmq.count_messages(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
+is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
+(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
+
+
 CREATE FUNCTION spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS spanmq.access_key
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1770,7 +1789,7 @@ header x-spanmq-batch has the id of the batch, and how many messages there were,
 messages ends at once. Raises what send() raises.';
 
 
-CREATE FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean DEFAULT false, since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS void
+CREATE FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean DEFAULT false, since timestamp with time zone DEFAULT NULL::timestamp with time zone, since_id bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1784,8 +1803,9 @@ declare
     drawn bigint;
 begin
     perform spanmq_core.check_isolation('create_subscription()');
-    perform spanmq_core.raise_if(waiting and since is not null,
-        'a subscription begins with what is waiting, or in the past', 'Leave out waiting or since.');
+    perform spanmq_core.raise_if(waiting::int + (since is not null)::int + (since_id is not null)::int > 1,
+        'a subscription begins with what is waiting, at a time or at an id', 'Choose one of waiting, since and since_id.');
+    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id), 'Ids of messages begin with 1.');
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
@@ -1813,8 +1833,8 @@ begin
     if waiting then
         perform spanmq_core.subscribe_to_waiting(parent, this);
         return;
-    elsif since is not null then
-        perform spanmq_core.subscribe_to_past(parent, this, since);
+    elsif since is not null or since_id is not null then
+        perform spanmq_core.subscribe_to_past(parent, this, since, since_id);
         -- It never got any message before the first one that it holds.
         drawn := coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 1),
                                         (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id order by h.queue_id, h.lo limit 1))) - 1, drawn);
@@ -1823,14 +1843,14 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone) IS 'Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
+COMMENT ON FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint) IS 'Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
 that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
 those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log has
-them (-infinity: all that it has), without their priority. Waits for the transactions that have sent and are still open
+them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits for the transactions that have sent and are still open
 (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
 with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue''s and for a
-subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for waiting and since, MQ003
-outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.';
+subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for more than one of waiting,
+since and since_id, and for a since_id below 1 or behind the next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.';
 
 
 CREATE FUNCTION spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS spanmq.token
@@ -2316,25 +2336,6 @@ $$;
 COMMENT ON FUNCTION spanmq.get_shards(queue text) IS 'The map of a logical queue, or no row. Raises nothing.';
 
 
-CREATE FUNCTION spanmq.glance(queues text[] DEFAULT NULL::text[], most integer DEFAULT 200) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
-    LANGUAGE plpgsql
-    AS $_$
-declare
-    each_queue pg_catalog.text;
-begin
-    if pg_catalog.has_function_privilege('spanmq_call.glance(text[],integer)'::pg_catalog.regprocedure, 'execute') then
-        return query select * from spanmq_call.glance($1, $2);
-    else
-        for each_queue in select * from spanmq_call.names_for('look', queues) loop return query execute spanmq_call.wrapper_call(each_queue, 'glance', 'look', 1) using $2; end loop;
-    end if;
-end $_$;
-
-
-COMMENT ON FUNCTION spanmq.glance(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
-is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
-(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
-
-
 CREATE FUNCTION spanmq.grant_all(role text, verb text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2514,7 +2515,7 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
-with how many messages are not settled yet. Batches that ended are kept for seven days.';
+with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.';
 
 
 CREATE FUNCTION spanmq.list_bindings(queue text) RETURNS TABLE(pattern text, queue_name text, bound_at timestamp with time zone, compiled_regex text)
@@ -2668,6 +2669,23 @@ end $_$;
 COMMENT ON FUNCTION spanmq.list_receivers(queue text) IS 'The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.';
 
 
+CREATE FUNCTION spanmq.list_results(queue text, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, state text, result jsonb, error text)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+begin
+    if pg_catalog.has_function_privilege('spanmq_call.list_results(text,bigint[])'::pg_catalog.regprocedure, 'execute') then
+        return query select * from spanmq_call.list_results($1, $2);
+    else
+        return query execute spanmq_call.wrapper_call($1, 'list_results', 'look', 1) using $2;
+    end if;
+end $_$;
+
+
+COMMENT ON FUNCTION spanmq.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its result is kept), `dead` (it is a dead letter,
+with its error) or `missing` (no result is kept: none was stored, it has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
+
+
 CREATE FUNCTION spanmq.list_schedules(queues text[] DEFAULT NULL::text[], names text[] DEFAULT NULL::text[], body_bytes_max integer DEFAULT NULL::integer) RETURNS TABLE(name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean, next_at timestamp with time zone, last_at timestamp with time zone, last_msg_id bigint, planned_until timestamp with time zone, made_by name, pause_reason text)
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -2815,7 +2833,7 @@ end $$;
 COMMENT ON FUNCTION spanmq.list_tokens() IS 'The tokens by name, those that have expired too; what they are checked by is not among it.';
 
 
-CREATE FUNCTION spanmq.list_workers(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone)
+CREATE FUNCTION spanmq.list_workers(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone, progress jsonb)
     LANGUAGE plpgsql STABLE
     AS $_$
 declare
@@ -2829,7 +2847,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open.';
+COMMENT ON FUNCTION spanmq.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open,
+and what their handlers have reported of their progress: see report_worker().';
 
 
 CREATE FUNCTION spanmq.look_ahead(queues text[]) RETURNS double precision[]
@@ -3432,7 +3451,7 @@ not the newest and for a batch that was released by hand, MQ054 for a receiver t
 purge took, if fail_on_loss, MQ055 if the database does not know the last batch with this token.';
 
 
-CREATE FUNCTION spanmq.redrive(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], patch jsonb DEFAULT NULL::jsonb, new_messages jsonb[] DEFAULT NULL::jsonb[], qty integer DEFAULT 1000, rate double precision DEFAULT NULL::double precision, delay double precision DEFAULT 0, dry_run boolean DEFAULT false) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
+CREATE FUNCTION spanmq.redrive(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], patch jsonb DEFAULT NULL::jsonb, new_messages jsonb[] DEFAULT NULL::jsonb[], qty integer DEFAULT 1000, rate double precision DEFAULT NULL::double precision, delay double precision DEFAULT NULL::double precision, dry_run boolean DEFAULT false) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
     LANGUAGE plpgsql
     AS $_$
 declare
@@ -3446,8 +3465,8 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean) IS 'Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
-most qty, to be visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with
-dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
+most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue''s policy), or from then on `rate`
+a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
 failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
 in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
 or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
@@ -3456,7 +3475,7 @@ bodies before and after it. new_messages has the new bodies of dead_letter_ids b
 Raises MQ002, MQ020, MQ060 as redrive_message().';
 
 
-CREATE FUNCTION spanmq.redrive_message(queue text, msg_id bigint, message jsonb DEFAULT NULL::jsonb, headers jsonb DEFAULT NULL::jsonb, delay double precision DEFAULT 0) RETURNS bigint
+CREATE FUNCTION spanmq.redrive_message(queue text, msg_id bigint, message jsonb DEFAULT NULL::jsonb, headers jsonb DEFAULT NULL::jsonb, delay double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql
     AS $_$
 declare
@@ -3472,7 +3491,8 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision) IS 'Redrives one dead letter with this message and these headers (null: unchanged; JSON''s null is a
-message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
+message too), visible after `delay` seconds (null: as redrive()). It stays in its group and at its place. Returns its
+msg_id.
 Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
 another queue of the same log (a subscription) still has: it is one message. Else as redrive().';
 
@@ -3660,8 +3680,9 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
-its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, and `times`: what its
-handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. A queue
+its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, `times`: what its
+handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
+`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1) and note (up to 200 characters). A queue
 that does not exist is left out. Raises MQ002 for arguments out of range.';
 
 
@@ -5194,6 +5215,46 @@ CREATE FUNCTION spanmq_call.count_dead_letters_41() RETURNS TABLE(queue_name tex
     AS $$begin return query select * from spanmq_call.count_dead_letters('jobs'); end$$;
 
 
+CREATE FUNCTION spanmq_call.count_messages(queues text[] DEFAULT NULL::text[], most integer DEFAULT 200) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS $$
+declare
+    at_ timestamptz := clock_timestamp();
+begin
+    perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
+        format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
+    return query
+        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused, s.backlog is not null,
+               s.backlog, s.visible, s.in_flight, s.delayed, s.failed, spanmq_core.breaker_open_until(q.queue_id)
+        from spanmq_core.queue q left join lateral (
+            -- A fence: the survey is not made of a queue with more.
+            select * from spanmq_core.survey(q.queue_id, at_)
+            where (select count(*) from (
+                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo limit most + 1)
+                       union all
+                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo limit most + 1)) r) <= most offset 0) s on true
+        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        order by q.queue_id;
+end $$;
+
+
+COMMENT ON FUNCTION spanmq_call.count_messages(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
+is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
+(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
+
+
+CREATE FUNCTION spanmq_call.count_messages_41(integer) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$begin return query select * from spanmq_call.count_messages(array['jobs'], $1); end$_$;
+
+
 CREATE FUNCTION spanmq_call.create_batch(queue text, message jsonb, headers jsonb DEFAULT NULL::jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5905,46 +5966,6 @@ CREATE FUNCTION spanmq_call.get_schema_41() RETURNS TABLE(schema jsonb, is_check
     AS $$begin return query select * from spanmq_call.get_schema('jobs'); end$$;
 
 
-CREATE FUNCTION spanmq_call.glance(queues text[] DEFAULT NULL::text[], most integer DEFAULT 200) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_sort TO 'off'
-    AS $$
-declare
-    at_ timestamptz := clock_timestamp();
-begin
-    perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
-        format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
-    return query
-        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused, s.backlog is not null,
-               s.backlog, s.visible, s.in_flight, s.delayed, s.failed, spanmq_core.breaker_open_until(q.queue_id)
-        from spanmq_core.queue q left join lateral (
-            -- A fence: the survey is not made of a queue with more.
-            select * from spanmq_core.survey(q.queue_id, at_)
-            where (select count(*) from (
-                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo limit most + 1)
-                       union all
-                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo limit most + 1)) r) <= most offset 0) s on true
-        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
-        order by q.queue_id;
-end $$;
-
-
-COMMENT ON FUNCTION spanmq_call.glance(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
-is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
-(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
-
-
-CREATE FUNCTION spanmq_call.glance_41(integer) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$begin return query select * from spanmq_call.glance(array['jobs'], $1); end$_$;
-
-
 CREATE FUNCTION spanmq_call.grant_queue(role text, queue text, verb text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6157,7 +6178,7 @@ CREATE FUNCTION spanmq_call.list_batches(queues text[] DEFAULT NULL::text[], bef
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select b.batch_id, q.name::text, b.message, b.headers, b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
+        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
                b.done, b.dead, b.created_at, b.ended_at, b.sent_msg_id
         from spanmq_core.queue q cross join lateral (
             select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before) order by n.batch_id desc limit qty) b
@@ -6167,7 +6188,7 @@ end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
-with how many messages are not settled yet. Batches that ended are kept for seven days.';
+with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.';
 
 
 CREATE FUNCTION spanmq_call.list_batches_41(bigint, integer) RETURNS TABLE(batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint, created_at timestamp with time zone, ended_at timestamp with time zone, sent_msg_id bigint)
@@ -6471,6 +6492,36 @@ CREATE FUNCTION spanmq_call.list_receivers_41() RETURNS TABLE(queue_name text, r
     AS $$begin return query select * from spanmq_call.list_receivers('jobs'); end$$;
 
 
+CREATE FUNCTION spanmq_call.list_results(queue text, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, state text, result jsonb, error text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    perform spanmq_core.raise_if(msg_ids is null or cardinality(msg_ids) > 10000,
+        format('msg_ids must be at most 10000 ids, got: %s', coalesce(cardinality(msg_ids)::text, 'NULL')), 'Call it again for the rest.');
+    return query
+        select m.id, case when r.msg_id is not null then 'stored' when d.msg_id is not null then 'dead' else 'missing' end, r.result,
+               case when r.msg_id is null then coalesce(d.error, d.error_class, d.category) end
+        from unnest(msg_ids) with ordinality m (id, place)
+        left join spanmq_core.result r on r.queue_id = this.queue_id and r.msg_id = m.id and r.expires_at > clock_timestamp()
+        left join spanmq_core.dead_letter d on d.queue_id = this.queue_id and d.msg_id = m.id and d.redriven_at is null
+        order by m.place;
+end $$;
+
+
+COMMENT ON FUNCTION spanmq_call.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its result is kept), `dead` (it is a dead letter,
+with its error) or `missing` (no result is kept: none was stored, it has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
+
+
+CREATE FUNCTION spanmq_call.list_results_41(bigint[]) RETURNS TABLE(msg_id bigint, state text, result jsonb, error text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$begin return query select * from spanmq_call.list_results('jobs', $1); end$_$;
+
+
 CREATE FUNCTION spanmq_call.list_schedules(queues text[] DEFAULT NULL::text[], names text[] DEFAULT NULL::text[], body_bytes_max integer DEFAULT NULL::integer) RETURNS TABLE(name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean, next_at timestamp with time zone, last_at timestamp with time zone, last_msg_id bigint, planned_until timestamp with time zone, made_by name, pause_reason text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6608,11 +6659,11 @@ CREATE FUNCTION spanmq_call.list_throttles_41() RETURNS TABLE(queue_name text, t
     AS $$begin return query select * from spanmq_call.list_throttles('jobs'); end$$;
 
 
-CREATE FUNCTION spanmq_call.list_workers(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone)
+CREATE FUNCTION spanmq_call.list_workers(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone, progress jsonb)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until
+    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker and b.open_until > clock_timestamp()
     where w.seen_at > clock_timestamp() - interval '60 seconds'
@@ -6621,10 +6672,11 @@ CREATE FUNCTION spanmq_call.list_workers(queues text[] DEFAULT NULL::text[]) RET
 $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open.';
+COMMENT ON FUNCTION spanmq_call.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open,
+and what their handlers have reported of their progress: see report_worker().';
 
 
-CREATE FUNCTION spanmq_call.list_workers_41() RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone)
+CREATE FUNCTION spanmq_call.list_workers_41() RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone, progress jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$begin return query select * from spanmq_call.list_workers(array['jobs']); end$$;
@@ -7682,7 +7734,7 @@ begin
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
     runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
-    held := spanmq_core.join_batch(array(select (r.lo, r.n, r.attempts + 1, lease, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(runs) r));
+    held := spanmq_core.join_batch(runs, 1);
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
@@ -7876,14 +7928,14 @@ CREATE FUNCTION spanmq_call.receiver_ranges_41(uuid, bigint, bigint, bigint, boo
     AS $_$begin return query select * from spanmq_call.receiver_ranges('jobs', $1, $2, $3, $4, $5, $6); end$_$;
 
 
-CREATE FUNCTION spanmq_call.redrive(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], patch jsonb DEFAULT NULL::jsonb, new_messages jsonb[] DEFAULT NULL::jsonb[], qty integer DEFAULT 1000, rate double precision DEFAULT NULL::double precision, delay double precision DEFAULT 0, dry_run boolean DEFAULT false) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
+CREATE FUNCTION spanmq_call.redrive(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], patch jsonb DEFAULT NULL::jsonb, new_messages jsonb[] DEFAULT NULL::jsonb[], qty integer DEFAULT 1000, rate double precision DEFAULT NULL::double precision, delay double precision DEFAULT NULL::double precision, dry_run boolean DEFAULT false) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, false);
-    visible_from timestamptz := spanmq_core.redrive_from(delay, rate);
+    visible_from timestamptz := spanmq_core.redrive_from(this, delay, rate);
     -- One more shows that there are more.
     most int := qty + (patch is not null and qty < 2147483647)::int;
     found_letters spanmq_core.revived[];
@@ -7917,8 +7969,8 @@ end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean) IS 'Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
-most qty, to be visible after `delay` seconds, or from then on `rate` a second. Returns them and when, or with
-dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
+most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue''s policy), or from then on `rate`
+a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
 failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
 in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
 or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
@@ -7933,13 +7985,13 @@ CREATE FUNCTION spanmq_call.redrive_41(text, text, text, timestamp with time zon
     AS $_$begin return query select * from spanmq_call.redrive('jobs', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14); end$_$;
 
 
-CREATE FUNCTION spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb DEFAULT NULL::jsonb, headers jsonb DEFAULT NULL::jsonb, delay double precision DEFAULT 0) RETURNS bigint
+CREATE FUNCTION spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb DEFAULT NULL::jsonb, headers jsonb DEFAULT NULL::jsonb, delay double precision DEFAULT NULL::double precision) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    visible_from timestamptz := spanmq_core.redrive_from(delay, null);
+    visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
     letter spanmq_core.revived;
 begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
@@ -7968,7 +8020,8 @@ end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision) IS 'Redrives one dead letter with this message and these headers (null: unchanged; JSON''s null is a
-message too), visible after `delay` seconds. It stays in its group and at its place. Returns its msg_id.
+message too), visible after `delay` seconds (null: as redrive()). It stays in its group and at its place. Returns its
+msg_id.
 Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
 another queue of the same log (a subscription) still has: it is one message. Else as redrive().';
 
@@ -8115,7 +8168,7 @@ begin
         select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
         update spanmq_core.receiver_batch b
-            set n = held.n, los = coalesce(held.los, '{}'), his = coalesce(held.his, '{}'), attempts = coalesce(held.attempts, '{}')
+            set n = held.n, los = held.los, his = held.his, attempts = held.attempts
             where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
     end loop;
     if rejected > 0 then
@@ -8263,10 +8316,7 @@ begin
     segments := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
     -- Under the locks: what the log has now it keeps.
     perform spanmq_core.check_kept(this, since);
-    if lowest_id < spanmq_core.first_kept(this.queue_id) then
-        raise exception 'the log of queue % does not have message % any more', this.name, lowest_id
-            using errcode = 'MQ064', hint = 'The policy setting keep says how long settled messages stay in the log.';
-    end if;
+    perform spanmq_core.check_kept(this, lowest_id);
     foreach segment in array segments loop
         first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
         while first_id <= least(segment.hi, end_id) loop
@@ -8411,19 +8461,24 @@ begin
         format('running_for and slots cannot be negative, got: %L and %s', running_for, report_worker.slots),
         'running_for is null for a worker that has stopped.');
     perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
-        'reports must be an object of objects with held and times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n',
+        'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n, and progress, '
+        'an array of at most 100 objects with msg_id, kind, share (0 to 1) and note',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
                                   where o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null
                                   for update of o skip locked));
     if running_for is not null then
-        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held)
+        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
-                   coalesce((reports -> q.folded_name ->> 'held')::int, 0)
+                   coalesce((reports -> q.folded_name ->> 'held')::int, 0),
+                   -- Of their keys only these: others have no limit.
+                   coalesce((select jsonb_agg(to_jsonb(p)) from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
+                             (msg_id bigint, kind text, share double precision, note text)), '[]')
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
-            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held;
+            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,
+                progress = excluded.progress;
     end if;
     if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
@@ -8438,8 +8493,9 @@ end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
-its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, and `times`: what its
-handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms. A queue
+its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, `times`: what its
+handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
+`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1) and note (up to 200 characters). A queue
 that does not exist is left out. Raises MQ002 for arguments out of range.';
 
 
@@ -9819,13 +9875,26 @@ begin
 end $_$;
 
 
+CREATE FUNCTION spanmq_core.are_progress(progress jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+    return progress is null or jsonb_typeof(progress) = 'array' and jsonb_array_length(progress) <= 100 and not exists (
+        select from jsonb_to_recordset(progress) p (msg_id bigint, kind text, share double precision, note text)
+        where (coalesce(octet_length(p.kind), 0) <= 255 and p.msg_id is not null and p.share between 0 and 1 and char_length(p.note) <= 200) is not true);
+exception when data_exception then
+    return false;
+end $$;
+
+
 CREATE FUNCTION spanmq_core.are_reports(reports jsonb) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 begin
     return jsonb_typeof(reports) = 'object' and not exists (
         select from jsonb_each(reports) r
-        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')) is not true);
+        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')
+               and spanmq_core.are_progress(r.value -> 'progress')) is not true);
 exception when data_exception then
     return false;
 end $$;
@@ -9909,6 +9978,7 @@ CREATE TABLE spanmq_core.policy (
     max_backlog bigint,
     keep interval,
     fill_groups boolean DEFAULT false NOT NULL,
+    redrive_delay double precision DEFAULT 60 NOT NULL,
     CONSTRAINT policy_backoff_base_check CHECK (((backoff_base >= (0)::double precision) AND (backoff_base < 'Infinity'::double precision))),
     CONSTRAINT policy_backoff_factor_check CHECK (((backoff_factor >= (1)::double precision) AND (backoff_factor < 'Infinity'::double precision))),
     CONSTRAINT policy_backoff_max_check CHECK (((backoff_max >= (0)::double precision) AND (backoff_max < 'Infinity'::double precision))),
@@ -9921,7 +9991,8 @@ CREATE TABLE spanmq_core.policy (
     CONSTRAINT policy_max_in_flight_per_group_check CHECK ((max_in_flight_per_group > 0)),
     CONSTRAINT policy_priority_aging_check CHECK (((priority_aging > (0)::double precision) AND (priority_aging < 'Infinity'::double precision))),
     CONSTRAINT policy_rate_burst_check CHECK (((rate_burst >= (1)::double precision) AND (rate_burst < 'Infinity'::double precision))),
-    CONSTRAINT policy_rate_limit_check CHECK (((rate_limit > (0)::double precision) AND (rate_limit < 'Infinity'::double precision)))
+    CONSTRAINT policy_rate_limit_check CHECK (((rate_limit > (0)::double precision) AND (rate_limit < 'Infinity'::double precision))),
+    CONSTRAINT policy_redrive_delay_check CHECK (((redrive_delay >= (0)::double precision) AND (redrive_delay <= ('3000000000'::numeric)::double precision)))
 );
 
 
@@ -10462,6 +10533,17 @@ CREATE FUNCTION spanmq_core.check_isolation(what text) RETURNS void
 begin
     perform spanmq_core.raise_if(not spanmq_core.sees_now(),
         format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))), 'Call it in a transaction of its own.', 'MQ003');
+end $$;
+
+
+CREATE FUNCTION spanmq_core.check_kept(this spanmq_core.queue, first_id bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if first_id < spanmq_core.first_kept(this.queue_id) then
+        raise exception 'the log of queue % does not have message % any more', this.name, first_id
+            using errcode = 'MQ064', hint = 'The policy setting keep says how long settled messages stay in the log.';
+    end if;
 end $$;
 
 
@@ -11538,7 +11620,7 @@ CREATE FUNCTION spanmq_core.default_attempts() RETURNS integer
 CREATE FUNCTION spanmq_core.default_policy(this_queue integer) RETURNS spanmq_core.policy
     LANGUAGE sql IMMUTABLE
     AS $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false)::spanmq_core.policy
+    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false, 60)::spanmq_core.policy
 $$;
 
 
@@ -13110,9 +13192,9 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
             failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
-            receiver_log list_receivers read_ranges state list_subscriptions shard_groups glance health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
+            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
-            get_schema replay replay_extent await_settled unsettled get_results list_workers list_task_kinds
+            get_schema replay replay_extent await_settled unsettled get_results list_results list_workers list_task_kinds
             note_position known_positions
         '),
         ('receive', 'pgmq', '
@@ -13816,25 +13898,17 @@ begin
 end $$;
 
 
-CREATE FUNCTION spanmq_core.join_batch(runs spanmq_core.run[], OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint) RETURNS record
+CREATE FUNCTION spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
     AS $$
-declare
-    this spanmq_core.run;
-    last int := 0;
 begin
-    n := 0;
-    foreach this in array array(select r from unnest(runs) r order by r.lo) loop
-        n := n + this.n;
-        if last > 0 and his[last] = this.lo - 1 and attempts[last] = this.attempts then
-            his[last] := this.lo + this.n - 1;
-        else
-            last := last + 1;
-            los[last] := this.lo;
-            his[last] := this.lo + this.n - 1;
-            attempts[last] := this.attempts;
-        end if;
-    end loop;
+    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'), coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
+           coalesce(array_agg(e.attempts + deliveries) filter (where e.is_first), '{}'), coalesce(sum(e.n), 0)
+        into los, his, attempts, n
+        from (select r.lo, r.n, r.lo + r.n as end_id, r.attempts,
+                     (lag(r.lo + r.n) over w = r.lo and lag(r.attempts) over w = r.attempts) is not true as is_first,
+                     (lead(r.lo) over w = r.lo + r.n and lead(r.attempts) over w = r.attempts) is not true as is_last
+              from unnest(runs) r window w as (order by r.lo)) e;
 end $$;
 
 
@@ -14032,7 +14106,7 @@ CREATE FUNCTION spanmq_core.list_batch(this_queue integer, lease bigint, OUT los
 begin
     select b.* into los, his, attempts, n from spanmq_core.join_batch(array(
         select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0)) b;
+        where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0), 0) b;
 end $$;
 
 
@@ -15293,6 +15367,7 @@ CREATE FUNCTION spanmq_core.range_of(setting text) RETURNS text
         when setting = 'max_attempts' then 'a whole number from 1 to 1000, or 0 for no limit'
         when setting in ('lease', 'priority_aging') then 'a number of seconds above 0'
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
+        when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
         when setting = 'rate_limit' then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'
@@ -15438,11 +15513,11 @@ begin
 end $$;
 
 
-CREATE FUNCTION spanmq_core.redrive_from(delay double precision, rate double precision) RETURNS timestamp with time zone
+CREATE FUNCTION spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision) RETURNS timestamp with time zone
     LANGUAGE plpgsql
     AS $$
 declare
-    visible_from timestamptz := spanmq_core.after(delay, 'delay');
+    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay), 'delay');
 begin
     perform spanmq_core.raise_if(delay < 0, format('delay cannot be negative, got: %s', delay), '0 is no delay.');
     perform spanmq_core.raise_if(rate <= 0 or rate = 'NaN',
@@ -16948,7 +17023,7 @@ group by o.kind, o.name, g.role
 end $_$;
 
 
-CREATE FUNCTION spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone) RETURNS void
+CREATE FUNCTION spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 declare
@@ -16959,9 +17034,11 @@ declare
 begin
     -- As subscribe_to_waiting() does, and for the same reason.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
+    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id), format('The next one gets the id %s.', end_id + 1));
     perform spanmq_core.check_kept(parent, since);
-    foreach segment in array spanmq_core.hold_log(parent.queue_id, 0, end_id, since, null) loop
-        first_id := greatest(segment.lo, spanmq_core.first_kept(parent.queue_id));
+    perform spanmq_core.check_kept(parent, since_id);
+    foreach segment in array spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null) loop
+        first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
             -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
             execute format(
@@ -16971,7 +17048,7 @@ begin
                 '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'
                 '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and h.attempts = 0'
                 '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
-                '             where l.msg_id between $2 and $3 and l.enqueued_at >= $4'
+                '             where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
                 '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
                 ' group by m.group_key, m.vt, m.island)', segment.log_name)
                 into runs using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since;
@@ -17645,6 +17722,8 @@ declare
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took spanmq_core.run[];
+    -- Grows run by run: to append an array copies all that the claim has, for each group.
+    run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
     turn bigint := spanmq_core.get_turn(this_queue);
     is_odd boolean := turn & 1 = 1;
@@ -17693,7 +17772,9 @@ begin
                 share := share - spanmq_core.count_runs(took);
                 left_for_oldest := left_for_oldest - spanmq_core.count_runs(took);
                 missing := missing - spanmq_core.count_runs(took);
-                runs := runs || took;
+                foreach run in array took loop
+                    runs := runs || run;
+                end loop;
                 if share = 0 then
                     full_hashes := full_hashes || hash;
                 end if;
@@ -17725,7 +17806,9 @@ begin
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 missing := missing - spanmq_core.count_runs(took);
-                runs := runs || took;
+                foreach run in array took loop
+                    runs := runs || run;
+                end loop;
                 if spanmq_core.count_runs(took) = share then
                     full_hashes := full_hashes || hash;
                 end if;
@@ -17748,7 +17831,9 @@ begin
             took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
             missing := missing - spanmq_core.count_runs(took);
-            runs := runs || took;
+            foreach run in array took loop
+                runs := runs || run;
+            end loop;
             if spanmq_core.count_runs(took) = share then
                 full_hashes := full_hashes || hash;
             end if;
@@ -21460,31 +21545,32 @@ CREATE TABLE spanmq_core.worker (
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     slots integer NOT NULL,
     held integer NOT NULL,
+    progress jsonb DEFAULT '[]'::jsonb NOT NULL,
     CONSTRAINT worker_worker_check CHECK ((octet_length(worker) <= 1000))
 );
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.4381+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.4381+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.4381+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.4381+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.483857+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.387441+00', '2026-11-28 08:02:24.581481+00', '2029-08-24 08:02:24.387441+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.325853+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.325853+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.325853+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.325853+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.347623+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.304849+00', '2026-11-28 08:27:53.399968+00', '2029-08-24 08:27:53.304849+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 08:02:26.126505+00', NULL, '2026-11-28 08:02:26.265758+00', '2026-11-28 08:02:26.126505+00', '0', NULL),
-	(16385, 0, '2026-11-28 08:02:26.126505+00', NULL, '2026-11-28 08:02:26.265758+00', '2026-11-28 08:02:26.126505+00', '1', NULL),
-	(16386, 0, '2026-11-28 08:02:26.126505+00', NULL, '2026-11-28 08:02:26.265758+00', '2026-11-28 08:02:26.126505+00', '2', NULL);
+	(16384, 0, '2026-11-28 08:27:54.060886+00', NULL, '2026-11-28 08:27:54.127859+00', '2026-11-28 08:27:54.060886+00', '0', NULL),
+	(16385, 0, '2026-11-28 08:27:54.060886+00', NULL, '2026-11-28 08:27:54.127859+00', '2026-11-28 08:27:54.060886+00', '1', NULL),
+	(16386, 0, '2026-11-28 08:27:54.060886+00', NULL, '2026-11-28 08:27:54.127859+00', '2026-11-28 08:27:54.060886+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 08:02:26.345792+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 08:27:54.165801+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQU704TBQD6PNIW2', '3NWRts9mm5YyuT41LQ5tqpqUsB2FBgDLze_ojVtB', '{jobs}', '{send}', '2026-11-28 08:02:28.459014+00', NULL);
+	('SPANMQVBE82C0NQZ8HCO', 'RlOT5E43zX3cyhSuwSwgNRpxkxXWp1riqs3DjIIG', '{jobs}', '{send}', '2026-11-28 08:27:54.975473+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -21496,12 +21582,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713129620663511548, NULL, NULL, '{"at": "2026-11-28T08:02:29.645107+00:00", "seen": "893:893:", "since": "2026-11-28T08:02:29.645107+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T08:02:29.646445+00:00", "seen": "893:893:", "since": "2026-11-28T08:02:29.646445+00:00", "starts": [], "prepared": []}', '2026-11-28 08:02:29.6465+00');
+	(38, 7713136207970918634, NULL, NULL, '{"at": "2026-11-28T08:27:55.422765+00:00", "seen": "892:892:", "since": "2026-11-28T08:27:55.422765+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T08:27:55.430784+00:00", "seen": "892:892:", "since": "2026-11-28T08:27:55.430784+00:00", "starts": [], "prepared": []}', '2026-11-28 08:27:55.430882+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '864', '2026-11-28 08:02:27.295748+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '865', '2026-11-28 08:02:27.325094+00', '2026-11-28 08:02:29.423146+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 08:27:54.513299+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 08:27:54.518143+00', '2026-11-28 08:27:55.358833+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -21517,27 +21603,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 08:02:28.551091+00', 1, '2026-11-28 08:02:30.328355+00', 0, '{}', '{}'),
-	(38, 18, 17379, '2026-11-28 08:02:28.551091+00', 17383, '2026-11-28 08:02:30.328355+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 08:02:28.958395+00', 1004, '2026-11-28 08:02:30.417893+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 08:02:28.958395+00', 1, '2026-11-28 08:02:30.417893+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 08:02:28.958395+00', 1, '2026-11-28 08:02:30.417893+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 08:02:28.958395+00', 2, '2026-11-28 08:02:30.417893+00', 0, '{}', '{}'),
-	(39, 119, 20, '2026-11-28 08:02:31.294654+00', 69, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
-	(40, 120, 16, '2026-11-28 08:02:31.294654+00', 60, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
-	(1, 124, 37, '2026-11-28 08:02:31.294654+00', 38, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
-	(34, 125, 21, '2026-11-28 08:02:24.719354+00', 69, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
-	(35, 126, 2, '2026-11-28 08:02:25.151851+00', 12, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
-	(36, 127, 2, '2026-11-28 08:02:31.294654+00', 5, '2026-11-28 08:02:31.507048+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 08:27:54.986807+00', 1, '2026-11-28 08:27:55.737199+00', 0, '{}', '{}'),
+	(38, 18, 17379, '2026-11-28 08:27:54.986807+00', 17383, '2026-11-28 08:27:55.737199+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 08:27:55.135904+00', 1004, '2026-11-28 08:27:55.780358+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 08:27:55.135904+00', 1, '2026-11-28 08:27:55.780358+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 08:27:55.135904+00', 1, '2026-11-28 08:27:55.780358+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 08:27:55.135904+00', 2, '2026-11-28 08:27:55.780358+00', 0, '{}', '{}'),
+	(39, 119, 20, '2026-11-28 08:27:56.372466+00', 69, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
+	(40, 120, 16, '2026-11-28 08:27:56.372466+00', 60, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
+	(1, 124, 37, '2026-11-28 08:27:56.372466+00', 38, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
+	(34, 125, 21, '2026-11-28 08:27:53.441878+00', 69, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
+	(35, 126, 2, '2026-11-28 08:27:53.650283+00', 12, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
+	(36, 127, 2, '2026-11-28 08:27:56.372466+00', 5, '2026-11-28 08:27:56.492874+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 08:02:25.468728+00');
+	(36, 'worker', '2026-11-29 08:27:53.83243+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 08:02:26.88837+00');
+	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 08:27:54.400354+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -21545,7 +21631,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 08:02:26.888105+00');
+	(3, 40, 'writer', 2, '2026-11-28 08:27:54.400085+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -21574,44 +21660,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 08:02:22.73335+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 08:02:24.244802+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 08:02:24.286062+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 08:02:24.321499+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 08:02:24.33048+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 08:02:24.34256+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 08:02:24.349561+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 08:02:24.980479+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 08:02:25.001136+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 08:02:25.324746+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 08:02:25.354034+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 08:02:25.604422+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 08:02:25.618619+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 08:02:25.65492+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 08:02:26.352438+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 08:02:26.435291+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 08:02:26.671409+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 08:02:27.088277+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 08:02:27.179163+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 08:02:27.225066+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 08:02:27.255409+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 08:02:27.280316+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 08:02:28.04509+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 08:02:28.093875+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 08:02:28.4268+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 08:02:28.429555+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 08:02:28.459602+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQU704TBQD6PNIW2"}'),
-	(60, '2026-11-28 08:02:28.654102+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 08:02:28.826574+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 08:02:29.358152+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 08:27:52.365859+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 08:27:53.225361+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 08:27:53.231131+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 08:27:53.25011+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 08:27:53.260871+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 08:27:53.26996+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 08:27:53.275321+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 08:27:53.550803+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 08:27:53.554415+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 08:27:53.762937+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 08:27:53.78142+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 08:27:53.856447+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 08:27:53.863219+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 08:27:53.885031+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 08:27:54.167257+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 08:27:54.221218+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 08:27:54.285561+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 08:27:54.450743+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 08:27:54.480547+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 08:27:54.49604+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 08:27:54.505605+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 08:27:54.509587+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 08:27:54.792901+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 08:27:54.906785+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 08:27:54.968523+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 08:27:54.972512+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 08:27:54.975919+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQVBE82C0NQZ8HCO"}'),
+	(60, '2026-11-28 08:27:55.007275+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 08:27:55.069392+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 08:27:55.340406+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.548735+00', '2026-11-28 08:02:24.548735+00', '2026-11-28 08:02:24.548735+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.548735+00', '2026-11-28 08:02:24.548735+00', '2026-11-28 08:02:24.548735+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 08:02:25.031909+00', '2026-11-28 08:02:25.188076+00', '2026-11-28 08:02:25.188076+00', '2026-11-28 08:02:25.188076+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:02:24.78461+00:00"}', NULL, NULL, 0, '2026-11-28 08:02:24.78834+00', '2026-11-28 08:02:25.916611+00', '2026-11-28 08:02:25.916611+00', '2026-11-28 08:02:25.916611+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 08:02:24.365124+00', '2026-11-28 08:02:24.566633+00', '2026-11-28 08:02:25.945281+00', '2026-11-28 08:02:25.945281+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T08:02:24.566633+00:00", "failed_at": "2026-11-28T08:02:24.566633+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T08:02:24.724615+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.360737+00', '2026-11-28 08:27:53.360737+00', '2026-11-28 08:27:53.360737+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.360737+00', '2026-11-28 08:27:53.360737+00', '2026-11-28 08:27:53.360737+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 08:27:53.570222+00', '2026-11-28 08:27:53.664668+00', '2026-11-28 08:27:53.664668+00', '2026-11-28 08:27:53.664668+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:27:53.477643+00:00"}', NULL, NULL, 0, '2026-11-28 08:27:53.477116+00', '2026-11-28 08:27:53.951536+00', '2026-11-28 08:27:53.951536+00', '2026-11-28 08:27:53.951536+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 08:27:53.283289+00', '2026-11-28 08:27:53.393941+00', '2026-11-28 08:27:53.963621+00', '2026-11-28 08:27:53.963621+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T08:27:53.393941+00:00", "failed_at": "2026-11-28T08:27:53.393941+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T08:27:53.44331+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -21622,7 +21708,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 08:02:24.803097+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 08:27:53.484084+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -21630,22 +21716,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 08:02:31.896951+00', NULL);
+	(45, 'dropped', '2026-11-28 08:27:56.778219+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 08:02:24.592234+00', true),
-	(34, 66, '2029-08-24 08:02:24.800926+00', false),
-	(39, 66, '2029-08-24 08:02:24.800926+00', false),
-	(43, 1, '2026-11-29 08:02:28.957161+00', false);
+	(34, 13, '2026-11-28 08:27:53.406156+00', true),
+	(34, 66, '2029-08-24 08:27:53.481949+00', false),
+	(39, 66, '2029-08-24 08:27:53.481949+00', false),
+	(43, 1, '2026-11-29 08:27:55.106418+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 08:02:24.556972+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 08:02:24.556972+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 08:02:24.566633+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 08:02:24.566633+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 08:02:24.724615+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 08:02:25.156708+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 08:02:25.156708+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 08:27:53.376598+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 08:27:53.376598+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 08:27:53.393941+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 08:27:53.393941+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 08:27:53.44331+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 08:27:53.661159+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 08:27:53.661159+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -25796,22 +25882,22 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883088296580481027, 1, 0, 0, '2029-08-24 08:02:23.974323+00', '2026-11-28 08:02:23.974323+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 08:02:24.556972+00', '2026-11-28 08:02:24.387441+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883088297013542916, 1, 0, 0, '2029-08-24 08:02:24.387441+00', '2026-11-28 08:02:24.387441+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883088297013542916, 1, 0, 0, '2029-08-24 08:02:24.387441+00', '2026-11-28 08:02:24.387441+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 08:02:24.719354+00', '2026-11-28 08:02:24.387441+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 08:02:24.741378+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883088297690923015, 1, 0, 0, '2029-08-24 08:02:25.032937+00', '2026-11-28 08:02:25.032937+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 08:02:25.151851+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 08:02:25.156708+00', '2026-11-28 08:02:25.032937+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883088298055827464, 1, 0, 0, '2029-08-24 08:02:25.380847+00', '2026-11-28 08:02:25.380847+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 08:02:24.741378+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883088299537465356, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 08:02:26.79402+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883089900022005763, 1, 0, 0, '2029-08-24 08:27:53.13457+00', '2026-11-28 08:27:53.13457+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 08:27:53.376598+00', '2026-11-28 08:27:53.304849+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883089900200263684, 1, 0, 0, '2029-08-24 08:27:53.304849+00', '2026-11-28 08:27:53.304849+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883089900200263684, 1, 0, 0, '2029-08-24 08:27:53.304849+00', '2026-11-28 08:27:53.304849+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 08:27:53.441878+00', '2026-11-28 08:27:53.304849+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 08:27:53.457149+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883089900479184903, 1, 0, 0, '2029-08-24 08:27:53.571018+00', '2026-11-28 08:27:53.571018+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 08:27:53.650283+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 08:27:53.661159+00', '2026-11-28 08:27:53.571018+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883089900742377480, 1, 0, 0, '2029-08-24 08:27:53.821524+00', '2026-11-28 08:27:53.821524+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 08:27:53.457149+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883089901292879884, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 08:27:54.346576+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
-	('999', '999', '{}');
+	('998', '998', '{}');
 
 
 INSERT INTO spanmq_core.lane VALUES
@@ -25819,7 +25905,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('5e13b97d-3b0d-47f6-8d50-26762e877c6c', 0, 'spanmq_13494d0352ea45d08b7c84d6f13926fb', '{41}', '868', '2026-11-28 08:03:57.351759+00');
+	('35d33d25-c1be-4179-9725-e8c6666058ac', 19, 'spanmq_85b887bbc9a84e48a47f2aa1c7037b24', '{41}', '867', '2026-11-28 08:29:24.532887+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -25938,479 +26024,477 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 08:02:23.95854+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 08:02:23.95854+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 08:02:23.95854+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 08:02:23.95854+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 08:02:23.95854+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 08:27:53.131092+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 08:27:53.131092+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 08:27:53.131092+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 08:27:53.131092+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 08:27:53.131092+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 08:02:24.365124+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 08:02:24.741925+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 08:02:24.741925+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 08:02:24.741925+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 08:02:24.770428+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 08:02:24.78834+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:02:24.78461+00:00"}'),
-	(66, '2026-11-28 08:02:24.801316+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T08:02:24.800926+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 08:02:24.805228+00', '{"once": true}', NULL),
-	(68, '2026-11-28 08:02:24.809269+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 08:02:24.809269+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 08:27:53.283289+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 08:27:53.457798+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 08:27:53.457798+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 08:27:53.457798+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 08:27:53.466298+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 08:27:53.477116+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:27:53.477643+00:00"}'),
+	(66, '2026-11-28 08:27:53.482123+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T08:27:53.481949+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 08:27:53.486198+00', '{"once": true}', NULL),
+	(68, '2026-11-28 08:27:53.496186+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 08:27:53.496186+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 08:02:25.00818+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 08:02:25.00818+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 08:02:25.00818+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 08:02:25.012945+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 08:02:25.012945+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 08:02:25.012945+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 08:02:25.027619+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 08:02:25.027619+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 08:02:25.027619+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 08:02:25.031909+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 08:02:25.031909+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 08:02:25.031909+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 08:27:53.560653+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 08:27:53.560653+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 08:27:53.560653+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 08:27:53.56517+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 08:27:53.56517+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 08:27:53.56517+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 08:27:53.56685+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 08:27:53.56685+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 08:27:53.56685+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 08:27:53.570222+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 08:27:53.570222+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 08:27:53.570222+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 08:02:25.372351+00', '0', NULL),
-	(2, '2026-11-28 08:02:25.372351+00', '1', NULL),
-	(3, '2026-11-28 08:02:25.372351+00', '2', NULL),
-	(4, '2026-11-28 08:02:25.372351+00', '3', NULL),
-	(5, '2026-11-28 08:02:25.372351+00', '4', NULL);
+	(1, '2026-11-28 08:27:53.815944+00', '0', NULL),
+	(2, '2026-11-28 08:27:53.815944+00', '1', NULL),
+	(3, '2026-11-28 08:27:53.815944+00', '2', NULL),
+	(4, '2026-11-28 08:27:53.815944+00', '3', NULL),
+	(5, '2026-11-28 08:27:53.815944+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 08:02:25.610442+00', 'null', NULL);
+	(1, '2026-11-28 08:27:53.858989+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_50 VALUES
-	(17152, '2026-11-28 08:02:26.126505+00', '768', NULL),
-	(17153, '2026-11-28 08:02:26.126505+00', '769', NULL),
-	(17154, '2026-11-28 08:02:26.126505+00', '770', NULL),
-	(17155, '2026-11-28 08:02:26.126505+00', '771', NULL),
-	(17156, '2026-11-28 08:02:26.126505+00', '772', NULL),
-	(17157, '2026-11-28 08:02:26.126505+00', '773', NULL),
-	(17158, '2026-11-28 08:02:26.126505+00', '774', NULL),
-	(17159, '2026-11-28 08:02:26.126505+00', '775', NULL),
-	(17160, '2026-11-28 08:02:26.126505+00', '776', NULL),
-	(17161, '2026-11-28 08:02:26.126505+00', '777', NULL),
-	(17162, '2026-11-28 08:02:26.126505+00', '778', NULL),
-	(17163, '2026-11-28 08:02:26.126505+00', '779', NULL),
-	(17164, '2026-11-28 08:02:26.126505+00', '780', NULL),
-	(17165, '2026-11-28 08:02:26.126505+00', '781', NULL),
-	(17166, '2026-11-28 08:02:26.126505+00', '782', NULL),
-	(17167, '2026-11-28 08:02:26.126505+00', '783', NULL),
-	(17168, '2026-11-28 08:02:26.126505+00', '784', NULL),
-	(17169, '2026-11-28 08:02:26.126505+00', '785', NULL),
-	(17170, '2026-11-28 08:02:26.126505+00', '786', NULL),
-	(17171, '2026-11-28 08:02:26.126505+00', '787', NULL),
-	(17172, '2026-11-28 08:02:26.126505+00', '788', NULL),
-	(17173, '2026-11-28 08:02:26.126505+00', '789', NULL),
-	(17174, '2026-11-28 08:02:26.126505+00', '790', NULL),
-	(17175, '2026-11-28 08:02:26.126505+00', '791', NULL),
-	(17176, '2026-11-28 08:02:26.126505+00', '792', NULL),
-	(17177, '2026-11-28 08:02:26.126505+00', '793', NULL),
-	(17178, '2026-11-28 08:02:26.126505+00', '794', NULL),
-	(17179, '2026-11-28 08:02:26.126505+00', '795', NULL),
-	(17180, '2026-11-28 08:02:26.126505+00', '796', NULL),
-	(17181, '2026-11-28 08:02:26.126505+00', '797', NULL),
-	(17182, '2026-11-28 08:02:26.126505+00', '798', NULL),
-	(17183, '2026-11-28 08:02:26.126505+00', '799', NULL),
-	(17184, '2026-11-28 08:02:26.126505+00', '800', NULL),
-	(17185, '2026-11-28 08:02:26.126505+00', '801', NULL),
-	(17186, '2026-11-28 08:02:26.126505+00', '802', NULL),
-	(17187, '2026-11-28 08:02:26.126505+00', '803', NULL),
-	(17188, '2026-11-28 08:02:26.126505+00', '804', NULL),
-	(17189, '2026-11-28 08:02:26.126505+00', '805', NULL),
-	(17190, '2026-11-28 08:02:26.126505+00', '806', NULL),
-	(17191, '2026-11-28 08:02:26.126505+00', '807', NULL),
-	(17192, '2026-11-28 08:02:26.126505+00', '808', NULL),
-	(17193, '2026-11-28 08:02:26.126505+00', '809', NULL),
-	(17194, '2026-11-28 08:02:26.126505+00', '810', NULL),
-	(17195, '2026-11-28 08:02:26.126505+00', '811', NULL),
-	(17196, '2026-11-28 08:02:26.126505+00', '812', NULL),
-	(17197, '2026-11-28 08:02:26.126505+00', '813', NULL),
-	(17198, '2026-11-28 08:02:26.126505+00', '814', NULL),
-	(17199, '2026-11-28 08:02:26.126505+00', '815', NULL),
-	(17200, '2026-11-28 08:02:26.126505+00', '816', NULL),
-	(17201, '2026-11-28 08:02:26.126505+00', '817', NULL),
-	(17202, '2026-11-28 08:02:26.126505+00', '818', NULL),
-	(17203, '2026-11-28 08:02:26.126505+00', '819', NULL),
-	(17204, '2026-11-28 08:02:26.126505+00', '820', NULL),
-	(17205, '2026-11-28 08:02:26.126505+00', '821', NULL),
-	(17206, '2026-11-28 08:02:26.126505+00', '822', NULL),
-	(17207, '2026-11-28 08:02:26.126505+00', '823', NULL),
-	(17208, '2026-11-28 08:02:26.126505+00', '824', NULL),
-	(17209, '2026-11-28 08:02:26.126505+00', '825', NULL),
-	(17210, '2026-11-28 08:02:26.126505+00', '826', NULL),
-	(17211, '2026-11-28 08:02:26.126505+00', '827', NULL),
-	(17212, '2026-11-28 08:02:26.126505+00', '828', NULL),
-	(17213, '2026-11-28 08:02:26.126505+00', '829', NULL),
-	(17214, '2026-11-28 08:02:26.126505+00', '830', NULL),
-	(17215, '2026-11-28 08:02:26.126505+00', '831', NULL),
-	(17216, '2026-11-28 08:02:26.126505+00', '832', NULL),
-	(17217, '2026-11-28 08:02:26.126505+00', '833', NULL),
-	(17218, '2026-11-28 08:02:26.126505+00', '834', NULL),
-	(17219, '2026-11-28 08:02:26.126505+00', '835', NULL),
-	(17220, '2026-11-28 08:02:26.126505+00', '836', NULL),
-	(17221, '2026-11-28 08:02:26.126505+00', '837', NULL),
-	(17222, '2026-11-28 08:02:26.126505+00', '838', NULL),
-	(17223, '2026-11-28 08:02:26.126505+00', '839', NULL),
-	(17224, '2026-11-28 08:02:26.126505+00', '840', NULL),
-	(17225, '2026-11-28 08:02:26.126505+00', '841', NULL),
-	(17226, '2026-11-28 08:02:26.126505+00', '842', NULL),
-	(17227, '2026-11-28 08:02:26.126505+00', '843', NULL),
-	(17228, '2026-11-28 08:02:26.126505+00', '844', NULL),
-	(17229, '2026-11-28 08:02:26.126505+00', '845', NULL),
-	(17230, '2026-11-28 08:02:26.126505+00', '846', NULL),
-	(17231, '2026-11-28 08:02:26.126505+00', '847', NULL),
-	(17232, '2026-11-28 08:02:26.126505+00', '848', NULL),
-	(17233, '2026-11-28 08:02:26.126505+00', '849', NULL),
-	(17234, '2026-11-28 08:02:26.126505+00', '850', NULL),
-	(17235, '2026-11-28 08:02:26.126505+00', '851', NULL),
-	(17236, '2026-11-28 08:02:26.126505+00', '852', NULL),
-	(17237, '2026-11-28 08:02:26.126505+00', '853', NULL),
-	(17238, '2026-11-28 08:02:26.126505+00', '854', NULL),
-	(17239, '2026-11-28 08:02:26.126505+00', '855', NULL),
-	(17240, '2026-11-28 08:02:26.126505+00', '856', NULL),
-	(17241, '2026-11-28 08:02:26.126505+00', '857', NULL),
-	(17242, '2026-11-28 08:02:26.126505+00', '858', NULL),
-	(17243, '2026-11-28 08:02:26.126505+00', '859', NULL),
-	(17244, '2026-11-28 08:02:26.126505+00', '860', NULL),
-	(17245, '2026-11-28 08:02:26.126505+00', '861', NULL),
-	(17246, '2026-11-28 08:02:26.126505+00', '862', NULL),
-	(17247, '2026-11-28 08:02:26.126505+00', '863', NULL),
-	(17248, '2026-11-28 08:02:26.126505+00', '864', NULL),
-	(17249, '2026-11-28 08:02:26.126505+00', '865', NULL),
-	(17250, '2026-11-28 08:02:26.126505+00', '866', NULL),
-	(17251, '2026-11-28 08:02:26.126505+00', '867', NULL),
-	(17252, '2026-11-28 08:02:26.126505+00', '868', NULL),
-	(17253, '2026-11-28 08:02:26.126505+00', '869', NULL),
-	(17254, '2026-11-28 08:02:26.126505+00', '870', NULL),
-	(17255, '2026-11-28 08:02:26.126505+00', '871', NULL),
-	(17256, '2026-11-28 08:02:26.126505+00', '872', NULL),
-	(17257, '2026-11-28 08:02:26.126505+00', '873', NULL),
-	(17258, '2026-11-28 08:02:26.126505+00', '874', NULL),
-	(17259, '2026-11-28 08:02:26.126505+00', '875', NULL),
-	(17260, '2026-11-28 08:02:26.126505+00', '876', NULL),
-	(17261, '2026-11-28 08:02:26.126505+00', '877', NULL),
-	(17262, '2026-11-28 08:02:26.126505+00', '878', NULL),
-	(17263, '2026-11-28 08:02:26.126505+00', '879', NULL),
-	(17264, '2026-11-28 08:02:26.126505+00', '880', NULL),
-	(17265, '2026-11-28 08:02:26.126505+00', '881', NULL),
-	(17266, '2026-11-28 08:02:26.126505+00', '882', NULL),
-	(17267, '2026-11-28 08:02:26.126505+00', '883', NULL),
-	(17268, '2026-11-28 08:02:26.126505+00', '884', NULL),
-	(17269, '2026-11-28 08:02:26.126505+00', '885', NULL),
-	(17270, '2026-11-28 08:02:26.126505+00', '886', NULL),
-	(17271, '2026-11-28 08:02:26.126505+00', '887', NULL),
-	(17272, '2026-11-28 08:02:26.126505+00', '888', NULL),
-	(17273, '2026-11-28 08:02:26.126505+00', '889', NULL),
-	(17274, '2026-11-28 08:02:26.126505+00', '890', NULL),
-	(17275, '2026-11-28 08:02:26.126505+00', '891', NULL),
-	(17276, '2026-11-28 08:02:26.126505+00', '892', NULL),
-	(17277, '2026-11-28 08:02:26.126505+00', '893', NULL),
-	(17278, '2026-11-28 08:02:26.126505+00', '894', NULL),
-	(17279, '2026-11-28 08:02:26.126505+00', '895', NULL),
-	(17280, '2026-11-28 08:02:26.126505+00', '896', NULL),
-	(17281, '2026-11-28 08:02:26.126505+00', '897', NULL),
-	(17282, '2026-11-28 08:02:26.126505+00', '898', NULL),
-	(17283, '2026-11-28 08:02:26.126505+00', '899', NULL),
-	(17284, '2026-11-28 08:02:26.126505+00', '900', NULL),
-	(17285, '2026-11-28 08:02:26.126505+00', '901', NULL),
-	(17286, '2026-11-28 08:02:26.126505+00', '902', NULL),
-	(17287, '2026-11-28 08:02:26.126505+00', '903', NULL),
-	(17288, '2026-11-28 08:02:26.126505+00', '904', NULL),
-	(17289, '2026-11-28 08:02:26.126505+00', '905', NULL),
-	(17290, '2026-11-28 08:02:26.126505+00', '906', NULL),
-	(17291, '2026-11-28 08:02:26.126505+00', '907', NULL),
-	(17292, '2026-11-28 08:02:26.126505+00', '908', NULL),
-	(17293, '2026-11-28 08:02:26.126505+00', '909', NULL),
-	(17294, '2026-11-28 08:02:26.126505+00', '910', NULL),
-	(17295, '2026-11-28 08:02:26.126505+00', '911', NULL),
-	(17296, '2026-11-28 08:02:26.126505+00', '912', NULL),
-	(17297, '2026-11-28 08:02:26.126505+00', '913', NULL),
-	(17298, '2026-11-28 08:02:26.126505+00', '914', NULL),
-	(17299, '2026-11-28 08:02:26.126505+00', '915', NULL),
-	(17300, '2026-11-28 08:02:26.126505+00', '916', NULL),
-	(17301, '2026-11-28 08:02:26.126505+00', '917', NULL),
-	(17302, '2026-11-28 08:02:26.126505+00', '918', NULL),
-	(17303, '2026-11-28 08:02:26.126505+00', '919', NULL),
-	(17304, '2026-11-28 08:02:26.126505+00', '920', NULL),
-	(17305, '2026-11-28 08:02:26.126505+00', '921', NULL),
-	(17306, '2026-11-28 08:02:26.126505+00', '922', NULL),
-	(17307, '2026-11-28 08:02:26.126505+00', '923', NULL),
-	(17308, '2026-11-28 08:02:26.126505+00', '924', NULL),
-	(17309, '2026-11-28 08:02:26.126505+00', '925', NULL),
-	(17310, '2026-11-28 08:02:26.126505+00', '926', NULL),
-	(17311, '2026-11-28 08:02:26.126505+00', '927', NULL),
-	(17312, '2026-11-28 08:02:26.126505+00', '928', NULL),
-	(17313, '2026-11-28 08:02:26.126505+00', '929', NULL),
-	(17314, '2026-11-28 08:02:26.126505+00', '930', NULL),
-	(17315, '2026-11-28 08:02:26.126505+00', '931', NULL),
-	(17316, '2026-11-28 08:02:26.126505+00', '932', NULL),
-	(17317, '2026-11-28 08:02:26.126505+00', '933', NULL),
-	(17318, '2026-11-28 08:02:26.126505+00', '934', NULL),
-	(17319, '2026-11-28 08:02:26.126505+00', '935', NULL),
-	(17320, '2026-11-28 08:02:26.126505+00', '936', NULL),
-	(17321, '2026-11-28 08:02:26.126505+00', '937', NULL),
-	(17322, '2026-11-28 08:02:26.126505+00', '938', NULL),
-	(17323, '2026-11-28 08:02:26.126505+00', '939', NULL),
-	(17324, '2026-11-28 08:02:26.126505+00', '940', NULL),
-	(17325, '2026-11-28 08:02:26.126505+00', '941', NULL),
-	(17326, '2026-11-28 08:02:26.126505+00', '942', NULL),
-	(17327, '2026-11-28 08:02:26.126505+00', '943', NULL),
-	(17328, '2026-11-28 08:02:26.126505+00', '944', NULL),
-	(17329, '2026-11-28 08:02:26.126505+00', '945', NULL),
-	(17330, '2026-11-28 08:02:26.126505+00', '946', NULL),
-	(17331, '2026-11-28 08:02:26.126505+00', '947', NULL),
-	(17332, '2026-11-28 08:02:26.126505+00', '948', NULL),
-	(17333, '2026-11-28 08:02:26.126505+00', '949', NULL),
-	(17334, '2026-11-28 08:02:26.126505+00', '950', NULL),
-	(17335, '2026-11-28 08:02:26.126505+00', '951', NULL),
-	(17336, '2026-11-28 08:02:26.126505+00', '952', NULL),
-	(17337, '2026-11-28 08:02:26.126505+00', '953', NULL),
-	(17338, '2026-11-28 08:02:26.126505+00', '954', NULL),
-	(17339, '2026-11-28 08:02:26.126505+00', '955', NULL),
-	(17340, '2026-11-28 08:02:26.126505+00', '956', NULL),
-	(17341, '2026-11-28 08:02:26.126505+00', '957', NULL),
-	(17342, '2026-11-28 08:02:26.126505+00', '958', NULL),
-	(17343, '2026-11-28 08:02:26.126505+00', '959', NULL),
-	(17344, '2026-11-28 08:02:26.126505+00', '960', NULL),
-	(17345, '2026-11-28 08:02:26.126505+00', '961', NULL),
-	(17346, '2026-11-28 08:02:26.126505+00', '962', NULL),
-	(17347, '2026-11-28 08:02:26.126505+00', '963', NULL),
-	(17348, '2026-11-28 08:02:26.126505+00', '964', NULL),
-	(17349, '2026-11-28 08:02:26.126505+00', '965', NULL),
-	(17350, '2026-11-28 08:02:26.126505+00', '966', NULL),
-	(17351, '2026-11-28 08:02:26.126505+00', '967', NULL),
-	(17352, '2026-11-28 08:02:26.126505+00', '968', NULL),
-	(17353, '2026-11-28 08:02:26.126505+00', '969', NULL),
-	(17354, '2026-11-28 08:02:26.126505+00', '970', NULL),
-	(17355, '2026-11-28 08:02:26.126505+00', '971', NULL),
-	(17356, '2026-11-28 08:02:26.126505+00', '972', NULL),
-	(17357, '2026-11-28 08:02:26.126505+00', '973', NULL),
-	(17358, '2026-11-28 08:02:26.126505+00', '974', NULL),
-	(17359, '2026-11-28 08:02:26.126505+00', '975', NULL),
-	(17360, '2026-11-28 08:02:26.126505+00', '976', NULL),
-	(17361, '2026-11-28 08:02:26.126505+00', '977', NULL),
-	(17362, '2026-11-28 08:02:26.126505+00', '978', NULL),
-	(17363, '2026-11-28 08:02:26.126505+00', '979', NULL),
-	(17364, '2026-11-28 08:02:26.126505+00', '980', NULL),
-	(17365, '2026-11-28 08:02:26.126505+00', '981', NULL),
-	(17366, '2026-11-28 08:02:26.126505+00', '982', NULL),
-	(17367, '2026-11-28 08:02:26.126505+00', '983', NULL),
-	(17368, '2026-11-28 08:02:26.126505+00', '984', NULL),
-	(17369, '2026-11-28 08:02:26.126505+00', '985', NULL),
-	(17370, '2026-11-28 08:02:26.126505+00', '986', NULL),
-	(17371, '2026-11-28 08:02:26.126505+00', '987', NULL),
-	(17372, '2026-11-28 08:02:26.126505+00', '988', NULL),
-	(17373, '2026-11-28 08:02:26.126505+00', '989', NULL),
-	(17374, '2026-11-28 08:02:26.126505+00', '990', NULL),
-	(17375, '2026-11-28 08:02:26.126505+00', '991', NULL),
-	(17376, '2026-11-28 08:02:26.126505+00', '992', NULL),
-	(17377, '2026-11-28 08:02:26.126505+00', '993', NULL),
-	(17378, '2026-11-28 08:02:26.126505+00', '994', NULL),
-	(17379, '2026-11-28 08:02:26.126505+00', '995', NULL),
-	(17380, '2026-11-28 08:02:26.126505+00', '996', NULL),
-	(17381, '2026-11-28 08:02:26.126505+00', '997', NULL),
-	(17382, '2026-11-28 08:02:26.126505+00', '998', NULL),
-	(17383, '2026-11-28 08:02:26.126505+00', '999', NULL);
+	(17152, '2026-11-28 08:27:54.060886+00', '768', NULL),
+	(17153, '2026-11-28 08:27:54.060886+00', '769', NULL),
+	(17154, '2026-11-28 08:27:54.060886+00', '770', NULL),
+	(17155, '2026-11-28 08:27:54.060886+00', '771', NULL),
+	(17156, '2026-11-28 08:27:54.060886+00', '772', NULL),
+	(17157, '2026-11-28 08:27:54.060886+00', '773', NULL),
+	(17158, '2026-11-28 08:27:54.060886+00', '774', NULL),
+	(17159, '2026-11-28 08:27:54.060886+00', '775', NULL),
+	(17160, '2026-11-28 08:27:54.060886+00', '776', NULL),
+	(17161, '2026-11-28 08:27:54.060886+00', '777', NULL),
+	(17162, '2026-11-28 08:27:54.060886+00', '778', NULL),
+	(17163, '2026-11-28 08:27:54.060886+00', '779', NULL),
+	(17164, '2026-11-28 08:27:54.060886+00', '780', NULL),
+	(17165, '2026-11-28 08:27:54.060886+00', '781', NULL),
+	(17166, '2026-11-28 08:27:54.060886+00', '782', NULL),
+	(17167, '2026-11-28 08:27:54.060886+00', '783', NULL),
+	(17168, '2026-11-28 08:27:54.060886+00', '784', NULL),
+	(17169, '2026-11-28 08:27:54.060886+00', '785', NULL),
+	(17170, '2026-11-28 08:27:54.060886+00', '786', NULL),
+	(17171, '2026-11-28 08:27:54.060886+00', '787', NULL),
+	(17172, '2026-11-28 08:27:54.060886+00', '788', NULL),
+	(17173, '2026-11-28 08:27:54.060886+00', '789', NULL),
+	(17174, '2026-11-28 08:27:54.060886+00', '790', NULL),
+	(17175, '2026-11-28 08:27:54.060886+00', '791', NULL),
+	(17176, '2026-11-28 08:27:54.060886+00', '792', NULL),
+	(17177, '2026-11-28 08:27:54.060886+00', '793', NULL),
+	(17178, '2026-11-28 08:27:54.060886+00', '794', NULL),
+	(17179, '2026-11-28 08:27:54.060886+00', '795', NULL),
+	(17180, '2026-11-28 08:27:54.060886+00', '796', NULL),
+	(17181, '2026-11-28 08:27:54.060886+00', '797', NULL),
+	(17182, '2026-11-28 08:27:54.060886+00', '798', NULL),
+	(17183, '2026-11-28 08:27:54.060886+00', '799', NULL),
+	(17184, '2026-11-28 08:27:54.060886+00', '800', NULL),
+	(17185, '2026-11-28 08:27:54.060886+00', '801', NULL),
+	(17186, '2026-11-28 08:27:54.060886+00', '802', NULL),
+	(17187, '2026-11-28 08:27:54.060886+00', '803', NULL),
+	(17188, '2026-11-28 08:27:54.060886+00', '804', NULL),
+	(17189, '2026-11-28 08:27:54.060886+00', '805', NULL),
+	(17190, '2026-11-28 08:27:54.060886+00', '806', NULL),
+	(17191, '2026-11-28 08:27:54.060886+00', '807', NULL),
+	(17192, '2026-11-28 08:27:54.060886+00', '808', NULL),
+	(17193, '2026-11-28 08:27:54.060886+00', '809', NULL),
+	(17194, '2026-11-28 08:27:54.060886+00', '810', NULL),
+	(17195, '2026-11-28 08:27:54.060886+00', '811', NULL),
+	(17196, '2026-11-28 08:27:54.060886+00', '812', NULL),
+	(17197, '2026-11-28 08:27:54.060886+00', '813', NULL),
+	(17198, '2026-11-28 08:27:54.060886+00', '814', NULL),
+	(17199, '2026-11-28 08:27:54.060886+00', '815', NULL),
+	(17200, '2026-11-28 08:27:54.060886+00', '816', NULL),
+	(17201, '2026-11-28 08:27:54.060886+00', '817', NULL),
+	(17202, '2026-11-28 08:27:54.060886+00', '818', NULL),
+	(17203, '2026-11-28 08:27:54.060886+00', '819', NULL),
+	(17204, '2026-11-28 08:27:54.060886+00', '820', NULL),
+	(17205, '2026-11-28 08:27:54.060886+00', '821', NULL),
+	(17206, '2026-11-28 08:27:54.060886+00', '822', NULL),
+	(17207, '2026-11-28 08:27:54.060886+00', '823', NULL),
+	(17208, '2026-11-28 08:27:54.060886+00', '824', NULL),
+	(17209, '2026-11-28 08:27:54.060886+00', '825', NULL),
+	(17210, '2026-11-28 08:27:54.060886+00', '826', NULL),
+	(17211, '2026-11-28 08:27:54.060886+00', '827', NULL),
+	(17212, '2026-11-28 08:27:54.060886+00', '828', NULL),
+	(17213, '2026-11-28 08:27:54.060886+00', '829', NULL),
+	(17214, '2026-11-28 08:27:54.060886+00', '830', NULL),
+	(17215, '2026-11-28 08:27:54.060886+00', '831', NULL),
+	(17216, '2026-11-28 08:27:54.060886+00', '832', NULL),
+	(17217, '2026-11-28 08:27:54.060886+00', '833', NULL),
+	(17218, '2026-11-28 08:27:54.060886+00', '834', NULL),
+	(17219, '2026-11-28 08:27:54.060886+00', '835', NULL),
+	(17220, '2026-11-28 08:27:54.060886+00', '836', NULL),
+	(17221, '2026-11-28 08:27:54.060886+00', '837', NULL),
+	(17222, '2026-11-28 08:27:54.060886+00', '838', NULL),
+	(17223, '2026-11-28 08:27:54.060886+00', '839', NULL),
+	(17224, '2026-11-28 08:27:54.060886+00', '840', NULL),
+	(17225, '2026-11-28 08:27:54.060886+00', '841', NULL),
+	(17226, '2026-11-28 08:27:54.060886+00', '842', NULL),
+	(17227, '2026-11-28 08:27:54.060886+00', '843', NULL),
+	(17228, '2026-11-28 08:27:54.060886+00', '844', NULL),
+	(17229, '2026-11-28 08:27:54.060886+00', '845', NULL),
+	(17230, '2026-11-28 08:27:54.060886+00', '846', NULL),
+	(17231, '2026-11-28 08:27:54.060886+00', '847', NULL),
+	(17232, '2026-11-28 08:27:54.060886+00', '848', NULL),
+	(17233, '2026-11-28 08:27:54.060886+00', '849', NULL),
+	(17234, '2026-11-28 08:27:54.060886+00', '850', NULL),
+	(17235, '2026-11-28 08:27:54.060886+00', '851', NULL),
+	(17236, '2026-11-28 08:27:54.060886+00', '852', NULL),
+	(17237, '2026-11-28 08:27:54.060886+00', '853', NULL),
+	(17238, '2026-11-28 08:27:54.060886+00', '854', NULL),
+	(17239, '2026-11-28 08:27:54.060886+00', '855', NULL),
+	(17240, '2026-11-28 08:27:54.060886+00', '856', NULL),
+	(17241, '2026-11-28 08:27:54.060886+00', '857', NULL),
+	(17242, '2026-11-28 08:27:54.060886+00', '858', NULL),
+	(17243, '2026-11-28 08:27:54.060886+00', '859', NULL),
+	(17244, '2026-11-28 08:27:54.060886+00', '860', NULL),
+	(17245, '2026-11-28 08:27:54.060886+00', '861', NULL),
+	(17246, '2026-11-28 08:27:54.060886+00', '862', NULL),
+	(17247, '2026-11-28 08:27:54.060886+00', '863', NULL),
+	(17248, '2026-11-28 08:27:54.060886+00', '864', NULL),
+	(17249, '2026-11-28 08:27:54.060886+00', '865', NULL),
+	(17250, '2026-11-28 08:27:54.060886+00', '866', NULL),
+	(17251, '2026-11-28 08:27:54.060886+00', '867', NULL),
+	(17252, '2026-11-28 08:27:54.060886+00', '868', NULL),
+	(17253, '2026-11-28 08:27:54.060886+00', '869', NULL),
+	(17254, '2026-11-28 08:27:54.060886+00', '870', NULL),
+	(17255, '2026-11-28 08:27:54.060886+00', '871', NULL),
+	(17256, '2026-11-28 08:27:54.060886+00', '872', NULL),
+	(17257, '2026-11-28 08:27:54.060886+00', '873', NULL),
+	(17258, '2026-11-28 08:27:54.060886+00', '874', NULL),
+	(17259, '2026-11-28 08:27:54.060886+00', '875', NULL),
+	(17260, '2026-11-28 08:27:54.060886+00', '876', NULL),
+	(17261, '2026-11-28 08:27:54.060886+00', '877', NULL),
+	(17262, '2026-11-28 08:27:54.060886+00', '878', NULL),
+	(17263, '2026-11-28 08:27:54.060886+00', '879', NULL),
+	(17264, '2026-11-28 08:27:54.060886+00', '880', NULL),
+	(17265, '2026-11-28 08:27:54.060886+00', '881', NULL),
+	(17266, '2026-11-28 08:27:54.060886+00', '882', NULL),
+	(17267, '2026-11-28 08:27:54.060886+00', '883', NULL),
+	(17268, '2026-11-28 08:27:54.060886+00', '884', NULL),
+	(17269, '2026-11-28 08:27:54.060886+00', '885', NULL),
+	(17270, '2026-11-28 08:27:54.060886+00', '886', NULL),
+	(17271, '2026-11-28 08:27:54.060886+00', '887', NULL),
+	(17272, '2026-11-28 08:27:54.060886+00', '888', NULL),
+	(17273, '2026-11-28 08:27:54.060886+00', '889', NULL),
+	(17274, '2026-11-28 08:27:54.060886+00', '890', NULL),
+	(17275, '2026-11-28 08:27:54.060886+00', '891', NULL),
+	(17276, '2026-11-28 08:27:54.060886+00', '892', NULL),
+	(17277, '2026-11-28 08:27:54.060886+00', '893', NULL),
+	(17278, '2026-11-28 08:27:54.060886+00', '894', NULL),
+	(17279, '2026-11-28 08:27:54.060886+00', '895', NULL),
+	(17280, '2026-11-28 08:27:54.060886+00', '896', NULL),
+	(17281, '2026-11-28 08:27:54.060886+00', '897', NULL),
+	(17282, '2026-11-28 08:27:54.060886+00', '898', NULL),
+	(17283, '2026-11-28 08:27:54.060886+00', '899', NULL),
+	(17284, '2026-11-28 08:27:54.060886+00', '900', NULL),
+	(17285, '2026-11-28 08:27:54.060886+00', '901', NULL),
+	(17286, '2026-11-28 08:27:54.060886+00', '902', NULL),
+	(17287, '2026-11-28 08:27:54.060886+00', '903', NULL),
+	(17288, '2026-11-28 08:27:54.060886+00', '904', NULL),
+	(17289, '2026-11-28 08:27:54.060886+00', '905', NULL),
+	(17290, '2026-11-28 08:27:54.060886+00', '906', NULL),
+	(17291, '2026-11-28 08:27:54.060886+00', '907', NULL),
+	(17292, '2026-11-28 08:27:54.060886+00', '908', NULL),
+	(17293, '2026-11-28 08:27:54.060886+00', '909', NULL),
+	(17294, '2026-11-28 08:27:54.060886+00', '910', NULL),
+	(17295, '2026-11-28 08:27:54.060886+00', '911', NULL),
+	(17296, '2026-11-28 08:27:54.060886+00', '912', NULL),
+	(17297, '2026-11-28 08:27:54.060886+00', '913', NULL),
+	(17298, '2026-11-28 08:27:54.060886+00', '914', NULL),
+	(17299, '2026-11-28 08:27:54.060886+00', '915', NULL),
+	(17300, '2026-11-28 08:27:54.060886+00', '916', NULL),
+	(17301, '2026-11-28 08:27:54.060886+00', '917', NULL),
+	(17302, '2026-11-28 08:27:54.060886+00', '918', NULL),
+	(17303, '2026-11-28 08:27:54.060886+00', '919', NULL),
+	(17304, '2026-11-28 08:27:54.060886+00', '920', NULL),
+	(17305, '2026-11-28 08:27:54.060886+00', '921', NULL),
+	(17306, '2026-11-28 08:27:54.060886+00', '922', NULL),
+	(17307, '2026-11-28 08:27:54.060886+00', '923', NULL),
+	(17308, '2026-11-28 08:27:54.060886+00', '924', NULL),
+	(17309, '2026-11-28 08:27:54.060886+00', '925', NULL),
+	(17310, '2026-11-28 08:27:54.060886+00', '926', NULL),
+	(17311, '2026-11-28 08:27:54.060886+00', '927', NULL),
+	(17312, '2026-11-28 08:27:54.060886+00', '928', NULL),
+	(17313, '2026-11-28 08:27:54.060886+00', '929', NULL),
+	(17314, '2026-11-28 08:27:54.060886+00', '930', NULL),
+	(17315, '2026-11-28 08:27:54.060886+00', '931', NULL),
+	(17316, '2026-11-28 08:27:54.060886+00', '932', NULL),
+	(17317, '2026-11-28 08:27:54.060886+00', '933', NULL),
+	(17318, '2026-11-28 08:27:54.060886+00', '934', NULL),
+	(17319, '2026-11-28 08:27:54.060886+00', '935', NULL),
+	(17320, '2026-11-28 08:27:54.060886+00', '936', NULL),
+	(17321, '2026-11-28 08:27:54.060886+00', '937', NULL),
+	(17322, '2026-11-28 08:27:54.060886+00', '938', NULL),
+	(17323, '2026-11-28 08:27:54.060886+00', '939', NULL),
+	(17324, '2026-11-28 08:27:54.060886+00', '940', NULL),
+	(17325, '2026-11-28 08:27:54.060886+00', '941', NULL),
+	(17326, '2026-11-28 08:27:54.060886+00', '942', NULL),
+	(17327, '2026-11-28 08:27:54.060886+00', '943', NULL),
+	(17328, '2026-11-28 08:27:54.060886+00', '944', NULL),
+	(17329, '2026-11-28 08:27:54.060886+00', '945', NULL),
+	(17330, '2026-11-28 08:27:54.060886+00', '946', NULL),
+	(17331, '2026-11-28 08:27:54.060886+00', '947', NULL),
+	(17332, '2026-11-28 08:27:54.060886+00', '948', NULL),
+	(17333, '2026-11-28 08:27:54.060886+00', '949', NULL),
+	(17334, '2026-11-28 08:27:54.060886+00', '950', NULL),
+	(17335, '2026-11-28 08:27:54.060886+00', '951', NULL),
+	(17336, '2026-11-28 08:27:54.060886+00', '952', NULL),
+	(17337, '2026-11-28 08:27:54.060886+00', '953', NULL),
+	(17338, '2026-11-28 08:27:54.060886+00', '954', NULL),
+	(17339, '2026-11-28 08:27:54.060886+00', '955', NULL),
+	(17340, '2026-11-28 08:27:54.060886+00', '956', NULL),
+	(17341, '2026-11-28 08:27:54.060886+00', '957', NULL),
+	(17342, '2026-11-28 08:27:54.060886+00', '958', NULL),
+	(17343, '2026-11-28 08:27:54.060886+00', '959', NULL),
+	(17344, '2026-11-28 08:27:54.060886+00', '960', NULL),
+	(17345, '2026-11-28 08:27:54.060886+00', '961', NULL),
+	(17346, '2026-11-28 08:27:54.060886+00', '962', NULL),
+	(17347, '2026-11-28 08:27:54.060886+00', '963', NULL),
+	(17348, '2026-11-28 08:27:54.060886+00', '964', NULL),
+	(17349, '2026-11-28 08:27:54.060886+00', '965', NULL),
+	(17350, '2026-11-28 08:27:54.060886+00', '966', NULL),
+	(17351, '2026-11-28 08:27:54.060886+00', '967', NULL),
+	(17352, '2026-11-28 08:27:54.060886+00', '968', NULL),
+	(17353, '2026-11-28 08:27:54.060886+00', '969', NULL),
+	(17354, '2026-11-28 08:27:54.060886+00', '970', NULL),
+	(17355, '2026-11-28 08:27:54.060886+00', '971', NULL),
+	(17356, '2026-11-28 08:27:54.060886+00', '972', NULL),
+	(17357, '2026-11-28 08:27:54.060886+00', '973', NULL),
+	(17358, '2026-11-28 08:27:54.060886+00', '974', NULL),
+	(17359, '2026-11-28 08:27:54.060886+00', '975', NULL),
+	(17360, '2026-11-28 08:27:54.060886+00', '976', NULL),
+	(17361, '2026-11-28 08:27:54.060886+00', '977', NULL),
+	(17362, '2026-11-28 08:27:54.060886+00', '978', NULL),
+	(17363, '2026-11-28 08:27:54.060886+00', '979', NULL),
+	(17364, '2026-11-28 08:27:54.060886+00', '980', NULL),
+	(17365, '2026-11-28 08:27:54.060886+00', '981', NULL),
+	(17366, '2026-11-28 08:27:54.060886+00', '982', NULL),
+	(17367, '2026-11-28 08:27:54.060886+00', '983', NULL),
+	(17368, '2026-11-28 08:27:54.060886+00', '984', NULL),
+	(17369, '2026-11-28 08:27:54.060886+00', '985', NULL),
+	(17370, '2026-11-28 08:27:54.060886+00', '986', NULL),
+	(17371, '2026-11-28 08:27:54.060886+00', '987', NULL),
+	(17372, '2026-11-28 08:27:54.060886+00', '988', NULL),
+	(17373, '2026-11-28 08:27:54.060886+00', '989', NULL),
+	(17374, '2026-11-28 08:27:54.060886+00', '990', NULL),
+	(17375, '2026-11-28 08:27:54.060886+00', '991', NULL),
+	(17376, '2026-11-28 08:27:54.060886+00', '992', NULL),
+	(17377, '2026-11-28 08:27:54.060886+00', '993', NULL),
+	(17378, '2026-11-28 08:27:54.060886+00', '994', NULL),
+	(17379, '2026-11-28 08:27:54.060886+00', '995', NULL),
+	(17380, '2026-11-28 08:27:54.060886+00', '996', NULL),
+	(17381, '2026-11-28 08:27:54.060886+00', '997', NULL),
+	(17382, '2026-11-28 08:27:54.060886+00', '998', NULL),
+	(17383, '2026-11-28 08:27:54.060886+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_51 VALUES
-	(1, '2026-11-28 08:02:26.673658+00', '0', NULL),
-	(2, '2026-11-28 08:02:26.673658+00', '1', NULL),
-	(3, '2026-11-28 08:02:26.673658+00', '2', NULL),
-	(4, '2026-11-28 08:02:26.673658+00', '3', NULL),
-	(5, '2026-11-28 08:02:26.673658+00', '4', NULL),
-	(6, '2026-11-28 08:02:26.673658+00', '5', NULL),
-	(7, '2026-11-28 08:02:26.673658+00', '6', NULL),
-	(8, '2026-11-28 08:02:26.673658+00', '7', NULL),
-	(9, '2026-11-28 08:02:26.673658+00', '8', NULL),
-	(10, '2026-11-28 08:02:26.673658+00', '9', NULL),
-	(11, '2026-11-28 08:02:26.673658+00', '10', NULL),
-	(12, '2026-11-28 08:02:26.673658+00', '11', NULL),
-	(13, '2026-11-28 08:02:26.673658+00', '12', NULL),
-	(14, '2026-11-28 08:02:26.673658+00', '13', NULL),
-	(15, '2026-11-28 08:02:26.673658+00', '14', NULL),
-	(16, '2026-11-28 08:02:26.673658+00', '15', NULL),
-	(17, '2026-11-28 08:02:26.673658+00', '16', NULL),
-	(18, '2026-11-28 08:02:26.673658+00', '17', NULL),
-	(19, '2026-11-28 08:02:26.673658+00', '18', NULL),
-	(20, '2026-11-28 08:02:26.673658+00', '19', NULL),
-	(21, '2026-11-28 08:02:26.673658+00', '20', NULL),
-	(22, '2026-11-28 08:02:26.673658+00', '21', NULL),
-	(23, '2026-11-28 08:02:26.673658+00', '22', NULL),
-	(24, '2026-11-28 08:02:26.673658+00', '23', NULL),
-	(25, '2026-11-28 08:02:26.673658+00', '24', NULL),
-	(26, '2026-11-28 08:02:26.673658+00', '25', NULL),
-	(27, '2026-11-28 08:02:26.673658+00', '26', NULL),
-	(28, '2026-11-28 08:02:26.673658+00', '27', NULL),
-	(29, '2026-11-28 08:02:26.673658+00', '28', NULL),
-	(30, '2026-11-28 08:02:26.673658+00', '29', NULL),
-	(31, '2026-11-28 08:02:26.824744+00', '31', NULL),
-	(32, '2026-11-28 08:02:26.824744+00', '32', NULL),
-	(33, '2026-11-28 08:02:26.824744+00', '33', NULL),
-	(34, '2026-11-28 08:02:26.824744+00', '34', NULL),
-	(35, '2026-11-28 08:02:26.824744+00', '35', NULL),
-	(36, '2026-11-28 08:02:26.824744+00', '36', NULL),
-	(37, '2026-11-28 08:02:26.824744+00', '37', NULL),
-	(38, '2026-11-28 08:02:26.824744+00', '38', NULL),
-	(39, '2026-11-28 08:02:26.824744+00', '39', NULL),
-	(40, '2026-11-28 08:02:26.824744+00', '40', NULL),
-	(41, '2026-11-28 08:02:26.876121+00', '41', NULL),
-	(42, '2026-11-28 08:02:26.876121+00', '42', NULL),
-	(43, '2026-11-28 08:02:26.876121+00', '43', NULL),
-	(44, '2026-11-28 08:02:26.876121+00', '44', NULL),
-	(45, '2026-11-28 08:02:26.876121+00', '45', NULL),
-	(46, '2026-11-28 08:02:26.876121+00', '46', NULL),
-	(47, '2026-11-28 08:02:26.876121+00', '47', NULL),
-	(48, '2026-11-28 08:02:26.876121+00', '48', NULL),
-	(49, '2026-11-28 08:02:26.876121+00', '49', NULL),
-	(50, '2026-11-28 08:02:26.876121+00', '50', NULL),
-	(51, '2026-11-28 08:02:26.888357+00', '51', NULL),
-	(52, '2026-11-28 08:02:26.888357+00', '52', NULL),
-	(53, '2026-11-28 08:02:26.888357+00', '53', NULL),
-	(54, '2026-11-28 08:02:26.888357+00', '54', NULL),
-	(55, '2026-11-28 08:02:26.888357+00', '55', NULL),
-	(56, '2026-11-28 08:02:26.888357+00', '56', NULL),
-	(57, '2026-11-28 08:02:26.888357+00', '57', NULL),
-	(58, '2026-11-28 08:02:26.888357+00', '58', NULL),
-	(59, '2026-11-28 08:02:26.888357+00', '59', NULL),
-	(60, '2026-11-28 08:02:26.888357+00', '60', NULL);
+	(1, '2026-11-28 08:27:54.299162+00', '0', NULL),
+	(2, '2026-11-28 08:27:54.299162+00', '1', NULL),
+	(3, '2026-11-28 08:27:54.299162+00', '2', NULL),
+	(4, '2026-11-28 08:27:54.299162+00', '3', NULL),
+	(5, '2026-11-28 08:27:54.299162+00', '4', NULL),
+	(6, '2026-11-28 08:27:54.299162+00', '5', NULL),
+	(7, '2026-11-28 08:27:54.299162+00', '6', NULL),
+	(8, '2026-11-28 08:27:54.299162+00', '7', NULL),
+	(9, '2026-11-28 08:27:54.299162+00', '8', NULL),
+	(10, '2026-11-28 08:27:54.299162+00', '9', NULL),
+	(11, '2026-11-28 08:27:54.299162+00', '10', NULL),
+	(12, '2026-11-28 08:27:54.299162+00', '11', NULL),
+	(13, '2026-11-28 08:27:54.299162+00', '12', NULL),
+	(14, '2026-11-28 08:27:54.299162+00', '13', NULL),
+	(15, '2026-11-28 08:27:54.299162+00', '14', NULL),
+	(16, '2026-11-28 08:27:54.299162+00', '15', NULL),
+	(17, '2026-11-28 08:27:54.299162+00', '16', NULL),
+	(18, '2026-11-28 08:27:54.299162+00', '17', NULL),
+	(19, '2026-11-28 08:27:54.299162+00', '18', NULL),
+	(20, '2026-11-28 08:27:54.299162+00', '19', NULL),
+	(21, '2026-11-28 08:27:54.299162+00', '20', NULL),
+	(22, '2026-11-28 08:27:54.299162+00', '21', NULL),
+	(23, '2026-11-28 08:27:54.299162+00', '22', NULL),
+	(24, '2026-11-28 08:27:54.299162+00', '23', NULL),
+	(25, '2026-11-28 08:27:54.299162+00', '24', NULL),
+	(26, '2026-11-28 08:27:54.299162+00', '25', NULL),
+	(27, '2026-11-28 08:27:54.299162+00', '26', NULL),
+	(28, '2026-11-28 08:27:54.299162+00', '27', NULL),
+	(29, '2026-11-28 08:27:54.299162+00', '28', NULL),
+	(30, '2026-11-28 08:27:54.299162+00', '29', NULL),
+	(31, '2026-11-28 08:27:54.365117+00', '31', NULL),
+	(32, '2026-11-28 08:27:54.365117+00', '32', NULL),
+	(33, '2026-11-28 08:27:54.365117+00', '33', NULL),
+	(34, '2026-11-28 08:27:54.365117+00', '34', NULL),
+	(35, '2026-11-28 08:27:54.365117+00', '35', NULL),
+	(36, '2026-11-28 08:27:54.365117+00', '36', NULL),
+	(37, '2026-11-28 08:27:54.365117+00', '37', NULL),
+	(38, '2026-11-28 08:27:54.365117+00', '38', NULL),
+	(39, '2026-11-28 08:27:54.365117+00', '39', NULL),
+	(40, '2026-11-28 08:27:54.365117+00', '40', NULL),
+	(41, '2026-11-28 08:27:54.395952+00', '41', NULL),
+	(42, '2026-11-28 08:27:54.395952+00', '42', NULL),
+	(43, '2026-11-28 08:27:54.395952+00', '43', NULL),
+	(44, '2026-11-28 08:27:54.395952+00', '44', NULL),
+	(45, '2026-11-28 08:27:54.395952+00', '45', NULL),
+	(46, '2026-11-28 08:27:54.395952+00', '46', NULL),
+	(47, '2026-11-28 08:27:54.395952+00', '47', NULL),
+	(48, '2026-11-28 08:27:54.395952+00', '48', NULL),
+	(49, '2026-11-28 08:27:54.395952+00', '49', NULL),
+	(50, '2026-11-28 08:27:54.395952+00', '50', NULL),
+	(51, '2026-11-28 08:27:54.400335+00', '51', NULL),
+	(52, '2026-11-28 08:27:54.400335+00', '52', NULL),
+	(53, '2026-11-28 08:27:54.400335+00', '53', NULL),
+	(54, '2026-11-28 08:27:54.400335+00', '54', NULL),
+	(55, '2026-11-28 08:27:54.400335+00', '55', NULL),
+	(56, '2026-11-28 08:27:54.400335+00', '56', NULL),
+	(57, '2026-11-28 08:27:54.400335+00', '57', NULL),
+	(58, '2026-11-28 08:27:54.400335+00', '58', NULL),
+	(59, '2026-11-28 08:27:54.400335+00', '59', NULL),
+	(60, '2026-11-28 08:27:54.400335+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_52 VALUES
-	(1001, '2026-11-28 08:02:27.270949+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T08:02:27.270795+00:00"}'),
-	(1002, '2026-11-28 08:02:27.281755+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 08:02:27.281755+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 08:02:29.422081+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 08:27:54.508548+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T08:27:54.508414+00:00"}'),
+	(1002, '2026-11-28 08:27:54.511978+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 08:27:54.511978+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 08:27:55.357918+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_53 VALUES
-	(1, '2026-11-28 08:02:28.838045+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 08:27:55.093329+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_54 VALUES
-	(1, '2026-11-28 08:02:28.958293+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T08:02:28.957161+00:00"}');
+	(1, '2026-11-28 08:27:55.107131+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T08:27:55.106418+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_55 VALUES
-	(1, '2026-11-28 08:02:29.362633+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "Q82dAwi6P1fmr/sw9yHD2AKtMQwwNGR4", "nonce": "HuZ+0NFV3oV5ZNKy", "data_key": "BfPSOWxK+yedb5eR8G7wz8lc0fDbROe/JSwblvjtHYglBzdlRRBEOSW9UGfdLE8ryDRMETSTihQjUoTW"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 08:02:29.362633+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "d9MkaD0HTMNWRcPwfqO0oMwBE7T0g5WosP0JBA==", "nonce": "/iLSc+htRKhVWtgV", "data_key": "BfPSOWxK+yedb5eR8G7wz8lc0fDbROe/JSwblvjtHYglBzdlRRBEOSW9UGfdLE8ryDRMETSTihQjUoTW"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 08:27:55.342328+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "sLTXgu89xwNext6j1TeuAwn8lIQTFGOE", "nonce": "k1vwzjJfyxfMpcah", "data_key": "ewuGsBOKPlTR2t4rtfvzgpYzBD6nPEDlhNKYXltLX2B/Ivq4/BZhEJXKS70MxK0HtwymcemJ+X0rvqxb"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 08:27:55.342328+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "7yOcZrlNHO3p7Y/Rhv/s/ZHRWzE+aHwjzo5hMw==", "nonce": "EV+AHeGlEvKEnuWN", "data_key": "ewuGsBOKPlTR2t4rtfvzgpYzBD6nPEDlhNKYXltLX2B/Ivq4/BZhEJXKS70MxK0HtwymcemJ+X0rvqxb"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 08:02:20.40948+00'),
-	('0002_policy.sql', '08bc6cf20d3debf88f8e1b520c3047a37dabc5dce4aed84e7d8442eded01ec44', '0.1.0', '2026-11-28 08:02:20.527981+00'),
-	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 08:02:20.628002+00'),
-	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 08:02:20.882402+00'),
-	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 08:02:21.04221+00'),
-	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 08:02:21.191304+00'),
-	('0007_statistics.sql', '29298313c7cb173362f5f408d4fed6043303d1943caa46af94afedc7afad3d36', '0.1.0', '2026-11-28 08:02:21.300005+00');
+	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 08:27:51.662097+00'),
+	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 08:27:51.684041+00'),
+	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 08:27:51.700275+00'),
+	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 08:27:51.760938+00'),
+	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 08:27:51.771438+00'),
+	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 08:27:51.791653+00'),
+	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 08:27:51.808003+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 08:02:23.90619+00'),
-	(1, 2, '2026-11-28 08:02:23.906303+00'),
-	(1, 3, '2026-11-28 08:02:23.906305+00'),
-	(1, 4, '2026-11-28 08:02:23.906305+00'),
-	(1, 5, '2026-11-28 08:02:23.906306+00');
+	(1, 1, '2026-11-28 08:27:53.103002+00'),
+	(1, 2, '2026-11-28 08:27:53.103091+00'),
+	(1, 3, '2026-11-28 08:27:53.103096+00'),
+	(1, 4, '2026-11-28 08:27:53.103097+00'),
+	(1, 5, '2026-11-28 08:27:53.103097+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.lock_log(log_name text, mode text)', '4b5420d9bfe76245caa1475b3eaf1958c48e5fc41fa21d214d06337b083b97cb', 16),
-	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
-	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
+	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
+	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
+	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
 	('function', 'spanmq_core.token_ns(rate double precision)', 'f670723def8f4a0f176fc90a72c406e90052dd36bbfd59cc677291522291b88c', 16),
+	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
 	('function', 'spanmq_call.note_change(action text, queue text, actor text, details jsonb, of_caller uuid)', '5004f78e6472f5b473aa0943fe0409f7f5c0f7ad370e90545758abe20183a4e0', 16),
+	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
 	('function', 'pgmq.metrics_all()', 'fade91e4b728b1e4460aef70d2f00dd50d8c1d077de45744dd0d152b8d5d1d75', 16),
 	('function', 'spanmq.version()', 'f88cc5d9a4a9af823c218dbd1b41ba71b57e5379bbd18873425534679d7ec2e1', 16),
+	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_call.queue_of_run(run_id bigint)', 'c7570ad49c5e9fc1c74397495e2bca2b5d2bab40ed258441b69dc1db91e24591', 16),
+	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
+	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
 	('function', 'pgmq.drop_queue(queue_name text)', '888264e4aef19a4ef492422f36d8def2248348f0699097620108d0708cf276bd', 16),
 	('function', 'pgmq.drop_queue(queue_name text, partitioned boolean)', '7708e92e3ecfd92cdcdb3865927bfec5e7499ef4aea62372a2d42437db2f0f85', 16),
-	('function', 'spanmq_core.counted(this spanmq_core.run)', '2760f1d5437bbb4f959bcc43662d327db4ebb33a07958b72659f9b23bebb8604', 16),
+	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
 	('function', 'pgmq.acquire_queue_lock(queue_name text)', '0ed598691d79a393c331ab9a075ca3e044ff367f1738924542cd345ae22d0ccc', 16),
-	('function', 'spanmq_core.default_attempts()', 'bd63cf72ba4f283462759c81dece6a14797a274b5728782f2c77ed57212efedf', 16),
 	('function', 'pgmq.create_non_partitioned(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
 	('function', 'pgmq."create"(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
 	('function', 'pgmq.create_unlogged(queue_name text)', '8783dc083e907bfe865766aa6217092ba0ec4c9a406de965aba6f7cd5788d2e4', 16),
 	('function', 'pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer)', 'e555662061ee06cb0c4c62affb949fccd44198c0339539787bfda7f4dda439b3', 16),
-	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
-	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
-	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
-	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
-	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
+	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', '9542244da3f9db2514df42242d3e407dd73687a983fd8521f71ed4aa881064a8', 16),
+	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
 	('function', 'spanmq.poll(listener uuid, waits boolean)', 'f21a9954c584fd341379d65456ed42ec75638087b116f0c4e1c42dd2adc18058', 16),
 	('function', 'spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean)', 'ff58e8332a1d34f3e5ac0d8844b1ee0a48d7959c9b56bf3318586e2d40ff70ab', 16),
 	('function', 'spanmq.look_ahead(queues text[])', '1bf4e12be38f982648879ff17c60a3aca0fac73dd3b9bfb192d514e9619748af', 16),
-	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
 	('function', 'pgmq.validate_queue_name(queue_name text)', 'aff9c8fc4c994368c0f76dbafd24f5930abf714f15c9d0f84554ec2b53e0e59f', 16),
-	('function', 'spanmq_core.before(at_ timestamp with time zone, length interval)', '66a1e1e4d07c19b7f9880b2173bc80bd9ece31673cfbe4235da36ebc32e1cead', 16),
-	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
-	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
 	('function', 'spanmq_call.known_queues()', '755699647318bf76e4a30f4c889b817992eae9c230ebd12b1bf1e7bf4c203ab8', 16),
 	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
 	('function', 'spanmq_call.may(queue_id integer, verb text)', 'c7eb24a040d7820948691070bf8130bb8b830afc2887e96c34827a868b269352', 16),
@@ -26418,13 +26502,16 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.names_for(verb text, queues text[])', 'a62c3c50440b9a14f5793a9efa6a688d5d0e2a815110c1f5df20912f93453e8d', 16),
 	('function', 'spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer)', 'b35ef3453de90566ec0f3df16444efad6e6bf42a2eaac2e033b7c14bc51f7075', 16),
 	('function', 'spanmq_call.prove_caller()', 'c5ae017eec26959412af7537d0481257a4b32906bc5df3bb399156fb0b8350af', 16),
+	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
 	('function', 'spanmq_call.queue_of_schedule(schedule_name text)', '618cf98b442f5cd2bc61f4d489e8eaad6de5395fd30d25700c24aed31fc0494a', 16),
-	('function', 'spanmq_core.settled_channel(this spanmq_core.queue)', '092c0ff7d674461175d5efd14a363c12cf5524f16ef502e69d56d3205101e2e5', 16),
+	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
 	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
 	('function', 'pgmq.notify_queue_listeners()', '38c4ff659e29e9fc8bd0aa6e274206acc3dadd28cb1a34cd5f8353be52437e65', 16),
 	('function', 'spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text)', '463c89d3e339dcefa8483a2868621fbd140c977c219f871c003fc38e951cb636', 16),
-	('function', 'spanmq_core.lock_group(this_queue integer, hash bigint)', 'e067c140d2e626d1944d21fd812e2c138c0cb0033fa6011e69ecb83abae473b9', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
+	('function', 'spanmq_core.delayed(delay integer)', 'c678c8877fd4123e0382d77efa625cedd785cc568a59d8d4d6c46b7321fecd51', 16),
+	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
+	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
 	('function', 'pgmq.validate_routing_key(routing_key text)', 'a6345f3f01c3dd5717a42b3817854d431aa017a260d5518c4d1c8f2a5e615e42', 16),
 	('function', 'pgmq.validate_topic_pattern(pattern text)', '46d53e08311887af23a39bede026a34008ac84fd2bba79d99550b014b38fbe21', 16),
 	('function', 'pgmq.test_routing(routing_key text)', '6b635ca7fbbe8614a0fbd88750213cd191d3ebe045a40c5b7d9fd3b7fbe3cd91', 16),
@@ -26433,7 +26520,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.routed_queues(routing_key text)', '71f3cf101a7c9fa3f9e5ccea228b14bc2857a1078521a0ac0a2dedd096eb8453', 16),
 	('function', 'spanmq_call.targets_of(routing_key text)', '0a587e78f2a18b441d5c05d289746274469cca5e0614eeba758bc89c599d7884', 16),
 	('function', 'spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer)', '44ead6c4fb1fb868cc67179f108bf61c495845ebd18900d63006bbf0a2eca704', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer)', 'dcf4aabd075137739098652ed322f89585bb1ce0a85e91760b54fa124ab27e2d', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb)', 'b344a6a634afc6e363a4983d741e365640dfa0b3f4f8a1db73faddfcc690a8a5', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb, delay integer)', '0d8ef27e1a51826d3b8da29360d91180df5935b50c1b654329591356b37ad603', 16),
@@ -26443,8 +26529,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamp with time zone)', '7161f5237b9940d4650e5ae0bb30814aaaffdac104fa659b1dd6ad7c91a52ec8', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)', 'af294cc44028fb8bfc1fea98eb4f458abad5f082ca08ba62bb998b46d249dcff', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9b990fed11c546a0b7d8ca34d767f362e4a5df3101dfb2a8537562d03a807e9f', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb)', '6cf4bc99c397a0e7e18f97a01604b4003aa4543f90fa07d37d2c35e56759038a', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '35df3038e2d7f3dcb77924427334df9407456fb3adc6d0a3efbf3adcb967742d', 16),
 	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_receive()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
@@ -26452,9 +26538,10 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.may_create()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_maintain()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_serve()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '35df3038e2d7f3dcb77924427334df9407456fb3adc6d0a3efbf3adcb967742d', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb)', '6cf4bc99c397a0e7e18f97a01604b4003aa4543f90fa07d37d2c35e56759038a', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '63865e497381d908b166e6ab29b26018fc05dc9d032be3746bf87d6b919e41af', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
@@ -26476,7 +26563,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.resume_schedule(name text)', '136a9f58acd7a7216a2372cad15cd913b6b6ef994f0e35a38ac481d6fed09d93', 16),
 	('function', 'spanmq.plan_schedule(name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '680368667b17f80cd183dfdc8d028dbd82ff24336b981b00a3bd7048481188c0', 16),
 	('function', 'spanmq.upcoming_schedules(queues text[])', '4d9eb88fd339db811811acb5732cb33eb26677a728d6eeeeb5687bca680f058a', 16),
-	('function', 'pgmq.disable_notify_insert(queue_name text)', 'bc2cc7afc5382c0548d53b52947f08d7914fff106326d3d68aa60879f57c6a0c', 16),
 	('function', 'spanmq.create_batch(queue text, message jsonb, headers jsonb)', '73cf842e6667d2090117c6800bd047b79e4d49bccb74acc2198bf576afc1e959', 16),
 	('function', 'spanmq.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', '312a82f0d9fb15dd003c0a97a698ac0a3e55ccf18084ceb65724cc0c2ee807ed', 16),
 	('function', 'pgmq.metrics(queue_name text)', '737c2b3b2e9df67f264fc4c0159dd46a91758be0f64be27556c0a50112feebb6', 16),
@@ -26484,9 +26570,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.peek(queue text, qty integer, after bigint, body_bytes_max integer)', '13e48f9524ab6f4de3061efcaa2321bc7a44bdb3acc8daefee7eefb6d1afb57e', 16),
 	('function', 'spanmq.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'b4c61827a48087b54226fa95d5667a598de7678e88262b8e05c9d16327226781', 16),
 	('function', 'spanmq.storage(queue text)', 'a2f0f21916e4306b6715334192cac4e659ad3ad0fa3c48762db312d941817d32', 16),
+	('function', 'spanmq.state(queue text, msg_id bigint)', '3e9965dfbb945cfc64129ec16fc7618236026a67b194864692010d31295d9318', 16),
 	('function', 'spanmq.archive_position(queue text, from_position jsonb)', 'f61e2acbf58a3b63eaf9768621ca4e384e7c4c1850d6644d87eef5620a6a7cf3', 16),
 	('function', 'spanmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '5e464116ce4bde4579a24c0e6254cbf9cb6c7e2f33089303df4105544514aede', 16),
-	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
 	('function', 'spanmq.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', '8bdf355aef431cf60ad6c81f44c8e0d7b950d3ee7e4498022b18d96eb12977ba', 16),
 	('function', 'spanmq.list_category_policies(queue text)', '69fc38bac229c449b38e549edcf91c8428d7a0a98c60e6a36bf768e50ca832cf', 16),
 	('function', 'spanmq.classify(error_class text, error text, queue text)', '10c8b91495aa5e3396b9a26b2e5e23224d4575f89dbee29f10022d93dfafe951', 16),
@@ -26503,7 +26589,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.failure_extent(queue text)', '9dd46691404743f2926f20e685612250de830445003e7c2add81b1f4d49aba44', 16),
 	('function', 'spanmq.statistics(queue text, seconds double precision)', '0796ddbee4beee71d4f82195e7329cf3c4b1484918e8c87c4a2d4c70b15861f8', 16),
 	('function', 'spanmq.list_leases(queue text, qty integer)', 'c715cda0f0b631b5b34b51ebc73cab39e384091e038d2cc87eecdbdd4b3b7f09', 16),
-	('function', 'spanmq.get_results(queue text, msg_ids bigint[])', '628620d7c936facb472ec3cc18b00be34bbcfefe922e1d4f9b68c919a7bbdee2', 16),
 	('function', 'spanmq.list_groups(queue text, qty integer)', '7f7dd23f203d1a1f7f69600d041521de8d81a940075626fa3ef23f3df566f684', 16),
 	('function', 'spanmq.list_segments(queue text, qty integer)', '9442aba179a4dd6afd7f819e85f49cf37d113860f0505ac08ee3823f47109020', 16),
 	('function', 'spanmq.list_bindings(queue text)', '1f84fb9df59c79c2b1b89342a26b8948f0ad7d63fbdd83a9b6206fdbdb84796b', 16),
@@ -26513,10 +26598,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.receiver_log(queue text)', 'a61eb48338941aa84d085d896ced6c21b302610c157efbf85e6f46c5dd7ec1a8', 16),
 	('function', 'spanmq.list_receivers(queue text)', '0ac061e6017f3fabe24d5ef5e0b926acf9aafff6060b4dda5beacea93574fe6a', 16),
 	('function', 'spanmq.read_ranges(queue text, of_table text, size integer, at_least integer)', '26a86fd9df6fcf77645f789202ba0fd834c2dcb2719119ce73c7d513fb6bbfd0', 16),
-	('function', 'spanmq.state(queue text, msg_id bigint)', '3e9965dfbb945cfc64129ec16fc7618236026a67b194864692010d31295d9318', 16),
-	('function', 'pgmq.read_grouped_head(queue_name text, vt integer, qty integer)', '0bd615916edea97902e066ca1525ee4457f7d15bbcfa44ee10bf809b75054f56', 16),
+	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
 	('function', 'spanmq.shard_groups(queue text, after text, qty integer)', 'a838a2cfc3d51a7bbf3d56a40da94a86ab358c66339e02c8a50505c4a10bf2cb', 16),
-	('function', 'spanmq.glance(queues text[], most integer)', '90cf83571714911a3668177651216c7b842d3340b1873f147a988330e62e8b33', 16),
+	('function', 'spanmq.count_messages(queues text[], most integer)', '3fe81f6471f63a7aeb5ce14af75ef9ce12f5017ab7276a43feda64420d0b2dc1', 16),
 	('function', 'spanmq.health(queues text[])', '2ec11b49ae5a5f753b8252ad0d4f6f73656e39be3310f6bfc72eb37bf875d799', 16),
 	('function', 'spanmq.latest_statistics(queues text[])', '35bb10fd7e6e62e1e3dfd5ebef129185784aa53da405cb1b397531da5e0ac075', 16),
 	('function', 'spanmq.list_schedules(queues text[], names text[], body_bytes_max integer)', 'be722c642427a04349cbf211ad20a16b5f46b880651785daad1e513c1b98baba', 16),
@@ -26530,7 +26614,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.replay_extent(queue text)', '639f8db8dd0adb73b025a6e9fb1ae426ad853c79953141b8caf71863e170728f', 16),
 	('function', 'spanmq.await_settled(queue text, seconds double precision)', '98f211f3e549ee03232c08dde409dee15e3a9788ea4ae71dcedc8cf0168a2ae0', 16),
 	('function', 'spanmq.unsettled(queue text, msg_ids bigint[])', '1d5f8a4f3be76f4fe36dd4372c3a49d485f9177140d2f0aa21a5ab7f3a5fe0fa', 16),
-	('function', 'spanmq.list_workers(queues text[])', '3184d252db6d45efd17554b429941fd959b777d89dcda584802cc9dbb9f31f0e', 16),
+	('function', 'spanmq.get_results(queue text, msg_ids bigint[])', '628620d7c936facb472ec3cc18b00be34bbcfefe922e1d4f9b68c919a7bbdee2', 16),
+	('function', 'spanmq.list_results(queue text, msg_ids bigint[])', '79525b6daddc90195cc52dede6c4355d19cb639af9569323edd79fd17bf3c6aa', 16),
+	('function', 'spanmq.list_workers(queues text[])', 'b65e21b2e762ae5b5473079e1475f67bcabb8ddf60d52e099508224f07f030ac', 16),
 	('function', 'spanmq.list_task_kinds(queues text[], seconds double precision)', '7b523862b07ab7c1ca241cfd2eaeb4ff65a7661ad747a74cc15cb0bcd44968e0', 16),
 	('function', 'spanmq.note_position(queue text, follows uuid, witnesses uuid[])', '33dd698131a79c153685264c29af8fb26313a2c299f91dd49422e3463acf0233', 16),
 	('function', 'spanmq.known_positions(queue text, tokens uuid[])', '6dda02929a7428466fb49d2d73286ef181d6d15459cc5c776929c05f4cf913fc', 16),
@@ -26539,6 +26625,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.pop(queue_name text, qty integer)', 'e7392ded739524f67304ee7e7cc47431b41c4424efa9c9c9d7b2c448f6f43834', 16),
 	('function', 'pgmq.read_grouped(queue_name text, vt integer, qty integer)', '30856be5e2a8a5b52cc22175e9976e107dd5132a43830f677e0faa14987bc5cc', 16),
 	('function', 'pgmq.read_grouped_rr(queue_name text, vt integer, qty integer)', 'ca747763d36116d65c129cc34f3e669e6c8959101efb014640e159ca629af1fe', 16),
+	('function', 'pgmq.read_grouped_head(queue_name text, vt integer, qty integer)', '0bd615916edea97902e066ca1525ee4457f7d15bbcfa44ee10bf809b75054f56', 16),
 	('function', 'pgmq.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '25db3af766cf88704165139e17acb6b72a1f49e1e3c75d555ec17399bfce5444', 16),
 	('function', 'pgmq.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '58c387e0dcce8ebd68a1108e6a98e75cb431304b61fed51dc477118a0e735ad7', 16),
 	('function', 'pgmq.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '8e17659cf9e4049668c56583f7e5c4d272f15191fed4b2ec289415e188c20a37', 16),
@@ -26550,7 +26637,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer)', '0c6364310f283110a66caac3afe2dbe5020e3b7f97b29ffc7ace3731cbac70c5', 16),
 	('function', 'pgmq.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone)', 'cf8703a6f7bd2051e635d8ba562737e81248bc9292eb54dd16fd92f850b6cb05', 16),
 	('function', 'pgmq.set_vt(queue_name text, msg_id bigint, vt integer)', '07579826a6616d0574a83d485494f1d0e8e9d55a01e04590521487408e4da1ed', 16),
-	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
 	('function', 'spanmq.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', '43fc2127f4d31fdd078ef0ace388326b6dec8ab5f68aa3652a304dc902de1238', 16),
 	('function', 'spanmq.begin_alone(queue text, lease_id bigint)', '1688b3ffa97eb6e3c6956c72896554a6e64e806ab47101b1211d46c98ea33918', 16),
 	('function', 'spanmq.ack(queue text, lease_id bigint, msg_ids bigint[])', 'ecdc7d321ee403147e98e3f0c817d3e5111144be740e7c8992bb26c547806302', 16),
@@ -26559,36 +26645,41 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', '4ff4600fffb6e56982197448470361e003666614dcd1bdf8b4d2cfefbd1f6fcc', 16),
 	('function', 'spanmq.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text)', 'bff0b33496ecc313fafc244fecf8d06f525886258118444b7a1ec59c551a124b', 16),
 	('function', 'spanmq.release(queue text, lease_id bigint, msg_ids bigint[])', '9cdb84f881b3ac0e19cddf40fed23d4ad12f31d7874b44f5ee07f40ae25a3df0', 16),
-	('function', 'pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'a79db7eb553264ad12a7fa56ef4b420989b5bbfadbd26c1ec7c08dfb007db1e6', 16),
 	('function', 'spanmq.extend(queue text, lease_id bigint, seconds double precision)', 'd1168e71ed8fa7c129b7ebc2f1a18acb35ae8e3e7e79dc4552425953208a5772', 16),
 	('function', 'spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', 'dd92794dd058888bfd113a46e8a6ac545981025317c881346ef5cc396090efc5', 16),
 	('function', 'spanmq.receiver_open(queue text, receiver uuid, label text)', '3e7b26e832ba9229c050132521e15433b5e76ef3145eab8a16ceb59d89365a26', 16),
 	('function', 'spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '967921525e97f08028e05b818e2e82025af9fb060daa5122b6fda453f474a660', 16),
 	('function', 'spanmq.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', 'd50d862c802ad7b3b26583c84ae6b608520c67a685ce17dcdec7a289bed1c708', 16),
 	('function', 'spanmq.adopt_receiver(queue text, receiver text)', '01750748693d3aadf743b6b59f26ab0f9f9d50c9ba0293cb5b21453d134e686c', 16),
+	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
 	('function', 'spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'cae5c8987af716acdbea270b0c859549a45a7af62a56f981de85b90b91b78728', 16),
 	('function', 'spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '1906f974a3f8410c8d4e97f82f56ccf28bce33cd614a2113ed31545b38dd8023', 16),
-	('function', 'pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '441bb1006e88fa57013e6d4d8461c987d026e85a947449e01f5af820a87da6c4', 16),
 	('function', 'spanmq.await_messages(queues text[], listener uuid, has_channel boolean)', 'e0587909677f270d86b2e90ff62c3303b2c4f9b0eef7acd9d5ad984d3be7f012', 16),
 	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
 	('function', 'spanmq.report_breaker(queue text, worker text, seconds double precision)', '2b7dd18339077fd61ca6de18aa8ccfa49b209ff0e04aae926936298900667742', 16),
+	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '3763c1f2c634e599bb6d726168a3a3013f5f8cabb335eae9c1e8b574b7725b92', 16),
 	('function', 'spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'f1b5e11137c6f22f62ff6c6499be98183e064afdc21d382e9f5325baae3d3f93', 16),
 	('function', 'spanmq.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '653f25b5d7fce8f96b3039f02f253daec75e5d8de4dcfd5d9bcebd539fa201c4', 16),
+	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', '2f33408433fd1ddf0a70afe22331a76cd1c4130d99a7a486f09eda728dc59be5', 16),
 	('function', 'spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', '322988bcf0c51d830425acc8aa983776b27b90fcd5c0e942159dce091d8de570', 16),
 	('function', 'spanmq.refuse_export(queue text, lake text, of_table text)', '8fd5176aa32fcf3e17fbd8173af37ce29c81d1efb4a62dba6fbe55cd6f36d44f', 16),
 	('function', 'spanmq.forget_export(queue text, lake text)', 'f2bb9e2fc67d815a597c5bfe4d1c6ad6023372b762c2105f51f027ea68f211ab', 16),
-	('function', 'spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', '9c693340a27c778a2813aa5c23f750fa32234fe08c98b32190b74676f1f7280b', 16),
-	('function', 'spanmq.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '927d6a8c99a1fe06014b915b106f7408e277ba30a0fe39e4fe10e670f93c6797', 16),
+	('function', 'spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', '449a29ad888214830a2edc27b5d520abe4cde35ebde66cb9916fc79e7111af1f', 16),
+	('function', 'spanmq.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '21fa61cd7718ecf2f45b2e406e60d06e17c692cb0e973795792dd7bcf192c89b', 16),
 	('function', 'spanmq.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '04c42d60b8915ff10598948f1ee6b0d01056ecf9a5568d82bb8459c1af5a4eba', 16),
 	('function', 'spanmq.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', 'aaf68fd8a110c70d1892a3811db61726601f63ca994b81dfc22dcaa73519ff3d', 16),
 	('function', 'spanmq.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '5ee135dc889f3ef3476ed6db7fa8224279b391a2e5e308a26949893d5a445e83', 16),
 	('function', 'pgmq.purge_queue(queue_name text)', 'da2e63f41fdbc47a6194bc9ef677055be6479688fd3a3a589417e4b68c146ea0', 16),
+	('function', 'pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '441bb1006e88fa57013e6d4d8461c987d026e85a947449e01f5af820a87da6c4', 16),
+	('function', 'pgmq.disable_notify_insert(queue_name text)', 'bc2cc7afc5382c0548d53b52947f08d7914fff106326d3d68aa60879f57c6a0c', 16),
+	('function', 'pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'a79db7eb553264ad12a7fa56ef4b420989b5bbfadbd26c1ec7c08dfb007db1e6', 16),
 	('function', 'pgmq.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '307ac8c643304246243130de658b1f7c0b64f4fa30fc221950c0311c54afbef0', 16),
 	('function', 'pgmq.unbind_topic(pattern text, queue_name text)', '97f8c2172ffe53f250e01cecb603dd293cfc1d6b69197b8ed22fb87af4ef3dc5', 16),
 	('function', 'spanmq.set_policy(queue text, settings jsonb)', '58d8f9a6670667022aeceb90cbbd5973def5b3e85da91a0b34ba0d1dc3092dbc', 16),
 	('function', 'spanmq.set_schema(queue text, schema jsonb, checked boolean)', 'ab8a74897035ba65451f6dfd94f74f37974cfafbffe298dc2759ae84f06baeac', 16),
 	('function', 'spanmq.set_category_policy(queue text, category text, settings jsonb)', '5670a70ac6f7d252e709d5c03a12580aebcf07a03b032050d6411d9e297c36ba', 16),
+	('function', 'spanmq_core.announce_wait(bell integer)', 'cf34cdd6f3b6495160b43e6e7ac9fcce34a0d851b5aa963ff193022bb6ddaab3', 16),
 	('function', 'spanmq.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', 'd8f894f74b3f532be02212fb2b592df5b6c82e90790b5af584a85499b814e871', 16),
 	('function', 'spanmq.drop_category_rule(name text, queue text)', '7284c952897ed84849648b1f7e0b1f4749c8efd47f8059155f12634880b113e8', 16),
 	('function', 'spanmq.pause(queue text)', '7fa2137adad64e5285738e74fdaf8f06b8dbaa3cd221a5f9c07872998bc9f46b', 16),
@@ -26599,8 +26690,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core."fetch"(this_queue integer, runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, sorted boolean)', 'd49ce87b582a535565c6c3a78397cb53c1a9dff7c58c00625fecfbee9b10b7bc', 16),
 	('function', 'spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)', '415ee893cfa55b193e418af6e3eebcd83acb04dcd2de08532e0b4dfb32b08296', 16),
 	('function', 'spanmq_core.after(seconds double precision, what text, at_ timestamp with time zone)', '23d778384771b893c2a4fb5771126a84acae640a4ca105bb035872a0ad69df06', 16),
-	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', '2f33408433fd1ddf0a70afe22331a76cd1c4130d99a7a486f09eda728dc59be5', 16),
-	('function', 'spanmq_core.announce_wait(bell integer)', 'cf34cdd6f3b6495160b43e6e7ac9fcce34a0d851b5aa963ff193022bb6ddaab3', 16),
 	('function', 'spanmq_core.append(this_queue integer, size integer, first_id bigint, ids bigint[], sent_at timestamp with time zone, messages jsonb[], headers jsonb[])', 'a4d6f2ac9b1b3af6392ef53e9363e72f38980daad88f15a4be689f569cad7157', 16),
 	('function', 'spanmq_core.append_and_publish(this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamp with time zone, visible_at timestamp with time zone, priority integer)', '2d517ed9b361b5a6c44da20fcffebc6035df0c2f2a959f6b7e654d6aa5356f0b', 16),
 	('function', 'spanmq_core.append_by_lane(lane integer, id bigint, sent_at timestamp with time zone, message jsonb, headers jsonb)', '90d5027d9b26cfd80f1ff684ab2c9ad17ebf7773178fe12a8fdb335ebd9db85a', 16),
@@ -26609,13 +26698,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
 	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', 'f09ea65c3d2fba350f38c5531cedf8552f3f154672c347c287ce7f002a0d092a', 16),
 	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '8ef7e80b5233820e869dcd33254ce3d95df7c50beff015248f8459ecb3e8dcc7', 16),
-	('function', 'spanmq_core.are_reports(reports jsonb)', '8695f584356ddc03ad284b43dd9da535605b5677a529868db3994d5ef8d506cc', 16),
+	('function', 'spanmq_core.are_reports(reports jsonb)', '2c13b83460bc7d22a5f570466fbd8f9d2fa83a0cf697148ddb68d52904f76dfa', 16),
 	('function', 'spanmq_core.are_times(times jsonb)', '9e422c525eaae97f3a9b19f2d52d6004cb849aa5bc412386fb8549d3ef2d02a2', 16),
 	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '580927c2cb5976e24ac80b14661084f2b92514719e787dee93a8d22cc4fcc661', 16),
 	('function', 'spanmq_core.as_path(match text)', '13c77cef356e942e57783c79dee0e3a4f1bfea495ccb49ddb3a4ff7c25f0f562', 16),
 	('function', 'spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean)', '4262f88f247e2c782518a91108536afb5fcb43d4d5b29fbd870468f3bc465551', 16),
 	('function', 'spanmq_core.attempts_of(policy spanmq_core.policy)', '9c934f0967570ece469298fda8b6a6461b6b743509659c389dfb51dbbbb573b4', 16),
 	('function', 'spanmq_core.backoff(attempts integer, base double precision, factor double precision, most double precision, jitter boolean)', 'e72d277a2c19910bd70dc0d7902b38d5247708ad7693bbeff594daad39e022a7', 16),
+	('function', 'spanmq_core.before(at_ timestamp with time zone, length interval)', '66a1e1e4d07c19b7f9880b2173bc80bd9ece31673cfbe4235da36ebc32e1cead', 16),
 	('function', 'spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[])', '79a1f071a544e1eb3c15039bb08a87804e0b5867bb90058ace943ec6fd91445d', 16),
 	('function', 'spanmq_core.between_positions(base jsonb, here jsonb)', 'a9bd3bc918e381a4b7f719a534de7700efc4aebb09604f9f3e7fd29614bbf77d', 16),
 	('function', 'spanmq_core.block_groups(this_queue integer, runs spanmq_core.run[])', 'be10fbeb01b9a41079328ea39593cabb2c04968b8a3590354150e0cc2ca1d11f', 16),
@@ -26626,32 +26716,32 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', 'eb21c8d66e5ef516a453f303a33bc84f86a6310c23e6614ca9b547cf6bc28551', 16),
 	('function', 'spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason)', '2c81b48212eb4893daa088bc83eb9bcc7f7bf23b9b763af078a69c90b747b2d9', 16),
 	('function', 'spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamp with time zone)', '8dc8273c02f25fe4dd4482705b31a43f5d063e222f852771dafee0eccfe0100f', 16),
-	('function', 'spanmq_core.check_batch(messages jsonb[], headers jsonb[])', 'e9ab9f5381d50a02ca3bc9bf8134c85919961d7a2bd3aa13cc0229da909ba409', 16),
 	('function', 'spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamp with time zone, least_attempts integer)', '37e9539e3c49babc10097941ce803f734638fb410c80ececd2b11d36f04388c8', 16),
 	('function', 'spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[])', 'df315ac4d8be617ed0b5c0aeaf5396243deaa2b654ffccba030064230b875f8e', 16),
 	('function', 'spanmq_core.category_settings(this_queue integer, category text)', '0d952962491cb7d11537069dd239403983a09069fa48259549defaed906b4089', 16),
+	('function', 'spanmq_core.check_category(category text)', 'e942ebbe828c4456733097b785ccaa875bf84facb6a6eb3bb6b4464328c059e3', 16),
+	('function', 'spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint)', 'c9a1714533115c42ada3699faa370f3acc357f08300db6a623b155d35149a70c', 16),
 	('function', 'spanmq_core.change_message(this_queue integer, id bigint, until timestamp with time zone, pending spanmq_core.view_change, setting text)', '3507565276bfccb92c2ed3d395718a90b9f0cd660cb6de636d26f7a4cbef3ff0', 16),
 	('function', 'spanmq_core.change_messages(this_queue integer, ids bigint[], until timestamp with time zone)', 'a41f3bca1d25d73211ea3f7ae78811c665a3b16b2efda9625b171835d2754dcc', 16),
 	('function', 'spanmq_core.change_view()', 'ecd585a8191abdad84127cee36d11a6091d9aaba3be6bece028111f86da8753b', 16),
 	('function', 'spanmq_core.check_archive(archive regclass)', '6b54d9acb65d0dfac532f70eac837396a9c7aff4fff72d773b02a2eb71ca35a9', 16),
+	('function', 'spanmq_core.check_batch(messages jsonb[], headers jsonb[])', 'e9ab9f5381d50a02ca3bc9bf8134c85919961d7a2bd3aa13cc0229da909ba409', 16),
 	('function', 'spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid)', 'b22be2782c600caa12cf69559e9aaec8aecd9f0ada77e9c207dd855a8cbfbf54', 16),
 	('function', 'spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text)', '2ce00f3aeb9fddd894bfddb4bcd92bc26f11387c3be47e79d70f44fedd5b25db', 16),
 	('function', 'spanmq_core.check_body_bytes(body_bytes_max integer)', 'f64a81d9b920bffc436d8e4174c34a60c96ac78ab403d192abccb4d6b7ea9fe3', 16),
-	('function', 'spanmq_core.check_category(category text)', 'e942ebbe828c4456733097b785ccaa875bf84facb6a6eb3bb6b4464328c059e3', 16),
-	('function', 'spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint)', 'c9a1714533115c42ada3699faa370f3acc357f08300db6a623b155d35149a70c', 16),
 	('function', 'spanmq_core.check_horizon()', '2577d0e9b48fbb1ab52af542b3d19dbf951be8d74fe63485d6c75b740710a1ad', 16),
 	('function', 'spanmq_core.check_isolation(what text)', 'd4d0b700519bade14bf10918e39198618f854b4a0a64f2a7a1f757e4a442dbdd', 16),
+	('function', 'spanmq_core.check_kept(this spanmq_core.queue, first_id bigint)', '224c9ac7664debb43cddd93b686ae7783c712af485490f47f6c6a2105fb340ba', 16),
 	('function', 'spanmq_core.check_kept(this spanmq_core.queue, since timestamp with time zone)', '95bf90c6f1daec290740c7a0a9199718e507b74a8a07b991f605c479e5f62ec2', 16),
 	('function', 'spanmq_core.check_lease(lease_id bigint, msg_ids bigint[])', '389631a9f964d292102aff2ea44cf2851cd76b61e8b378b39d912607dcec1a43', 16),
-	('function', 'spanmq_core.check_server(client_at timestamp with time zone, connections integer)', '8c028011450578b2b9ed2d54c9eb3c6e4fbcc27b7d04d09380b08f76562edebc', 16),
 	('function', 'spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint)', '98a42ba1dfaf056ac09af88bebf1c5acad01297f330eba62aa505dd6e62d56ba', 16),
 	('function', 'spanmq_core.check_names(folded_name text, is_subscription boolean)', '37753e5f5e814cba358b120afdaa695eeb09121592fc2090aab08ebe09f298f8', 16),
 	('function', 'spanmq_core.check_new_secret_hash(secret_hash text)', '7acf054c160dc8ca53632551f5957f5cb75c71128ba2d2290ca671925af32d90', 16),
 	('function', 'spanmq_core.check_own(this spanmq_core.queue, msg_id bigint)', '42da1fd71491330c9cbce00d48793c833e8c21804efbc412256e7c4297bccdc9', 16),
+	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
 	('function', 'spanmq_core.check_patch(patch jsonb)', 'bbda644ef51fec0e00ca1fe98d891b6719c7590c40e993b12cec1e4c93732622', 16),
 	('function', 'spanmq_core.check_pattern(pattern text, what text)', '0956ec2a005129b5a626f1d6c2c3e7cd6b28e78fb142fababc9a8f8b257d5e6b', 16),
 	('function', 'spanmq_core.check_position(given jsonb)', '5d789d8f7b0b4565db01543538b9547c7de79df1fe68fd51c7ed41e924522308', 16),
-	('function', 'spanmq_core.policy_of(this_queue integer)', '7133acb4f1d5de47ed9cd1aca24f77dc75050468be7e09e36f4367498821adbf', 16),
 	('function', 'spanmq_core.check_quantity(qty integer)', '479041575bb870c0e5b9f1ae2e98d907a2309b2569cd66c9d1ae17823f5ba09c', 16),
 	('function', 'spanmq_core.check_queue_verb(verb text)', '38fd85e4ed5ab88f3b843c73d4ccbc5424557ea9dc17e523784b7ee95870fc42', 16),
 	('function', 'spanmq_core.check_queues()', 'e0e2bdf9d3db5ee992abc2f1869cd987dc887bce3c1ab6e3410118ab7caaf4a4', 16),
@@ -26663,45 +26753,40 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_secret_hash(secret_hash text)', 'cc309b63536e513dce4a235adc65835ec294fa6e3c1838dbd61d6ce15dabde0e', 16),
 	('function', 'spanmq_core.check_sending(n integer, delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '6bf35fed9a6bb5616916951ddfd47f867b34fbeb2209e4ca2d38d732a1460012', 16),
 	('function', 'spanmq_core.check_sent(this spanmq_core.queue, messages jsonb[])', '67fce5a109ef5766f3408571d24cc4cb425222921e011c7a6891e21c8fff655a', 16),
+	('function', 'spanmq_core.check_server(client_at timestamp with time zone, connections integer)', '8c028011450578b2b9ed2d54c9eb3c6e4fbcc27b7d04d09380b08f76562edebc', 16),
 	('function', 'spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text)', '2afcbfc05c1a22467ed03a8fe11dadfbbcc80c78d1637dbaef32eec5f91b53f8', 16),
 	('function', 'spanmq_core.check_throttle(throttle_interval_ms integer, text_of_negative text)', '5b96a584a6904584e73e9b1763f83c978d2c2d9e3c6632165012df7a51ab5dea', 16),
+	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
+	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
 	('function', 'spanmq_core.check_topic(given text, what text, allowed text, allowed_words text)', '74608bac445d03c078dd56c6b1ce98a09af36d737aeeecee0eaebf37072f9704', 16),
 	('function', 'spanmq_core.check_vacuum()', '9e795951c1a0847b46b3435365f94dc2001be60505155c77befafd351247c82b', 16),
 	('function', 'spanmq_core.checked_schema(this spanmq_core.queue)', '5bd2251bbdf0ded7f88d98c20b4f2151ef5aaca7928716b085edb2ad60e98c86', 16),
 	('function', 'spanmq_core.claim(this spanmq_core.queue, quantity integer, lease bigint, until timestamp with time zone, at_ timestamp with time zone, slots integer, conditional jsonb, mode text, waits boolean)', '70fb029c04c1a97b6ac1f8e054d5ce85dba8942f1b30aa768fb51fd7e5affd20', 16),
-	('function', 'spanmq_core.enter_segment(this_queue integer, id bigint, size integer)', 'eae609c2958e74769cfcc09cf1136458bddc7ef68c5528b5a48f678754d1cd1f', 16),
 	('function', 'spanmq_core.classify_error(this_queue integer, error_class text, error text)', '9e8e5633bd696d292897d6a3b140dc3792045604449b0d1ee40db7203a6eee47', 16),
 	('function', 'spanmq_core.close_abandoned(this_queue integer)', 'b65eae370224cfd718847ead3979ec92e4ed4c423cfcaeb4a11b6862b9ed5139', 16),
-	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
-	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
-	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
+	('function', 'spanmq_core.count_runs(runs spanmq_core.run[])', '1aca4dc8181bfb22a2f5d459acc440793170e759de7c6aa303fd5e408c430ce6', 16),
 	('function', 'spanmq_core.close_relation(relation regclass)', 'a9764982407750f8d3db23b6e3be629b2594cc4c71dc4b5053f718f76b90e022', 16),
 	('function', 'spanmq_core.close_write(this_write bigint, published bigint[])', '91250f8224e234d4fe12126d27c6b1c6a8aee106917ee7d977a685286443e8a5', 16),
 	('function', 'spanmq_core.column_or_null(source regclass, column_name text, type_name text)', '98dde3b6e4883ea217c3491296dab9da316f58ff7590e31d658eff07a0a7cd3b', 16),
 	('function', 'spanmq_core.commit_durably()', '36fb72061fb484c9eadd034e9b0ed933326c62e150f1ec12c1cc47e75e684010', 16),
 	('function', 'spanmq_core.copy_alive(this_queue integer, first_id bigint, last_id bigint, from_name text, to_name text)', 'aeed56d3c4904fb9e3290edbb9128adad1ecdff6f944519c8807e812e8834f6f', 16),
-	('function', 'spanmq_core.drop_relation(relation regclass)', 'f5828b5c717e52effd53697ee0aed30f982fea3043a1e7e4f51e7d1e6c282dbb', 16),
 	('function', 'spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'ef8adbccbb7312f0fadab07ee24e11263201c10c2ac5dc474ec9c3919d94ce39', 16),
 	('function', 'spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[])', '985cfbf1625a91ce682d4acd7a4751fea368cdd9d1a55ac54d5d84d4537c27ef', 16),
 	('function', 'spanmq_core.count_alive(this_queue integer, first_id bigint, last_id bigint)', '03850a6c5f1774d3945d18abbb398ddb98a904de683fdee3e5b854dda911b68e', 16),
 	('function', 'spanmq_core.count_failed(this_queue integer, since timestamp with time zone)', '88e0a2a728b071941f478c6b60b2ab18793c7e828585401ced342b5476275296', 16),
 	('function', 'spanmq_core.count_in_flight(this_queue integer, at_ timestamp with time zone)', '3feac13bc079d0c1e8c540b4fca7ba9adf79ab75a341801fcf3829f84463da0b', 16),
 	('function', 'spanmq_core.count_left(this spanmq_core.held)', '6d3e9eed18fe3cb2785e3269df8154d3407989652191a6ba5526acd653b5d130', 16),
-	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
-	('function', 'spanmq_core.count_runs(runs spanmq_core.run[])', '1aca4dc8181bfb22a2f5d459acc440793170e759de7c6aa303fd5e408c430ce6', 16),
 	('function', 'spanmq_core.count_unsettled(this_batch bigint)', 'adba742d3ba0def200a878c15276f055cfdbfa7e7304fda7c665b3764310f003', 16),
+	('function', 'spanmq_core.counted(this spanmq_core.run)', '2760f1d5437bbb4f959bcc43662d327db4ebb33a07958b72659f9b23bebb8604', 16),
 	('function', 'spanmq_core.create_gap_segment(this_queue integer, id bigint)', 'c7b074aaea07a000c1cc1aae3e9445a10e84ba97430ad33d39d310255171a7ff', 16),
-	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '4a6e910e1704097b957556be4b081b4b7b1fbc3eb9f6a0b456e38b26e5a80331', 16),
 	('function', 'spanmq_core.create_queue(queue_name text, partitioned boolean, unlogged boolean, OUT this spanmq_core.queue, OUT is_new boolean)', '4c3c03d55c29d48103389a9dbc55a66b1682b84e38feb77ea332d2038147422c', 16),
 	('function', 'spanmq_core.create_segment(this_queue integer, id bigint, size integer, patient boolean)', 'd2b99f984b3abbef9d705963eb4827e0450f0f5e807d4abfa15ad434df110e26', 16),
 	('function', 'spanmq_core.cut(body jsonb, bytes_max integer)', '3cdd6886fb991c3b8b04d3e8913d89edb96c444b5424a599499fafa4de08fc6c', 16),
 	('function', 'spanmq_core.cut(runs spanmq_core.run[], size integer)', '64c8c7bc4f073122038f41af7d94725cd4e5f71d0855a5c0d3c983c401dca420', 16),
 	('function', 'spanmq_core.cut_visible(this_queue integer, at_ timestamp with time zone, at_most integer)', '964c1351943e63c790d8f26c00070820bfbb7679c7dd735ad5fc38bd1abc3676', 16),
-	('function', 'spanmq_core.default_policy(this_queue integer)', '6f5a097ab8b791baff1d96d4e54a89da3d92d87f1910d7ffdd3bf83f87469df2', 16),
-	('function', 'spanmq_core.delayed(delay integer)', 'c678c8877fd4123e0382d77efa625cedd785cc568a59d8d4d6c46b7321fecd51', 16),
+	('function', 'spanmq_core.default_attempts()', 'bd63cf72ba4f283462759c81dece6a14797a274b5728782f2c77ed57212efedf', 16),
+	('function', 'spanmq_core.default_policy(this_queue integer)', '474f6ef52f5294bde995c78d4d62816947f1c1c10da89eb54120a2669c8e32e5', 16),
 	('function', 'spanmq_core.delayed(delay timestamp with time zone)', 'a2e3230d26b041a49bc91eafc8d9d0d85e1a6561678e3ae94ab1b350ca0c2b45', 16),
-	('function', 'spanmq_core.drop_sequences(this_queue integer, kinds text[])', 'e1f3560e323d1624154b792f0848b9360ab919931e5c9a103aa23450d13a6800', 16),
-	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
 	('function', 'spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[])', 'cf813630c456de0f0e81178812ebb267db7ba4496e1e170f7a96bf2bf23e3265', 16),
 	('function', 'spanmq_core.disown(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone)', 'c5efdc3da4eb245fcc2ffbfbbe6b930eee334005fd86c347de27295a7ce4ed3c', 16),
 	('function', 'spanmq_core.draw_blocks(this spanmq_core.queue, n integer)', '30cb7da34784c610c67b9cfd53f04cef2f9f80fd17b25c83a3992ac7485f6a2c', 16),
@@ -26710,145 +26795,145 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.drawn_from(ids regclass)', 'c3966319e5e555e73b8208717f8efba43b4fbaae1d11dd73bb6ba3a132fd3d5f', 16),
 	('function', 'spanmq_core.drawn_unless_gone(this spanmq_core.queue)', '9a3ff1e57dbfcc4c46860df21496ff0723e6909a712d3fd0ca453009b143275a', 16),
 	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', '6ca134e84bd08115c163ff4905262bdb22e8d4d2ab5a917d06c109b35bcee5ad', 16),
-	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
+	('function', 'spanmq_core.drop_relation(relation regclass)', 'f5828b5c717e52effd53697ee0aed30f982fea3043a1e7e4f51e7d1e6c282dbb', 16),
+	('function', 'spanmq_core.drop_sequences(this_queue integer, kinds text[])', 'e1f3560e323d1624154b792f0848b9360ab919931e5c9a103aa23450d13a6800', 16),
+	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
 	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '0ee2b6b192a865ce8e27463b1c6c4955b7712e84d662be04c96957e83381df1d', 16),
 	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', 'cac62c0cc395470d34c28dc367979df52a16cce2d1073d511fe815532187fb18', 16),
 	('function', 'spanmq_core.end_batches(budget integer)', 'bf8c09d208dac6bd0d855764eeb04de626c9d6d1eda33eed00ab7e6d21ab68e0', 16),
 	('function', 'spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[])', '118cde895a548699a5108798b9655ebbce266a0998b3d548479e8f14c4ef98ed', 16),
 	('function', 'spanmq_core.end_change_of_view()', 'e35c5aaff1242437202672c28bc0586786c3d3160381c2093c561191fba8d853', 16),
-	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
 	('function', 'spanmq_core.endless_ref(root jsonb)', 'd87df79a39c2ba9d55ef0299ee309591dbf09396a80e0ad101e7a619ab8408de', 16),
 	('function', 'spanmq_core.enqueued_at(this_queue integer, id bigint)', 'cbdcff93b5d6cd56a463725a9a5a6bb1db6f8e43b292b06d6eb43d60c530214a', 16),
+	('function', 'spanmq_core.enter_segment(this_queue integer, id bigint, size integer)', 'eae609c2958e74769cfcc09cf1136458bddc7ef68c5528b5a48f678754d1cd1f', 16),
 	('function', 'spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text)', '600f599f7a77e85d2294b288aa3a9d426eafdac67c9f424e9363c28271b83014', 16),
 	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
 	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', '962934c10f6eac0d43862c6f4e913e422effcfeff3b2be42b933d80cc99b38fd', 16),
 	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
 	('function', 'spanmq_core.expand_runs(runs spanmq_core.run[])', '3e47bc3d7118143a73b2424a6df0b15f2a6222fe4629b3bdcb1bc938ed77e9d8', 16),
+	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
 	('function', 'spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer)', '25d57dbb46c5d2c0a2b87d5a37a4d57ad261f2200d76479308fcbcf4b69ceeea', 16),
-	('function', 'spanmq_core.fetch_range(this_queue integer, first_id bigint, last_id bigint, more text)', '7be26d70a8d5b70dd293d72fe46d15307f9d6fb545a95f739e819e77f1b10b9c', 16),
-	('function', 'spanmq_core.find_and_hold(queue text)', 'fa1ee0f46639d75f2433eb7f10d8fc0459c2c1ef660c287a0461a8e154cba268', 16),
 	('function', 'spanmq_core.failing_causes(this_queue integer, sample integer, most integer)', '6df5f1ca028d4859e98a5f596a76790363ddf4ab8669a15218052f5fa321dc12', 16),
 	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'e950d5fac35cd756f9fb94b97624c6f0046b86a856d6aa9bac202cfd12427023', 16),
 	('function', 'spanmq_core.failures_of(this_queue integer, id bigint)', '471099c110136c0da08e6753509d0ad8af4cf1faeb937225301bea754438ab8c', 16),
 	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
 	('function', 'spanmq_core.fetch_ids(this_queue integer, listed spanmq_core.listed, more text)', '4070b07be21d259d7bdd270a45c70fe91b8352d4d74fdce3482b9bbfe3c0a6f3', 16),
+	('function', 'spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint)', '17e138997b5aaa50594aff1bb252d23604f0eec3cc56fb7b299affbb105a74f7', 16),
 	('function', 'spanmq_core.fetch_leased(this_queue integer, runs spanmq_core.run[], read_at timestamp with time zone, hidden_until timestamp with time zone, lease bigint, slots integer, sorted boolean)', 'eaf9011443851fc8881895bd2a5c7e71e594ad2dba11120da84a0b737431b7df', 16),
+	('function', 'spanmq_core.fetch_range(this_queue integer, first_id bigint, last_id bigint, more text)', '7be26d70a8d5b70dd293d72fe46d15307f9d6fb545a95f739e819e77f1b10b9c', 16),
+	('function', 'spanmq_core.find_and_hold(queue text)', 'fa1ee0f46639d75f2433eb7f10d8fc0459c2c1ef660c287a0461a8e154cba268', 16),
 	('function', 'spanmq_core.find_archive(queue text)', '9ae3dc5f4b074cd91757aff2cd6899d79f685c042a619335931bff5ab2830d4c', 16),
 	('function', 'spanmq_core.find_dead_letters(this_queue integer, given spanmq_core.letter_filter, after bigint, qty integer, by text, locking text)', '16eaa67a4e4c67ae4832d346e76a8cdddf0735139e0c97186720964f41327f26', 16),
 	('function', 'spanmq_core.find_listener(key uuid)', '3737c4a838a4f77bea3c560e398c63624d52105f76c947ce5668b509f4a52d79', 16),
 	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', '92445899e0c89b10ea73b01d40973a7c9ff144d3e4282b4e7416b0bee285a364', 16),
-	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
+	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
 	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
 	('function', 'spanmq_core.find_receiver(this spanmq_core.queue, receiver text)', '05b93499979cb9f43d3d36e92c74af033268e623c10935256d401cc1434ab150', 16),
 	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '05f6e5d67aec9645fac2f8e763bf426108a7f0c9bc595cb55dac808fd39b6bae', 16),
-	('function', 'spanmq_core.has_messages(this_queue integer)', '49eb793485c1467456f087eb3cd1b7680a8146289fbac6a65a4f1c831fd1a57a', 16),
 	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', '85e6311537a8ae19ac4b351c1fdd14bfe5b4bfbfb3c4443c23767ddfa0e12fb7', 16),
 	('function', 'spanmq_core.find_target(queue_name text)', 'c337a1f0464250020b2e0ce6114e7924319ed0c44bfac58563144066df32b6a4', 16),
 	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', '44fafbc6d1a872cf4f19835ac54854215227df309a5563279b23a727049605fd', 16),
 	('function', 'spanmq_core.fire_schedules(budget integer)', 'e2748292ce9ba30c42581797bd4a0f2969ae897f92961dd46e036db9a59a4550', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
+	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
 	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'd31f23ef4e40127f252756bee01219843e749264c4232d771e1e888b95a767df', 16),
 	('function', 'spanmq_core.follow(this spanmq_core.queue)', 'a5080710863bfa47a838589ecf6687416e4dc66c96b9191175946d3a9e8aceea', 16),
-	('function', 'spanmq_core.has_run(this_queue integer, first_id bigint, last_id bigint)', '4b52a1894799a31a2b7e077ad79be9dde12ef571f7136f30c767cd42e17275da', 16),
 	('function', 'spanmq_core.follow_changes(budget integer)', 'cf88add5bb7bc40a2e00443a121bde89b8d7f2da3baffaf69175d9a7a1118331', 16),
 	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'f9c411e33fffa55dcf968a8abf3a6ce3d6c89b88aff67cbabefefac94d4d3ca0', 16),
 	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
 	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', 'ca39df2d52c0268b3a472e9ce5d35b00e9ec128f95f15204930ec76d34239d05', 16),
 	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', 'db79f0489ab2cb148e51c4ac34d1a399090ce8e7a5bb85083f4972977122f291', 16),
 	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', 'a5671a38fa42bcdc4debcdd9f0a84ac279ab1bee9571bebc16d6919e0b62d5e5', 16),
-	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
 	('function', 'spanmq_core.free_lane(this_lane integer)', 'af8d9ca88607d376edd24e81c08dc3e37a0e1ab47aea20a82f060d45e047b7e4', 16),
 	('function', 'spanmq_core.full_id(id xid, near bigint)', 'dfc7bb57207eaf8517b55b4e66f3c0fa216815a98f3a3c74775ad786620f7123', 16),
-	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
 	('function', 'spanmq_core.functions_of(verb text)', '1c014c2dc0c3eaba914a657f936f0503ccb2cccea7642103cb991b1af27a847a', 16),
-	('function', 'spanmq_core.functions_on_queues()', 'cb6179e6f4f4634a6a045b1c00c604d5fb02a33bc10683301617d7a11d949f16', 16),
+	('function', 'spanmq_core.functions_on_queues()', 'e016d92564ef4d37d964ee19fa868a40f1b3fb273db3747b2a5be94b9df00f3c', 16),
 	('function', 'spanmq_core.get_turn(this_queue integer)', '9bff5dc2aeb0d8ea11a0afa1cde71aef631bc1bcc453a47d7ac8b5bb3c49805a', 16),
 	('function', 'spanmq_core.give_back(this_queue integer, runs spanmq_core.run[])', 'fe3f1f87f7563a78d746065608460d3a81b08064046afa2e73d32d7b29235820', 16),
 	('function', 'spanmq_core.give_to_maker(this spanmq_core.queue, maker text)', '3d18d688907f64d83457a4a1d938be56039fd4b1f608c07468329a7ba0efe2f2', 16),
 	('function', 'spanmq_core.goes_by_priority(this spanmq_core.queue)', '8f0158023890ef0ed80d20a3510230e50433452ebe06b0f973bfdabc53b164a8', 16),
 	('function', 'spanmq_core.grantees_of(verb text, this_queue integer)', 'be698ec5dd7245b94f51efe3313eb04a025a8bf45f24e2e8e2fbca88d60cd373', 16),
 	('function', 'spanmq_core.group_of(headers jsonb)', 'b358405b360424d4c6cc5e67b8ba17d78720552638b23eb2bcdec6169ba149d8', 16),
-	('function', 'spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint)', '17e138997b5aaa50594aff1bb252d23604f0eec3cc56fb7b299affbb105a74f7', 16),
 	('function', 'spanmq_core.has_group_locks(this_queue integer)', '3126c815e0ed63f482861c7b3e6ccaaa624629be37ded22fb5febc799ade5ec7', 16),
+	('function', 'spanmq_core.has_messages(this_queue integer)', '49eb793485c1467456f087eb3cd1b7680a8146289fbac6a65a4f1c831fd1a57a', 16),
+	('function', 'spanmq_core.has_run(this_queue integer, first_id bigint, last_id bigint)', '4b52a1894799a31a2b7e077ad79be9dde12ef571f7136f30c767cd42e17275da', 16),
 	('function', 'spanmq_core.has_unsettled(this_batch bigint)', '8834de5d36578361124e1981a10bf7078edf86b43238c177795ab31b685989c3', 16),
 	('function', 'spanmq_core.has_wrappers(this_queue integer, verb text)', '4160652e207b6a3d7d834a42c2c637699ebd4ad84125ca074ca08a7d5e0d3c03', 16),
-	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', '9542244da3f9db2514df42242d3e407dd73687a983fd8521f71ed4aa881064a8', 16),
 	('function', 'spanmq_core.heed_clock(this_queue integer)', 'd02049b4abc682c7af985e89a1794d77baf5ee95cb87d5cf67eb7ae3e2f5e505', 16),
 	('function', 'spanmq_core.hidden_of(this_queue integer, hash bigint, at_ timestamp with time zone, OUT blocks boolean, OUT in_flight bigint, OUT delayed_lo bigint)', '44706b29a54b53962e20d892ad48123fb116685ebb09d338ea8c861431753da5', 16),
 	('function', 'spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamp with time zone)', 'e6c7c48d41027c409fe4991bd1e5a4f8d48c619109d2a1eb57e1756348352dfa', 16),
+	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
 	('function', 'spanmq_core.hold(this_queue integer, runs spanmq_core.run[], lease bigint, until timestamp with time zone, at_ timestamp with time zone, alone integer)', '36bd3bdea55efa7d966784c777d520bae3116a77903a2076b7888960eb0ba4c7', 16),
-	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
-	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
 	('function', 'spanmq_core.hold_log(this_queue integer, after_id bigint, last_id bigint, since timestamp with time zone, until timestamp with time zone)', '74788c9615394e4f74ea2d41a67db80aea187671a11e58f63a504aa30b5624c9', 16),
 	('function', 'spanmq_core.hold_queue(this spanmq_core.queue)', 'ace2088e4d68ee7d6ea722b4334f4c36fcaf9aa3a78c54a2ceb4dae5148d8dc3', 16),
 	('function', 'spanmq_core.hold_receivers(this_queue integer)', 'a2aaf71b65f76ec1a05fc4b1da72be742056eac6eae5f7a312d786b854f5d46a', 16),
 	('function', 'spanmq_core.hold_segment(this_queue integer, id bigint)', '11d7e42967b0dddf3da7602272a4f5001b69ad444b05332f7644ec9dee5a9729', 16),
 	('function', 'spanmq_core.hold_senders(log_id integer)', 'b096a84a0d0be0dafab490e23da035a8be52c06af022d6e22b6b4982ccec6f5b', 16),
-	('function', 'spanmq_core.horizon()', 'db3adc3668a302d947f939c2376a88eb5c15a47c88de33ca1c9dbd6b8ea5d8dc', 16),
-	('function', 'spanmq_core.ids_of(lo bigint, n integer)', '03b9557402e8aac55a024f7625df22be24d5e4aa37aa9635f43991fbf3ca499f', 16),
-	('function', 'spanmq_core.ids_of(this spanmq_core.failure)', '4931bf6723e9dcfa031294c498a3edaa9426e1b6aa7c0a6955226d972005e8b6', 16),
-	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '5b104eeec920cb19a820ee05e67ca76a6c92b6c32d5356e374278643e4b06bb8', 16),
-	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'bbfc0dc543274b1c02c3f056c2f6de9bed92a6dfe073b4d7e7093d4c2a0d1442', 16),
-	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
-	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
-	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
-	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '8151f3f819e6dd1e6d93f88a978f96ee93fbe36554c43c6f7b2e252ddbc88569', 16),
-	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
-	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
 	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
 	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
 	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
 	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '1b8034b0ac3ab7551d4942552ce518df0531cbb7c09a0e59c4a64e4dbc545da2', 16),
+	('function', 'spanmq_core.horizon()', 'db3adc3668a302d947f939c2376a88eb5c15a47c88de33ca1c9dbd6b8ea5d8dc', 16),
+	('function', 'spanmq_core.ids_of(lo bigint, n integer)', '03b9557402e8aac55a024f7625df22be24d5e4aa37aa9635f43991fbf3ca499f', 16),
+	('function', 'spanmq_core.ids_of(this spanmq_core.failure)', '4931bf6723e9dcfa031294c498a3edaa9426e1b6aa7c0a6955226d972005e8b6', 16),
+	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
+	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '5b104eeec920cb19a820ee05e67ca76a6c92b6c32d5356e374278643e4b06bb8', 16),
+	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'bbfc0dc543274b1c02c3f056c2f6de9bed92a6dfe073b4d7e7093d4c2a0d1442', 16),
+	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
+	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
+	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
+	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
+	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '8151f3f819e6dd1e6d93f88a978f96ee93fbe36554c43c6f7b2e252ddbc88569', 16),
 	('function', 'spanmq_core.is_needed_by(this_queue integer, first_id bigint, last_id bigint)', 'ffc2a6982a86709f250b0a1e418989d3b0a987f358d6a03c75b525f0946cb8d4', 16),
+	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
+	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
+	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
 	('function', 'spanmq_core.is_reserved(this_queue integer, first_id bigint, last_id bigint)', '2eb9666d3934fa55186c4014af2932204569fb187ebaf7695d313299c16cc817', 16),
 	('function', 'spanmq_core.is_sequence(ids bigint[])', '1e4e9f887833e1fa392ba2eec2a618c4e8d0c82bf36a501065343e1daa626dd0', 16),
 	('function', 'spanmq_core.is_shared(this spanmq_core.queue, id bigint)', '44abfc36749f9aea41c9dcc97123d6ae56d0f7207ed44cc7993dd8699788a192', 16),
-	('function', 'spanmq_core.join_batch(runs spanmq_core.run[], OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', 'e81f45ced94b288efc14171d3bf5ce61e532e41389f75ea2a0c782640885978d', 16),
+	('function', 'spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '5955810d6c7dbee49e07d327153f3688a0054fb31af152c9dc7883158df46333', 16),
 	('function', 'spanmq_core.join_runs(runs spanmq_core.run[])', '9f89ff37705783097fb72a2937a803ac381d015143276e0ecfb894998cc41c6e', 16),
 	('function', 'spanmq_core.keep_first(this_queue integer, runs spanmq_core.run[], quantity integer)', '4602bd4e94c3fbdda32940e456cb8af81d8acf9fbd2762bb7eefc69101c744a6', 16),
 	('function', 'spanmq_core.known_gone(this_queue integer)', '4ade47aaf72a690ef963fd07a2d2df8efdca4c909c794e5ca841cae8cf9c4294', 16),
 	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '8b83b123b57ad02901fb4c94b294c4765107f7eba0cd8098aa9872c25da68b72', 16),
-	('function', 'spanmq_core.lock_free(this_queue integer, msg_ids bigint[])', '8931b7cafd2dba5e36c95c46f4cec1cb9f77f49a4bdf1744741549659d5f555c', 16),
 	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', '4ce09a2363d75ff35cc143b9df79de1b5448b3f871bf84d8452c37d5e6d4dbb4', 16),
 	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '36925d9915f2bd33755f7f8afcb93649558dd8d184bb6eb790c236bc6a27dcea', 16),
 	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
 	('function', 'spanmq_core.left_of(this spanmq_core.held)', '30118bd2cdb332332e1711721138826471ed304917c330984ffd8182f1307a98', 16),
 	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '4caa35bd2a141a1055059466137ad1c2e73a4278452898a280aaae2e35ff6980', 16),
 	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '424c69adeb9d854795d83829d5f18e3747c54d41c5538ef2f4fc1b41b09cb92e', 16),
-	('function', 'spanmq_core.list_batch(this_queue integer, lease bigint, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '4871246aa33916432738371b0f1e6748e73ed7a99cc8657e3d36471de68f028c', 16),
+	('function', 'spanmq_core.list_batch(this_queue integer, lease bigint, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '2e07d1bf5c6e7857b3397b407945b5c65fffb4db81021c8ce3653676576a8480', 16),
+	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
 	('function', 'spanmq_core.list_messages(runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, slot_size integer, sorted boolean)', 'b5e71345e7613e9ad2c5a2787ad92ea1fe2830cf8dafcc81c335779ed209bb7e', 16),
 	('function', 'spanmq_core.lock(this_queue integer, what text)', '73b3444bada73d8d800e8940b6a4094e8174dd1055e671049e0fd7bf9f4e384e', 16),
-	('function', 'spanmq_core.last_notified_at(queue_id integer)', 'ceae0d0ff0121f1fa6d1bd1e3152adeea6771bff4920aa49f18934f2cef8e483', 16),
+	('function', 'spanmq_core.lock_free(this_queue integer, msg_ids bigint[])', '8931b7cafd2dba5e36c95c46f4cec1cb9f77f49a4bdf1744741549659d5f555c', 16),
+	('function', 'spanmq_core.lock_group(this_queue integer, hash bigint)', 'e067c140d2e626d1944d21fd812e2c138c0cb0033fa6011e69ecb83abae473b9', 16),
 	('function', 'spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint)', 'f59d5178289e575c9846ed0f978fb0f6b1482dfab093f8740a88787b182419fe', 16),
 	('function', 'spanmq_core.lock_shared(this_queue integer, what text)', 'fdd82be003fdc8da2efdc04901ca3253bdaffb19155810b51c947b4710df7e05', 16),
 	('function', 'spanmq_core.log_of(this_queue integer, first_id bigint, last_id bigint)', '5808b75f158134ac9a19abe918096b59c2a8e261ef936e829e18da9e315d3df7', 16),
 	('function', 'spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity integer)', 'db6e3441bb0e2c5891d7f574ecf4fa12fcd4ac21e3f58c93077f15444c9742b4', 16),
 	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
+	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', 'da5a5d79425e06a19249d0c682a5af94cd7661dbbf9dd603672d28bd36006e3c', 16),
 	('function', 'spanmq_core.make_archive(a_name text)', 'b66f3b9ee7e37ffdf4a4e9f86837867857ad4316c0d73fb2b6c658b0e36ba2e7', 16),
 	('function', 'spanmq_core.make_log_view(this spanmq_core.queue)', '5a8d0cbe4f3793d150453f25f3d26b49b465f80a3897d5bb82500c21111d8e0e', 16),
-	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
 	('function', 'spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue)', '221211cdeb65f3fa011a52f38e06a4352a108e1110c29f1afb813339596d8003', 16),
 	('function', 'spanmq_core.make_view(queue_id integer, view_name text)', '5fae630ddc8f4e3eeefc53454e53ecca914db93df7863e646d8b31d31b1062fd', 16),
 	('function', 'spanmq_core.make_wrappers(this spanmq_core.queue, verb text)', 'fe23cad5d5d7c69030d818fe19aac768622e40109c6048f44bc298bc43ee3fec', 16),
 	('function', 'spanmq_core.marked(this spanmq_core.run)', 'e6a77b68deff6980dbe3771399f4ddce900cf83f84391f24b37f144f0570ace6', 16),
 	('function', 'spanmq_core.may_be_last(this_lo bigint, n integer, id bigint)', 'a4fcf5d3cec4b5a74d9ae5b39478419078e80ea509c56e8f24738666b50b03a3', 16),
-	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
-	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.may_isolate(this_queue integer, waits boolean, at_ timestamp with time zone)', '3e493be1005ce3103daec4a19a8d7412e3e560878a56ed1300f710acde9211c8', 16),
-	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
-	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
-	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
-	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
 	('function', 'spanmq_core.move_bound(this_queue integer, ids regclass)', '1107def8991577207a106b844a3cac363d466b6b9fcfbbedad3b27eb0983785f', 16),
+	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
+	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
 	('function', 'spanmq_core.new_listener(key uuid, ids integer[], has_channel boolean)', '212f38ea2363b28ecb96a34c62748ea36422550280a4cba120f401d4169f202d', 16),
-	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
 	('function', 'spanmq_core.next_group(this_queue integer, after bigint)', 'ab72565cf525cdb6e40bfe38a1987511d3d34509ffc1bc6db9efa0e02309eda7', 16),
 	('function', 'spanmq_core.no_attempt_left()', '1a0b4a60fbca907ddcd002d7aaf55d1b90e5f9e53e3110d462298ea13a86bbd6', 16),
 	('function', 'spanmq_core.not_seen_from(late jsonb, here jsonb)', '1e32a95ae2f22720e4b70e95abe22fe4c0c8fe1705f883dfc9507e5c68559cb9', 16),
 	('function', 'spanmq_core.note_done(this_queue integer, this_lo bigint, lease bigint, wanted int8multirange)', 'f5bf755d2f0beca712aaa4ec08a59f5a99873418c4a33ec31ecba5f378cfe4ff', 16),
 	('function', 'spanmq_core.note_failure(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone, outcome text, reason spanmq_core.reason)', 'b5897a8b4ec6ff95ea0885e5d515f389b8fe388f84d817f391318a561a0597d5', 16),
 	('function', 'spanmq_core.note_lost(segment spanmq_core.segment)', '32e34bfea143daf44ea9ebd6ee3be007af5652caabefb5d4117989c96b2149b7', 16),
+	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
 	('function', 'spanmq_core.note_mark()', '76e26de6e209b86e93c875bc4b0becf08c547202369a197480d7fd8c89fe49de', 16),
 	('function', 'spanmq_core.note_one(this_queue integer, id bigint, fence bigint)', 'eba3c31ae8b75b145a6cf7d6feca4f60d2dcb0c2a31837adeb12457f6ffff584', 16),
 	('function', 'spanmq_core.note_passed(segment spanmq_core.segment)', '0df7b008f45fcab69fe08967f1776c5646b27983167f71e0fe19bd9250980e53', 16),
@@ -26859,7 +26944,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.notify_channel(channel text, payload text)', '4570c2ecd20c526714cbc62fcb471ca06a56efca8c2fce83a791db493f463db7', 16),
 	('function', 'spanmq_core.oldest_groups(this_queue integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, n_runs integer, OUT hashes bigint[], OUT n bigint, OUT has_more boolean)', '209b3dff4e13abd2d54fc1b91d13e7d97352833666a84967973d0b9a908db70d', 16),
 	('function', 'spanmq_core.oldest_snapshot_at()', '18806a76503763fd6ebd9fd51f90fd34e49d700def0bcc6a20cc8aed103f348c', 16),
-	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
 	('function', 'spanmq_core.open_lane(this_queue integer)', 'e3036b02c1152e9321d898d99902fc158f08853099165aa7c9af11cffe8304c6', 16),
 	('function', 'spanmq_core.open_relations(this spanmq_core.queue)', '955af3a483a36fa26be10125b7a97e92d18583a7f19b9e93820e70f7ebd7318b', 16),
 	('function', 'spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean)', '5cc3c5798694552f856a5c82981e4c57f933c2cb475571cf4815f47b3d75a07c', 16),
@@ -26867,53 +26951,60 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.own_expires_at(headers jsonb)', '63329345b653b13f412b37e3f7fc4dae65c637407406d836876a6969ef4b6b54', 16),
 	('function', 'spanmq_core.own_max_attempts(headers jsonb)', 'c7e5e3c56a7fa1f957ffb0dbb4d10decf8c60c08d2d3b507a2ed041ba1724e9e', 16),
 	('function', 'spanmq_core.parse_interval(given text, what text)', '06ad7e9235c800c72b73e55cea893dac0e6e655f9f1a09f732a347c457688965', 16),
+	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
 	('function', 'spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint)', '74b6f06cd7893a98a682a6419854c646987df2f8528ab78ecca1a2df21f3b73f', 16),
 	('function', 'spanmq_core.pattern_size(pattern text)', '467f5b1f8880a1cb1f6d1ed08ccbe6b518ef7a233091ec5082d7c196dc75e21a', 16),
 	('function', 'spanmq_core.pieces(this spanmq_core.run, ids int8multirange)', '344906658933284b114cd543294f2ee545c438aeddb71155e048dfc9152b7b91', 16),
+	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
+	('function', 'spanmq_core.policy_of(this_queue integer)', '7133acb4f1d5de47ed9cd1aca24f77dc75050468be7e09e36f4367498821adbf', 16),
 	('function', 'spanmq_core.poll(queue_name text, vt integer, qty integer, conditional jsonb, mode text, max_poll_seconds integer, poll_interval_ms integer)', '2823c7b96659cf4737d23a179accf0842f84b152730b08d36493c137c1bae0d3', 16),
 	('function', 'spanmq_core.position_now()', '9bebd3fbe7bc312a312fda02732412a28e9e5952ebd1010a9076af6be0748e15', 16),
 	('function', 'spanmq_core.privileges_to_close(this_queue integer)', 'ff3cd6f998b1ab695940a197356463a55d123ab4ec1c582fea743f93ddbf9fee', 16),
+	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
 	('function', 'spanmq_core.publish(this_queue integer, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamp with time zone, priority integer)', 'd216130010bb61586e24ea52d9231495608dddf9136e7db7ed1a2eee7d54d1af', 16),
 	('function', 'spanmq_core.publish_runs(this_queue integer, runs spanmq_core.run[])', '054fc5b7142fe5e6073d522b6c4d3e15a2992f7c0765f011905f4fafe109bac1', 16),
-	('function', 'spanmq_core.raise_unknown_position(queue text)', 'e9a7afefbbd28e77953306a953a02ed6ce2bf8b4fd227313ad5e60b55a37e812', 16),
-	('function', 'spanmq_core.raise_verb(verb text)', '329ee261bb18ba6f480f1058bd69b0335ce87a88bb0568342d09873ced458008', 16),
 	('function', 'spanmq_core.purge(this_queue integer)', '00ad5012806fbdb76b0da553e4b8efdc1af9893db7faa9d3d102e319da1c3877', 16),
 	('function', 'spanmq_core.put_back(this_queue integer, runs spanmq_core.run[])', 'eb17e394eaa1a06689565382fdebbaff3fefa8469326e925c18ecde4a3a394cc', 16),
 	('function', 'spanmq_core.queues_of(log_id integer)', 'c0aa531858de41a585985eb585431bc61c759eb20de63d4136f7c036a708a655', 16),
 	('function', 'spanmq_core.queues_to_follow()', '7e6f328c38301ea2090cf3412e9d619814303f10d35c40d2f7f4d9ed0df785a0', 16),
 	('function', 'spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text)', 'e55dcc8be62e4424a008d10577eef80ff55eeb60964ed937ee11824ebb6c5997', 16),
 	('function', 'spanmq_core.raise_closed(this spanmq_core.queue)', '19c6d5ae4b19c20a5849f300a04e0e45666fee42daae502348298eb1e17be85b', 16),
-	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
-	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
-	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
-	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
 	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
-	('function', 'spanmq_core.range_of(setting text)', 'a48ecea6b0e80ad18265413c1fa7924f82c54631c48ce76c3eaecbfa95d3352c', 16),
+	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '4a6e910e1704097b957556be4b081b4b7b1fbc3eb9f6a0b456e38b26e5a80331', 16),
+	('function', 'spanmq_core.raise_unknown_position(queue text)', 'e9a7afefbbd28e77953306a953a02ed6ce2bf8b4fd227313ad5e60b55a37e812', 16),
+	('function', 'spanmq_core.raise_verb(verb text)', '329ee261bb18ba6f480f1058bd69b0335ce87a88bb0568342d09873ced458008', 16),
+	('function', 'spanmq_core.range_of(setting text)', 'b21c7fb24989c3d47760c71eb2ee02e1ae2dda290de3f47078a34b14c04ef83a', 16),
 	('function', 'spanmq_core.reach(this_queue integer, first_id bigint, quantity integer, OUT from_id bigint, OUT to_id bigint)', '585f98ec281dad2e0bd5f181ae6d49ecf4108ebc3d8b1311291cd8e9159e1587', 16),
 	('function', 'spanmq_core.read_any(queue_name text, vt integer, qty integer, conditional jsonb, at_ timestamp with time zone, lease bigint, claimed spanmq_core.claimed, n_fetched integer)', '2a9148493868c0dcb7139f4ffe831af4c78dde5802f5745b5dc951978e3b1ede', 16),
 	('function', 'spanmq_core.read_groups(queue_name text, vt integer, qty integer, mode text)', '1b6e0f6bdfcde475c5c0babc1599b50b79902aaf2ed5389667557ec82cbda171', 16),
 	('function', 'spanmq_core.reason_of(this_queue integer, category text, error text, error_class text, traceback text, worker text)', '17efa40428123635a0ec566fb6e85d87c034d891ae2cf0f9991a6af18a369cf4', 16),
 	('function', 'spanmq_core.receive_any(queue text, qty integer, lease double precision, slots integer, alone boolean, at_ timestamp with time zone, lease_id bigint, until timestamp with time zone, claimed spanmq_core.claimed, n_fetched integer)', '7af9933e0876b91863af15e9f5d7e35c8daea06eda671f0cb9973a3e09e67554', 16),
-	('function', 'spanmq_core.redrive_from(delay double precision, rate double precision)', '7a33ce6bbf6953e903e0346f7973c121673840c1f7908522c15d8b462020c9a0', 16),
+	('function', 'spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision)', '89414eca9dab41f9eaaf9dc774ee791ed929f243dbe3ab3c16cc5e551a2fc9d8', 16),
 	('function', 'spanmq_core.refuse_change()', '722865774fc1e64b4015084bc19912e0decc8bda073191a335fc943ff1f4d2ad', 16),
 	('function', 'spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[])', '43ee8a24c80057633fbfa215366cd69e6a15481492a9a3f7bfa6b3a2737e1517', 16),
 	('function', 'spanmq_core.release_followers(this_queue integer, key text, after_id bigint)', '5171c0b0992e0889042541ef1c08dfc0a11f77f3354b8f4f39e8d9dc5e62a9f1', 16),
 	('function', 'spanmq_core.remember_segment(this_queue integer, id bigint)', 'd01f952e0023d7b490b9ef525464d95029fd086b34187c76842623d89f550ae9', 16),
 	('function', 'spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', '63cdd5148e4a39229029aa2a7a80a835ec0d2558ab75853c75718547f3691c3d', 16),
+	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
 	('function', 'spanmq_core.remove_dropped(budget integer)', '72c70163d97ad35559c0ed2c8a10b689c5343b474a2779fd6576c714fa9940f9', 16),
 	('function', 'spanmq_core.remove_rest(this_queue integer, most integer, OUT is_clean boolean, OUT has_removed boolean)', '2e5af17ec0066d2791fdedf0840bc24a0590027fc46743f2d6d4ed14977cbf9d', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.held)', '617ca529bd3d48fc495c9b63ff78e0e617fdf44fe6f8d3da57ca63d3b0688c4b', 16),
 	('function', 'spanmq_core.retire_dead_letters(this spanmq_core.queue)', 'd92bf130883f17afda2de960c6c73bcaef0aa6b6caf382810361f0a529d62b00', 16),
 	('function', 'spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint)', '97645dc02365beb54de93fb856edb803f13154380933692aa15e5f31558476ca', 16),
 	('function', 'spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[])', '4e27ca1f42211200a88d5f8ae32fb6fcc6f5d6414fa26aefa9c9f3fea4ffd869', 16),
 	('function', 'spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamp with time zone, rate double precision)', '81837ff64510feb0e6921a5222dc24b8d0197d71c62ca708ab2678056a4eeab7', 16),
+	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
+	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
 	('function', 'spanmq_core.ring(this_queue integer, bells bigint, but integer)', '8f7afcc8a5a3b6ae64d5148e3501c8a5ceda5d5d26d33555a0c003f383c78ea6', 16),
 	('function', 'spanmq_core.role_may(role_name text, this_queue integer, verb text)', 'dae06c9c6184a788ce8a172830b5d9ee3dcb421ff1315e1f167c5b273f93b6d5', 16),
 	('function', 'spanmq_core.role_name(role text)', '71fb28ca037f4ab73ac683189399c439dfbb1273fdc290e79e2db90bab6a12e1', 16),
 	('function', 'spanmq_core.room_in_flight(this spanmq_core.queue, quantity integer, max_in_flight integer, at_ timestamp with time zone)', '8919a0e355b524f7ba2b1a75d66b1843a7abb1e025a913d72947bba6cbeea3d8', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.held)', '617ca529bd3d48fc495c9b63ff78e0e617fdf44fe6f8d3da57ca63d3b0688c4b', 16),
+	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
 	('function', 'spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)', '60f529fe47ad2fff766484bbd38ac36acfc00bdb6bcaa1b7ad5bd74771fe466e', 16),
 	('function', 'spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)', '6d1b4578efc7484fee08cea8734e57a8c2b9d3f10592dae90f9337a7b31d0070', 16),
+	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
+	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.runs_with(this_queue integer, asked int8multirange, fence bigint)', '7cbe33f8c6c9488a2a68efc456e8485b3a8569249c421ebf485d2c312974aca4', 16),
 	('function', 'spanmq_core.schema_at(root jsonb, ref text)', '6934a4020b5f7536aaee72dbfa48df63a66ce276421dbd4a495d616a7827fd87', 16),
 	('function', 'spanmq_core.schema_fault(schema jsonb, checked boolean)', 'd234b4998125e88860897e6abf1759ca2c387564057b1ce5fb11427344fc4eb4', 16),
@@ -26921,124 +27012,123 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.schema_steps_max()', '3ebb06851462f150c538a666543e5a6dc352459173b2789fdbd6b3a4d51332a3', 16),
 	('function', 'spanmq_core.schemas_in(schema jsonb, for_parts boolean)', 'bfaac76c9d18931c2ba66803f702ca184c9d9398ce5c2bdd4849c0d6902e41d9', 16),
 	('function', 'spanmq_core.screen(this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamp with time zone, mode text)', '79b9f88e2ca4963462fbfebd8e2d8155066ede06cb4c6141b1cf83574248bbcf', 16),
-	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
-	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
-	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
-	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
 	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', '4c6d341d68099bbec4dd373830f6e0d65d9e6186bfe576ddf93d18bd497be918', 16),
 	('function', 'spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamp with time zone, ids bigint[])', '43d585747e89cd5da5b96d6995213cbc8a4b1c13255afa41e8a56b36f2ae05d5', 16),
-	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
 	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', '53a5f9abd6bc9c9b9a9d234cd2d27a4051e2f2d2468806e3a4403062c29def55', 16),
 	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
 	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', '1d276909025e444d2473c16a86203a2dc32cceece71f7af3fdcfe76d0915de3f', 16),
 	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
+	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
+	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
 	('function', 'spanmq_core.set_aside(relation regclass)', '42d669eb63fe127a765ec0a011f5e7608f302a28cc0448bfcec4cf2237cbabd8', 16),
+	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
 	('function', 'spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text)', 'd39d3b602fa51550e7518edfb5105964a9a875025ccef20062975df4c12b9219', 16),
 	('function', 'spanmq_core.set_turn(this_queue integer, place bigint, is_odd boolean)', '50958aa67cccb5314ff62a91ff319aa551238cdec6e7c98c47240cb3a239d5d0', 16),
+	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
 	('function', 'spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint)', '282d410b62930ba925b89ebebaf1150b8b0a051eed570275dc90659b64ad7285', 16),
 	('function', 'spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[])', 'dd406c2ae7a527fe1faea159a52d762bbb2da73100a1879d7d8d7ff1bc4acdff', 16),
 	('function', 'spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint)', '41f1c1c43dd9e718d62374606194ba85304396d3891297d5b4f306cc1f95da0a', 16),
+	('function', 'spanmq_core.settled_channel(this spanmq_core.queue)', '092c0ff7d674461175d5efd14a363c12cf5524f16ef502e69d56d3205101e2e5', 16),
 	('function', 'spanmq_core.shorten_archive(this spanmq_core.queue, drawn bigint)', 'e39f89291f2552b23f8fcda713a79a4ffbec83522616b60ea2930b05cc7d2486', 16),
 	('function', 'spanmq_core.silence(bell integer)', 'ea4980da7b046de39842c68699a32184868af32b7961e279e21fd2fed99c8f94', 16),
 	('function', 'spanmq_core.silent_receivers(this_queue integer, at_ timestamp with time zone)', '15c13c59d39f1404633eb765e16b7a6ca86e60670f794e35483f5ddb8681de4e', 16),
 	('function', 'spanmq_core.size_of_batch(this_queue integer, los bigint[], his bigint[], max_bytes bigint, OUT bytes bigint, OUT last_id bigint)', '80649f1c5cb6d0f6d573c38906b442c1c05716bcba879331a18dc4b25e1d9615', 16),
-	('function', 'spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])', '9a0391d1c5a683c476ffe655a3c61a2e124083c7e59c2be9cccba24394c1d165', 16),
 	('function', 'spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts integer)', '29921b2d2f4ac7d828e713b5266fb8f19b89ea4752aa2b5e96feb162cc349f4c', 16),
 	('function', 'spanmq_core.sqs_move_row(this spanmq_core.sqs_move)', '90f0a61f8145cc4b7de8a130e27fee9e411bc0c68bc298456d16411208439013', 16),
 	('function', 'spanmq_core.sqs_queue_of(sqs_name text)', '7ace131d8195e80a61680ad4fc3ac981c4c59c64c19cb91ae372df6c12f24bcf', 16),
 	('function', 'spanmq_core.sqs_redrive_to(attributes jsonb)', 'b4d6b38a8d6d097f4f39968ce660c6ad0f1e6811a39421105b3164b5aacd2e6b', 16),
 	('function', 'spanmq_core.sqs_sources_of(this spanmq_core.queue)', '7654df37b926a0de560b7d58d2f6f83d16bcf88719fa23d8a8642f1d48bfc459', 16),
+	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
+	('function', 'spanmq.cancel_sqs_move(handle text)', 'd3a72fd7062be8c8cae21d84230c8b6eb8161a9c5b410ccd4265f1334f223325', 16),
 	('function', 'spanmq_core.states_of(ids integer[])', '11104aafd346040515ef415fc3ecb7946884c28456bda7ff636b71196f2933ee', 16),
 	('function', 'spanmq_core.step_bound(this_queue integer, drawn bigint, mark spanmq_core.bound_mark)', 'c76a8995dca2b9e0a67ff6d34b662a52176ff0cb3fc94aee9e75e8a5e9edb75b', 16),
 	('function', 'spanmq_core.steps_of_drop(this spanmq_core.queue, log_id integer)', '570a20fef475f8487a187f21b4432419dce817dee26d60af063bf34c85c1042d', 16),
 	('function', 'spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision)', '2457fd6cbd8c7a8945641d68a4b369fe59702e349a892a1f28b860bc74d53b1d', 16),
 	('function', 'spanmq_core.stories(this_queue integer, runs spanmq_core.run[])', 'dc947844b8eecba5c56af97a59602fcb6dfe8e79569f715fd1b0f4beaf7dba97', 16),
 	('function', 'spanmq_core.strangers()', 'b30bb322d578e6904d3707a708b7fb7bbcb7b245ff5a4382b79e60d87e91129b', 16),
-	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone)', '4007912a6708d8f2d9ca6fa0f1aaeeb0865d223995df4f62fcf0fa7c019e91b5', 16),
+	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
+	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint)', '1d6a13ba398400ec84ddd5ca813a217763a9adcaf9362b4d400b1e9c372038cb', 16),
 	('function', 'spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue)', 'f37382a9415ede4e79dacf5061adf07d0479a4e3591aa6cbc276bea916841c76', 16),
 	('function', 'spanmq_core.survey(this_queue integer, at_ timestamp with time zone)', 'ce790d5de7fba96cab901e8b85b6203e1e17eb558e25117bad54ac9284c1559b', 16),
 	('function', 'spanmq_core.survey_of(this spanmq_core.queue, at_ timestamp with time zone)', 'b54159e6796d2632b5c6db4f1290ad8c948f5312aac206759efee471e9345076', 16),
+	('function', 'spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])', '9a0391d1c5a683c476ffe655a3c61a2e124083c7e59c2be9cccba24394c1d165', 16),
 	('function', 'spanmq_core.swap_segment(segment spanmq_core.segment)', '295f959d54085060c79dc325d21b5e6f67ed3af987fab57c2c859fea6a7c096c', 16),
 	('function', 'spanmq_core.sweep(this_queue integer, at_most integer)', '62dcb458f02105de37ddd52970690d7c80c4351cf2fb40e006ffda46654a5370', 16),
-	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
-	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
 	('function', 'spanmq_core.take_all(statements text[])', '4cc32c6b4c6c35f8a622e545498753592f8d38e559439b0ac0bd185cd012ae88', 16),
 	('function', 'spanmq_core.take_any(this_queue integer, quantity integer, at_ timestamp with time zone, waits boolean)', '67f8db1ea3b030b89be66a50314ca4334f9736fdebb03ecbdc9314d918b3b0a4', 16),
 	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'd2e376342ded832cad1ca1799a4536bb1665aaff1b8914902e73278ae20b6cff', 16),
 	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '60650ff0751ce37df7856e8eecaca771d09df681b3b2ef2168aba876a46538d5', 16),
-	('function', 'spanmq_core.waits_for_dead_letter(this_queue integer, hash bigint)', '3acfbc543372cf87553b78a00a0f64c4625e204169161eacde9921612ee0618a', 16),
 	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', 'f6ab1b9ff69253530c7d37fa497ecf91077d4bbd87b404fddaac8c37d4e58a04', 16),
 	('function', 'spanmq_core.take_caller(of_caller uuid)', 'b12aa1a91b74b59beaa6964cbf3eefd4f5e5f509f5fcbd513d9f8a4b2c11d9cf', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
-	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
+	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
 	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'd9320d20ead1b9a6898945155faa1cc20c84a08b94e51daeb561fe6762de8b9c', 16),
 	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', 'a376a2bb4de3678e408c1b3578909851d1f1df6d9376dc260729bf9ffcb55629', 16),
 	('function', 'spanmq_core.take_from_held(this_queue integer, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamp with time zone)', '02efacfab24b948c37b9ff5174a94fd662792adbebf5dbc60475667418b83200', 16),
-	('function', 'spanmq_core.tend_notifications()', 'ffcb4b967d851843bf3530db21532496554d59c1191ef930cbbacd5972ec5067', 16),
 	('function', 'spanmq_core.take_governed(this spanmq_core.queue, quantity integer, leases boolean, at_ timestamp with time zone, conditional jsonb, mode text, waits boolean)', '18b22a7b5dc27252425045162c71aa3b33b8c3873acd9ea671d7b4e600eb9f34', 16),
-	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
 	('function', 'spanmq_core.take_group(this_queue integer, hash bigint, want integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, most_in_flight integer, alone boolean)', 'd1f16c7ef798d923a019a1e3b793e72a856ced87bda900118aa78340dde08940', 16),
-	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', '7199028b4f4a0c2ae59d756e75655570e198ff3e57b1b85d943da5c28861a22a', 16),
+	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', '2aab7f348be983278c15b38121693d5a76db23281e9305c1574dfeffce3022d2', 16),
 	('function', 'spanmq_core.take_held(this_queue integer, los bigint[], at_ timestamp with time zone)', 'dfee306bbc6f03c6bcbc868e76bc108ab4834c60cada91e6de61d4978827f8bc', 16),
 	('function', 'spanmq_core.take_late(this_queue integer, at_ timestamp with time zone, wanted int8multirange)', '9da001df28cd2821fcc2ad854d2f4cc15a37318217f2caf32ca8e2e77ee48a88', 16),
+	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
+	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
 	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '14e735688869ca9ab4d476de7b2af747f56fd2c759c859ff6a51d57ac4a4e417', 16),
 	('function', 'spanmq_core.take_out(this_queue integer, msg_ids bigint[], fence bigint, for_good boolean)', '67f0f2fcfe946b25a917d580adf44c15250cf71ec44775d3d5d084798984e15d', 16),
-	('function', 'spanmq_core.tens(first_id bigint, last_id bigint, OUT lo bigint, OUT n integer)', '14efce7d6e664891e1ba2ca0d5e3ea9d11346a7e7398df383699894059b3ef07', 16),
 	('function', 'spanmq_core.take_parts(this_queue integer, asked int8multirange, fence bigint, for_good boolean)', '4104032349062674bab523444c1a11af0ccbab77162bba0d65b6c39d5e3fbe46', 16),
 	('function', 'spanmq_core.take_rest(this_queue integer, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', 'f07119859cfe8dd2e00df2397b887c8e9b3fbcc30d879de1e9df7956d85adf54', 16),
 	('function', 'spanmq_core.take_sample(this spanmq_core.queue)', '6e029327e899b59e8128a5e7ada9157baf9dfb9aff8aa532501ffc778a04e47b', 16),
+	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
+	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.take_suspect(this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight integer, at_ timestamp with time zone)', 'b1c8a12861f23ea4841928ca56bc16c45eec25f3ce6bde350d02be8f9a49047f', 16),
 	('function', 'spanmq_core.take_tokens(this_queue integer, quantity integer, rate double precision, burst double precision)', 'ac6a24ea9be4cc21ab66bef83ef2c577f52a439d0df5d93816cd13acaa2b3d12', 16),
-	('function', 'spanmq_core.tidy()', 'c845609e5591b1724d18b1906a637f7626b70ecc86a7b0a826cc5d2a8d49d098', 16),
 	('function', 'spanmq_core.take_visible(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, waits boolean)', '779626f0494b31918236b8b375d009b4d1789c36d2c4b36d2f2d7b4128461f48', 16),
 	('function', 'spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint)', '17c82dcf43bc402bbf72d72190f260c0127c1e43cbbbaf01d750255eee174414', 16),
 	('function', 'spanmq_core.tell_access(has_changed boolean)', 'ebb7db6f2412b6fa86cc95c8954e00e63ae77285c1b86b1352e606a170e309c9', 16),
 	('function', 'spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[])', '491b6dd40c4f3a944e00ae23a1e35512a71b1e86801040b58ed7188761bc5b2d', 16),
+	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
 	('function', 'spanmq_core.tend(this spanmq_core.queue, drawn bigint, may_retire boolean, mark spanmq_core.bound_mark)', '8a98a77d40aabb870a2ff165a6594c7cbaf87691298637d4eb928ec5b9c64657', 16),
 	('function', 'spanmq_core.tend_lanes(queue_ids integer[], positions bigint[])', '240c5059fc32736bbc6b5b3df872e9bc27f3cc60b92e642a2de29308b1da324d', 16),
-	('function', 'spanmq_core.wake(this spanmq_core.queue)', 'e53e94ff1e6ffe0582dc3b1d0a75b775c4452062d59c922bd93c822c5e3fc947', 16),
+	('function', 'spanmq_core.tend_notifications()', 'ffcb4b967d851843bf3530db21532496554d59c1191ef930cbbacd5972ec5067', 16),
+	('function', 'spanmq_core.tens(first_id bigint, last_id bigint, OUT lo bigint, OUT n integer)', '14efce7d6e664891e1ba2ca0d5e3ea9d11346a7e7398df383699894059b3ef07', 16),
+	('function', 'spanmq_core.tidy()', 'c845609e5591b1724d18b1906a637f7626b70ecc86a7b0a826cc5d2a8d49d098', 16),
 	('function', 'spanmq_core.tidy_failures(this spanmq_core.queue)', '409fb11a79f710bf90751ef4acdf30f7f4adf27c982f694a6da81044d97f8727', 16),
-	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
-	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
-	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
-	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
-	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.try_lock_run(this_queue integer, id bigint)', '155c6eeabed7e8bcc1aa4838c33d8d55d8b983f1f4df554264ce4c3c03fe55c0', 16),
 	('function', 'spanmq_core.try_lock_shared(this_queue integer, what text)', 'b4b3776e759070ce641fdc53163774c2b5ebe346cc1caaf60f9cfa39b4575a7f', 16),
 	('function', 'spanmq_core.undelivered(this spanmq_core.run)', 'dd4a90b84e3d928ab618386d10cbf50642d0710c82e316a976b310ff42a35765', 16),
-	('function', 'spanmq_core.waiting_sessions()', '88f02909ce2d6cc74e5933e3ec3abb8b940087cfc67186f6cfb55cce8a3eb499', 16),
 	('function', 'spanmq_core.unfollow(this spanmq_core.queue, role_name text, verb_lost text)', 'b1ed13549a1afea48ffbf0e0328d4d370cfedb08bfc66adef5683daeef2ec16f', 16),
 	('function', 'spanmq_core.unsent_of(this_queue integer, first_id bigint, last_id bigint)', 'd77d41b48ca1721128966a8e0154e07cd6ae945638bac1e6c8a38e67ca41fd7d', 16),
 	('function', 'spanmq_core.until_token(this_queue integer, rate double precision, burst double precision)', '4078fcf1bbb88ce0f6edd7c9c5061077bd49c2f9179f69d30e9253413ea6fd6b', 16),
 	('function', 'spanmq_core.usual_queue(queue_name text, at_ timestamp with time zone)', 'ec3062e862c4bdd88f8800d3a9105a349209a654c9e494a1043dd4afb523e41d', 16),
 	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
+	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
 	('function', 'spanmq_core.verbs_by_privileges(this_queue integer)', 'f6f4e19ca2bd842ffae33ac8dead991a72901854a82e27615d370c29e8f444c9', 16),
 	('function', 'spanmq_core.verbs_of(verb text)', 'e47dbb01087190ebd80d490073440c16798d0d3d42c6270849f7c6047f2a26b8', 16),
 	('function', 'spanmq_core.verbs_revoked_with(verb text)', 'aeb26da9ba4406f3e170e3b4bd5363ab2dea26755ab213bb9dbe27dd04e9996f', 16),
 	('function', 'spanmq_core.visible_at(visible_from timestamp with time zone, rate double precision, n bigint)', '9326bba7dbf5568b901c48cc71b430d15990e3d87a90f42498c0079a9021a688', 16),
 	('function', 'spanmq_core.visible_since(this_queue integer, ids bigint[], known timestamp with time zone[])', '14839c76ee163f33232ce7811df6371b99fab1ca959f0f6b43ba8eb8c02db923', 16),
+	('function', 'spanmq_core.waiting_sessions()', '88f02909ce2d6cc74e5933e3ec3abb8b940087cfc67186f6cfb55cce8a3eb499', 16),
+	('function', 'spanmq_core.waits_for_dead_letter(this_queue integer, hash bigint)', '3acfbc543372cf87553b78a00a0f64c4625e204169161eacde9921612ee0618a', 16),
+	('function', 'spanmq_core.wake(this spanmq_core.queue)', 'e53e94ff1e6ffe0582dc3b1d0a75b775c4452062d59c922bd93c822c5e3fc947', 16),
 	('function', 'spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[])', '4e9454f88084ce3aa06cd7220438f5b8e7f1bc4b7cafa65834f9659db2742d96', 16),
 	('function', 'spanmq_core.wake_one(this_queue integer, bells bigint)', 'df1325e0cce168fb87e16ae4ea120aff6691cb83c842ad8f0360ff366535ecc5', 16),
 	('function', 'spanmq_core.was_alone(this spanmq_core.run)', '94ae8e2a8857da5aa16ed34d6e013bf9954f42b9f06ecbc94c61b9516b34803a', 16),
-	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
 	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', 'dc24427ff7c3038b90aced462325fcd0cf094d03e1094096b7f18d776fe46ad0', 16),
 	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
-	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
-	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
 	('function', 'spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue)', '3e9bbec1ebc0a2f054b6712bbac2c92c8935d79f12f68877edb9d719b8ed382f', 16),
 	('function', 'spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[])', '2e1b206d512e527fe1e5232e898caeba5bad8fd9db47a0ab49751e23a6850bec', 16),
 	('function', 'spanmq_core.writer_of_row(near bigint)', 'e8328b24c7ef42906170a38196fff5770da7cb92c52600c8f69fa38067255470', 16),
 	('function', 'pgmq.bind_topic(pattern text, queue_name text)', '14e54e8beb7d8fff546b86394d1fd293cf8ffba9248cdc181453649d0d5cd234', 16),
-	('function', 'spanmq.cancel_sqs_move(handle text)', 'd3a72fd7062be8c8cae21d84230c8b6eb8161a9c5b410ccd4265f1334f223325', 16),
-	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
 	('function', 'spanmq.check_token(secret_hash text)', 'e919862621976e861eb74c77d934c90b7ab473cd1fde9798677b5585626d524f', 16),
 	('function', 'spanmq.close_session(key_hash text)', 'd364d671cc9e065fcb838848cad55e56a524c7573b63f929b9ca534d508ce0b1', 16),
 	('function', 'spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone)', '429314c8a4e6fb67b19a311c36695a54a84a6d4644c69348aa4cf588209ed730', 16),
-	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone)', 'd91a17b1d90e1f24e6751e2e8dbe4c7ab60267ed5a089f960316d320f036bdb7', 16),
+	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint)', '9f95b494538094eb2f347647c74ad129c76fe11bc52a5e08c6969c182fed5d03', 16),
 	('function', 'spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone)', '4fc40d61b0f6679a1255d2e39f738f6e52ad73eba680ee52769b18b413ff6c9c', 16),
 	('function', 'spanmq.doctor(client_at timestamp with time zone, connections integer)', '789c37e2e11ca696b9043d2350ff0366dc63a84cb23ac5f65b1d333b6fbaac78', 16),
+	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
 	('function', 'spanmq.enter_shards(queue text, epoch bigint, shard text, group_key text)', '685b4bf555eefe7d83952e79083e7e893ccba204fc566cefa2f21f25f0645ae7', 16),
+	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
+	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
 	('function', 'spanmq.follow_table_grants(follow boolean)', 'da1175817c5fb70b27a1da154613e4157406c6c43e23d0b0cf0a8cc30409d03b', 16),
 	('function', 'spanmq.forget_shards(queue text)', '76d2bdfa4d9047a6ffc14abced6872c6bf3514cd5b2cf974ecae907645bac264', 16),
 	('function', 'spanmq.grant_all(role text, verb text)', '838ffd7e347d1874196eb983276679df1d02be893fa3fab1b75eec7acea2e4cb', 16),
@@ -27046,7 +27136,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.has_sqs_moves()', '1c3addefb0a2f8ce6b8a34b19fd9c4d1bc9f5d2936f3a4d5636e0b2f880268a4', 16),
 	('function', 'spanmq.list_access_keys()', '6ac1014a3019d4659ed07eb19cee7d8c589d3f9445c55999c52254e1a538c022', 16),
 	('function', 'spanmq.list_sqs_moved(queue text, msg_ids bigint[])', 'ac3428651692e090663e3e64e7cfd82ab3397fd34fe0078e05faf985c2efe1ed', 16),
-	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
 	('function', 'spanmq.list_sqs_queues(queue text)', '113b9a7e79dac94c6ecc19d6e7281ec0b5c78a1a15c54e3ac016291ffa74c760', 16),
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
 	('function', 'spanmq.maintain(budget integer)', 'eeaad4b6a94f09fc99665b64dd236203a0d35a747becf7581867f4466f8bed96', 16),
@@ -27056,7 +27146,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
 	('function', 'spanmq.revoke_token(name text)', 'b4bd2f2dea82870fa848f84a7664981152c1e7643b4cecfaeee669af3e0bfb62', 16),
 	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '93863e758a7cd1422927accecec26aa3e788693093499f55e95794337533e896', 16),
-	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
 	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'ae05aff6c7578e5d492819c9c5b85f82eff335fd2027f38e8f66ca9800abe38e', 16),
 	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '7ea30a30b8b97026105e91950b515519b9bf8451a7829cbd50c164a7770df056', 16),
 	('function', 'spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text)', 'ee6587cc2f0dbe5b7d23ca4c52f01d20b6e26c8770361b7c2cb202f3b7aa53bd', 16),
@@ -27064,63 +27153,64 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.take_sqs_move()', 'c31d7df04dbee4d9ce492b7543a1939de0619565efe0723bb5858a1382d6424c', 16),
 	('function', 'spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])', '5bc4f3ad0c2ec1b10ee91c139ca155aad2a74b9e2ca8bb61642eb844cb45c9e0', 16),
 	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', 'f202a08f3047b082c4ec5e0105d4dfc601d963344be3431e16fda6c44e1999e8', 16),
+	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
 	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'efe50e3d195ab2da57c0b13b45e6c0f92d82923c9b77c79543ccc6565a3fb598', 16),
 	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', 'bb8d9cd3634a7014d6a0537bb2fda245fcf9e9022bc1adcbdc53e8a6ba65561c', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', 'a4ea470714525a0d6e6068f4e3d5d28bed2b995668d905cc9eb106eef0c997dc', 16),
+	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
-	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
 	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', 'b620d40652e633a91233ebb90a1d2dc679f88a72e702b98e2312d04ef6ccce5c', 16),
 	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '36e3ea9b8e523e408d7188394e53f7ab01b69c45661057e56d3f37fc2d329e63', 16),
 	('function', 'spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '0af0fc51a0ee99a8db885b92dd83b8f5807533f08d4de582f23b5eadb21116de', 16),
 	('function', 'spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean)', 'a4816230d8868f4b47ea03794252d1e282f59f816f601a3b93ed11c72111c90a', 16),
 	('function', 'spanmq_call.await_settled(queue text, seconds double precision)', 'b45cc34c2f545afc08fb1d6f9047e4d0529c38f687ce0c3d97b382b202262554', 16),
-	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
+	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
 	('function', 'spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid)', '23605cda23e3d47ffc8f984d19ed1a2a00f0724dec83dc711faedd8229899ead', 16),
 	('function', 'spanmq_call.bulk_close(queue text, writer text, epoch bigint)', 'd38bd5ee90fabf82d479257dfcde71bfc6a74450c1a2dfbf2e35f26292351276', 16),
 	('function', 'spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[])', '87791cfd3d894f12e7ca0b0cef4fe2b78e35a68a2ed7ff1ddbf1a40f104525f0', 16),
 	('function', 'spanmq_call.bulk_published(queue text, writer text, epoch bigint)', 'e67445c90af13d4aebcd9e9db370232f437bea2172912dd2086051256e231d3f', 16),
 	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'e9aa3491b1f74d8fc10bd6757185befa3d9c4a0ca04e94ff1dde33e873edc941', 16),
-	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
-	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'bea578250db70aa1fb102652224ce64ddb389315539e397e036dbe3318eca59b', 16),
 	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', 'fbc8f68c9d274dded75b406fd900016fe662e9c86876825128456eea3afd28b9', 16),
 	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'ba8cfdd4eb8c21b31167bd59ee5d7d4c86b6ac500e962f589ca2236d9ae1e714', 16),
 	('function', 'spanmq_call.classify(error_class text, error text, queue text)', '0ea37d6dc3e0d3bb0eaa616e9d0ce289509f7d5dd7a9eef6ba7559e9ed5f7aea', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
-	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
+	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
 	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '394567329a5be88d3671ca4a0515cad9a0be517c8b6cffb5e28e4cdc614a027d', 16),
 	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'ee6150888da8b56c0164503e4987c54affda13410b88b78f130ddd5541d77a5c', 16),
 	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
+	('function', 'spanmq_call.count_messages(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
 	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', 'e545acb69aa18d57a605a76c4bfbf5067bf87f7ab9d117b251875eb5bf8a6838', 16),
 	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
-	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
-	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
+	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
+	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '7ca5d10c264c5b7066d65fde57b968d0827b4bf7671311359e48c059b538ebac', 16),
 	('function', 'spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint)', '8a4686afbca477677b8e4cbdb53f472ea1259b6cf9d2c5e8679dc50f0d49c367', 16),
 	('function', 'spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer)', '4a28bdf273b903b5497e5c07862259f7419e631b90d52532bc02a54653552551', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '2c24a765643150a2464077933844a9c35c027ba747a5d20812011f1047f1e777', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
+	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.disable_notify_insert(queue_name text)', '62ad53972db54f56a175b0675074294abb7ad242d5a19b785f5870f71cfe3298', 16),
 	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'c86cd2aa5a70d1199abfab66e9cb78244b047f734e48e857f4e2a9370d746e3a', 16),
 	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
 	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '9e7d7c34311e3be3ca319a98f6a56a5c5f0d736d358e3cd79c8748f118166fbe', 16),
 	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '22f2c0a69a1414cb17dd468d8c5cfd785cb82cdabbef05a232819ca15a2b5526', 16),
 	('function', 'spanmq_call.extend(queue text, lease_id bigint, seconds double precision)', '35570b19ba2e01d502e0dad2a3e3338149dd4a7cf63b4d6638c638b4a639785c', 16),
-	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
 	('function', 'spanmq_call.failing(queue text, qty integer)', '275d25518ecb45793fee55a8ef4732b8b9a3d5f486d499337a17160c207fed24', 16),
 	('function', 'spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', 'b105ef44978956d2ed4900cc756efb54515e2ba7e0a3dc7ba73b17e0885b8372', 16),
 	('function', 'spanmq_call.failure_extent(queue text)', 'ce9459d9352bf0c143363dbd5c93cc049c8cd448bd9302d7beaaa4223e939957', 16),
 	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4e06fedae38188f84b419dc0a83f3df9b1ea794ef39608dc0c398bb8f2f6b47c', 16),
 	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'f0c10a5c058bebad1a238eb752a11ae83da02aa3daadf785cdd1518d9f519cd9', 16),
-	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
-	('function', 'spanmq_call.glance(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
+	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
+	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
 	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '048a2ec4b686379b6ef5b287b80bd2b78911d5d9e7d13bd18038243f2588fa63', 16),
 	('function', 'spanmq_call.health(queues text[])', '07081aea9db3df978cdad6fa7a2bd353260f0121956914baa06a60739c9c3ee8', 16),
 	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', '100e1a0ed2051c2cff7b6c9f0777f4f6b692e2153ac9f5e693c3139645732838', 16),
 	('function', 'spanmq_call.known_positions(queue text, tokens uuid[])', 'e09801efca44a00e9e96ad23368b1bbf05256399f040ae68d0487ebae93a8a8a', 16),
-	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
+	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
 	('function', 'spanmq_call.latest_statistics(queues text[])', 'ecabf9b3ff8b936a10cce2d8b113297720694f641fb41eda16d64dec0bd463a9', 16),
-	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', 'bc6f62b743e3ad7c2ebcc78954c2379cf64c475a3785461b3ab883182d47e501', 16),
+	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', '2655dc618fde89359a964484af1d98d8ea8b47214beff6f43e49920a3e5cbd9b', 16),
 	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
 	('function', 'spanmq_call.list_category_policies(queue text)', '953be913d4597e2cbc948708e07d744a548d24bd695674ca8e00d0c780468a92', 16),
 	('function', 'spanmq_call.list_category_rules(queue text)', '59a30b8529dddd58628cdb8a1f3db75e63017b4dcfb2bb06d12b2531dc1450e4', 16),
@@ -27130,61 +27220,62 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.list_leases(queue text, qty integer)', 'fa9c7495f88325c68d6bb21428785870b14a8924ab5c8d97f5581f9324ae3966', 16),
 	('function', 'spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer)', '9070e7448bf4bdd6389506c16dd5329bf23b6e7e075e0ec801222c11f329c24c', 16),
 	('function', 'spanmq_call.list_receivers(queue text)', '85b57febf99f0d931489ec812ded642dc04f9d9a522af6d0fd048990101bf681', 16),
+	('function', 'spanmq_call.list_results(queue text, msg_ids bigint[])', '70ff85299d2d0741682f8f45ea7f7955dfc2fbffda0133b5a01e9542cd8381de', 16),
 	('function', 'spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer)', 'a21aebc2a2fa791ba427427ab2836b51d92faa98b43d752b2b883303fe76f12d', 16),
 	('function', 'spanmq_call.list_segments(queue text, qty integer)', 'd8cabfa37b7dff48483af988024fbf3005b0469386dc41bb04a407f4d30150e7', 16),
 	('function', 'spanmq_call.list_subscriptions(queue text)', 'ad2cb6c8bee34f8fd1c7c26cb4f13e58366b5e6bcc83bb95015edc222f43df02', 16),
 	('function', 'spanmq_call.list_task_kinds(queues text[], seconds double precision)', '84de5ce94182222975bfbfff7de50ef6b83dcf749b59a513a2fe08bc350e2a4c', 16),
 	('function', 'spanmq_call.list_throttles(queue text)', '62006de2a200a42a2b7df5b891e456623c8252c44fb2e98d772d393100b8b9f2', 16),
-	('function', 'spanmq_call.list_workers(queues text[])', 'ab30d224fe4ac219373e1c7d822022e537b2a25df5ee4b3a91f1d0a4cfeb34ba', 16),
+	('function', 'spanmq_call.list_workers(queues text[])', 'e51a6c8772092e38924b5dab53194ba5f005ef54413ada873ef1042c924c7f4c', 16),
+	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
 	('function', 'spanmq_call.metrics(queue_name text)', 'bc9a4eaa1efcc9f8e1601fc71b8de155f3cfccafda2d14ab2ad8ae827d568d8a', 16),
 	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', '5ea6e7c0303bcfffa48c871faa84cd39f77805f55234b9ea6aac39f83516d713', 16),
 	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', 'e0272a8865eeb352d2960f057d9af7ba131e380caebf7fdd770f018742444b3b', 16),
 	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'c37c8b408eda80c1eff6e72c1c6eed7a4b2edd0d0c81337bd1414974e9125a68', 16),
-	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
 	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'a4d2a9d3af968cc7255480b466ff4f7715a61fdd994af6528ee9234df3f7e9fe', 16),
+	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
+	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
 	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'd6c009ed894398900ce4a4fb50d58db0bd28863c2d0d93f937f2768be3b023b5', 16),
 	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '652bbd76bbe144b126b77be661ef5f10c0e4918b3855fda75a0add97a3828ddb', 16),
+	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
 	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
 	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '0f5525fbfc946307d52e2ee522958efedae457ad78333ec76cca7915869841af', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.purge_queue(queue_name text)', '83263daeb851ab7f4a8ecfb69d20d004262575edb778dd67c9485703ee06d3ab', 16),
 	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '3281d2e9502c4560bd647092d8a9dfe9e47daa5ec5a47286822ad3275ffca517', 16),
 	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
 	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
 	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
-	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
-	('sequence', 'spanmq_core.category_rule_rule_id_seq', '48d464a6b0495eb2caa8f457cc14f05520ebb06370e0710312873cc13f47f9be', 16),
 	('function', 'spanmq_call.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '46eaee723e4e07a28b645afcd1036a9a9611b74ca375988d6998acc046427c4b', 16),
 	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', '54073f9a9d28104fec5aa15693cb5b4f878bb108601c8e361dc85fe4a21392eb', 16),
 	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '2a388d20a27bc6d64641dcff7827e6fb2f78503e6fff6edbb0d7ffd8c47529dc', 16),
 	('function', 'spanmq_call.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', '8babbccb3a2f2cfa693140338d845914b979fcdfa3aa20f75578e187544cea63', 16),
-	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '1e218a3308db95852a6ca97a1d5d899ea3b87b1f4e44552a1951d06f6b3d445d', 16),
+	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '7fce390c97ab0e24e8b5bc3caf8ad10d850b9d599425f05ae481584feb99764c', 16),
 	('function', 'spanmq_call.receiver_log(queue text, by_role text)', 'a1a9aa0ccd2767cb6b7de43e10522c869f4507a0c1a3893c40230719d956ca75', 16),
 	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', '6122c614875b923e31ee384ccbc10f41044a676b9a88f94d9575869d8b5e0e4f', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', '25e8286252bb80fc7637d1cc099ed1c0e6a6ccf644d380839e7cd451d8e0aac3', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
-	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', '96459ee153afe36265b8054dfc75269aee65a51eba328eb9ae67d6f761cf6c19', 16),
-	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', 'f7c2aab1b63a3b5518118bf4414cc4295c60c8a8e23627ebaabaa153018459c1', 16),
+	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', 'bd802c5e245195db48dfa39c267447debf61cc671dd6619e321ebd082da83e07', 16),
+	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '2643bf97db4217537517270bac24bb2827dae836472036ba7134e243f2f9e9fd', 16),
 	('function', 'spanmq_call.refuse_export(queue text, lake text, of_table text)', 'f80cc08e36bd62fc9c06046cc4d401b4b66062cf88beeef9d7d10a3f0c5b96f1', 16),
 	('function', 'spanmq_call.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text)', '2321f5169098cf473ffa85e6b0eda41485efee90789f77856cbd6c2478e3aebc', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
 	('function', 'spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '2561180a73eb1b9e7ab5eda053aaada52bed561436688a2ed25ee4ed32b6e335', 16),
-	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
-	('function', 'spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '716650c8f7b0d86113fbd63731c6b1ad8e72bc7e354055f2f3cd4670aa9e0b7e', 16),
+	('function', 'spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '422acba42beeab7fc1b381bc419fa964fa1ab766937268e3e2ec08dae45757d4', 16),
 	('function', 'spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[])', '0e97b1067cfa9089369983d2c45ac1131f1a9540f2c07f593eae16ad8d543eb5', 16),
 	('function', 'spanmq_call.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'dc7a46c1dc537680cca503476123af62490be39deaf7cc910aedb40c3f71338f', 16),
-	('function', 'spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid)', '182fec7b988450600dfd197cb0c3ba7444ae9ddd7d2b3f66be19ccad884843da', 16),
+	('function', 'spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid)', '13d8d506276d46a6a214e52e61fbef5cff7695b81074794fd4f1418480f63979', 16),
+	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
 	('function', 'spanmq_call.replay_extent(queue text)', 'b9e765b13271e705484cb03866b4fd5533e655d0baeb828b8b3719d968005427', 16),
-	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
 	('function', 'spanmq_call.report_breaker(queue text, worker text, seconds double precision)', '2bdfedb27d5d7b7da2ba47997bebf4504bf5141f7bb8b9c6758e0dca08511eec', 16),
-	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', 'cf64300296dbc695aeea0a4c35c92510972fbbc14f0ff87e3d694c9caa2ec128', 16),
+	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', 'e013a89dbfdedc1630b601c5e53ad2a370f1b76d9e8983ab127a8da0b392d75d', 16),
 	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
 	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'd2290bd88f01a60fe66d1ee33135f15511cd9d820ceca6ace817cd10d5cf1dcf', 16),
 	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '443bc5ff433bb0977a547fbb78ef5be9c10ca648666f25d409c8dc06d272ede0', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.revoke_queue(role text, queue text, verb text)', 'ae78aeb716743272582ab05f7fd01c0065ab479546f5acbbfb72cb9812bb66bd', 16),
 	('function', 'spanmq_call.run_schedule(of_queue text, name text)', '731d112d1efd2865c79c6b513dd9f25d7c2869f1c2f3669d8f5b204f705a0d26', 16),
-	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
 	('function', 'spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid)', 'd217bf8623472002cc41623a8aad017918917a5e2f5e9832dea9d7fa8173d9dc', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb)', '324f6a5533ecc3c0cc30e931d1b72dc620be171d95503cb9e41530d0ac3c360e', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
@@ -27192,10 +27283,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', '54f3be3240e27eade0be124bd327e696f60e2cb8cc78d99d7a3561ec0ccf94d8', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', 'fcd8e98322978324c09e16bf735734ad2b6ddb6218ad881bc94461f234a06cb9', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
 	('function', 'spanmq_call.set_category_policy(queue text, category text, settings jsonb)', '708ef14b8b84993edd9018ac28c5eacce305625624a247e6e2e09fe1f6f9ded4', 16),
 	('function', 'spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', '46ad7ccd4f365df8cb15cb3430b35f647c30139b571084fdd421eded3e637e6a', 16),
 	('function', 'spanmq_call.set_policy(queue text, settings jsonb)', 'b55238f2aa9091898df095b0edf98f68a64ea81c1bd9f1606cbbcba25ea34dfe', 16),
@@ -27210,8 +27298,11 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.storage(queue text)', '26486385565f558e5216e19fbff8cbf69c49c76be6ca793a171be95702e54da5', 16),
 	('function', 'spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '735fa3da0d3c47a70a5b84be57a6197a22c459c1929993eb0a64cb585cbd8a2e', 16),
 	('function', 'spanmq_call.unbind_topic(pattern text, queue_name text)', '46e01571ddf5ea8ce5bcf8fbbc916f6cec55bfdd152130550d37addebfdfbdfb', 16),
+	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
+	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
 	('function', 'spanmq_call.upcoming_schedules(queues text[])', 'c72bf22636b9e27b95e7e63cab8e9548a36e8e04d6b5712bf186241e5b1bbc49', 16),
 	('function', 'spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'bb552635f0fcfc30ebe02c8742e90358260b652238689ce8d2c5a5ae80a9ce05', 16),
+	('function', 'spanmq_core.last_notified_at(queue_id integer)', 'ceae0d0ff0121f1fa6d1bd1e3152adeea6771bff4920aa49f18934f2cef8e483', 16),
 	('table', 'spanmq_core.migration', '130f5105a9552e464b6ba90db1b323ed6882e8cc2b2ba7c7bbd4591d13d14ca2', 16),
 	('sequence', 'spanmq_core.release_id_seq', '48d464a6b0495eb2caa8f457cc14f05520ebb06370e0710312873cc13f47f9be', 16),
 	('table', 'spanmq_core.release', 'b20129e3065cadb87b3aada854033e6e858bc44e41dda28af4ce14e0f18f19f7', 16),
@@ -27245,13 +27336,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('type', 'spanmq_core.claimed', '702fcb6cc92698ecab829e1c7c6e243638d973a651bb57c0f38e3083173287c2', 16),
 	('type', 'spanmq_core.listed', '00980a5761b5198f09468a5ca2cca985468dbf6e9daa41f984411c90fe78550d', 16),
 	('type', 'pgmq.message_record', '0f939555338dc7556ce2849efd98e67869fcc0eda922409ff5305bc42402ee7a', 16),
-	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
-	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
 	('type', 'pgmq.metrics_result', '797e6d233b75e85db2e0f3a5eaccc6592ec6fc2f00032d4f87551bfa78951afd', 16),
 	('table', 'spanmq_core.queue', '4a0e885a2958c95a6d72f7090dbe6815ed761171488abd7cb4a0e23c2a349922', 16),
 	('table', 'spanmq_core.listener', '98a2d70c49d9b34a16f6b18927a8efd2fc2e8949d4902e295149d7f2a6a239c4', 16),
-	('table', 'spanmq_core.policy', '6cdfd1208a8c7329bbdb51762fb29ce592006b24ddd1409d8b8dfea12a62a805', 16),
+	('table', 'spanmq_core.policy', '64e3f54e319baacf74f873465b14b627f7c18ed470f233f108a916c142176cc0', 16),
 	('table', 'spanmq_core.category_policy', '3e46187c7b90827894dcd30fd6cdfac9e16dda64869309632bf44cafd31de473', 16),
+	('sequence', 'spanmq_core.category_rule_rule_id_seq', '48d464a6b0495eb2caa8f457cc14f05520ebb06370e0710312873cc13f47f9be', 16),
 	('table', 'spanmq_core.category_rule', 'cd91f640882ab8ab53a7d6f9ee68f9081d176ad791c020888df6fc2cc526e414', 16),
 	('table', 'spanmq_core.expiry', '19e79a252d1c813aff06bd71ca7ca807273c1cd0ea52d1fc6e81932a23cb4ae2', 16),
 	('table', 'spanmq_core.breaker', 'a303a7304aa07c5052a74e87fd8d3ffad2534528a0eeecbfaa07eadd4db19d26', 16),
@@ -27304,7 +27394,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('type', 'spanmq.sqs_move', 'b44772cbc14a4b8956fbfac4fd598c881073866d7c854da506093fd2dee7c04a', 16),
 	('table', 'spanmq_core.statistics', '1ed956750c6743a87156a1f497a90aaa9ffa9c875e85380d43ae7e23d59aa164', 16),
 	('table', 'spanmq_core.sample', '3e4c855f3d101d91d2ab65fc000860fcf3791192b304d90c3e2301c9ec55b4c4', 16),
-	('table', 'spanmq_core.worker', 'c0a6dc42ad2d5d4c286b0dab66cec3c379a44f57daf0c072bb6edc58e556f47a', 16),
+	('table', 'spanmq_core.worker', 'b34640e061f7ea27668340dd8e28aa91af9b88aed6ac0310fa73b6c1e5be6be1', 16),
 	('table', 'spanmq_core.task_time', '7511ce274891b646c95373d87f3d0ddd6907a927e2f3ed4c9da0244240f942ad', 16),
 	('sequence', 'spanmq_core.change_change_id_seq', '34bbf0bc98028d2f6435fa01d3f136c0f5e697d3c95d6df930a1e6377b341798', 16),
 	('table', 'spanmq_core.change', 'ee434fe33e23d012a85acf6b41bb983442a904dd4d0a34a288b0bf0312c489b6', 16),
@@ -27317,72 +27407,72 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 08:02:26.942376+00', '2026-11-28 08:02:26.945867+00', NULL, '2026-11-28 08:02:26.945867+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 08:02:26.963727+00', '2026-11-28 08:02:26.963727+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 08:27:54.419111+00', '2026-11-28 08:27:54.421378+00', NULL, '2026-11-28 08:27:54.421378+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 08:27:54.424121+00', '2026-11-28 08:27:54.424121+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
-	(34, 2, 30, 1, 2, 604800, true, NULL, false, false, false, false, NULL, NULL, NULL, NULL, 60, NULL, '100 years', false),
-	(35, NULL, 30, 1, 2, 604800, true, NULL, true, true, false, false, NULL, 1, NULL, NULL, 60, NULL, NULL, false),
-	(36, NULL, 30, 1, 2, 604800, true, NULL, false, false, false, false, 5, NULL, 0.001, 2, 60, 1000, NULL, false),
-	(37, NULL, 30, 1, 2, 604800, true, NULL, false, false, true, false, NULL, NULL, NULL, NULL, 60, NULL, NULL, false);
+	(34, 2, 30, 1, 2, 604800, true, NULL, false, false, false, false, NULL, NULL, NULL, NULL, 60, NULL, '100 years', false, 60),
+	(35, NULL, 30, 1, 2, 604800, true, NULL, true, true, false, false, NULL, 1, NULL, NULL, 60, NULL, NULL, false, 60),
+	(36, NULL, 30, 1, 2, 604800, true, NULL, false, false, false, false, 5, NULL, 0.001, 2, 60, 1000, NULL, false, 60),
+	(37, NULL, 30, 1, 2, 604800, true, NULL, false, false, true, false, NULL, NULL, NULL, NULL, 60, NULL, NULL, false, 60);
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('8d93b89d-87e4-4aa5-8f32-4ce54dbc97d5', 1, 34, '8d93b89d-87e4-4aa5-8f32-4ce54dbc97d5', 'postgres', '2026-11-28 08:02:26.918519+00');
+	('3803bb9d-ab5a-4b0a-82bf-7860f898a421', 1, 34, '3803bb9d-ab5a-4b0a-82bf-7860f898a421', 'postgres', '2026-11-28 08:27:54.408682+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 08:02:22.573363+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 08:02:24.827841+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 08:02:25.18989+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 08:02:25.472365+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 08:02:25.620925+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 08:02:26.361017+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 08:02:24.058365+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 08:02:26.509715+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 08:02:28.46131+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 08:02:28.654813+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 08:02:29.217193+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 08:02:26.964533+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 1, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 08:27:52.311839+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 08:27:53.502115+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 08:27:53.667346+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 08:27:53.834159+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 08:27:53.867595+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 08:27:54.17153+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 08:27:53.174107+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 08:27:54.249289+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 08:27:54.979868+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 08:27:55.008573+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 08:27:55.303825+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 08:27:54.424779+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 524288, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('64ed9fdf-d241-42bd-b29b-a3910215df10', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 08:02:26.69371+00', '2026-11-28 08:02:26.69371+00', '2026-11-28 08:02:26.744841+00');
+	('a8a7139b-cfe0-40da-8ef4-4445841883aa', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 08:27:54.30138+00', '2026-11-28 08:27:54.30138+00', '2026-11-28 08:27:54.322278+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('64ed9fdf-d241-42bd-b29b-a3910215df10', 2, 40, -1883088299530125323, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '06b19728-1b50-4607-95f5-c3978bd7011a', '3369170f-b0e6-42ec-9a41-6c074e1c0367'),
-	('64ed9fdf-d241-42bd-b29b-a3910215df10', 3, 40, -1883088299537465356, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '3f0c3908-433c-4eb7-8db8-2e5b022ec1d3', '06b19728-1b50-4607-95f5-c3978bd7011a');
+	('a8a7139b-cfe0-40da-8ef4-4445841883aa', 2, 40, -1883089901289734155, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '02e29074-9323-4d57-8906-84f3f75255cd', '0d3d4e2c-3c19-4463-9d01-5d7b327d736b'),
+	('a8a7139b-cfe0-40da-8ef4-4445841883aa', 3, 40, -1883089901292879884, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '67abe061-c9ea-4ac2-9463-275b02716b7c', '02e29074-9323-4d57-8906-84f3f75255cd');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', '4983364391b9434da61a3a99275623cbabe994ea479b889d9fe0966fa0c6aca8', '2026-11-28 08:02:22.301303+00', 'postgres');
+	(1, '0.1.0', 'd1166b25581781deeed5b2251a4406fbe6af09a67433e49c40eb5c8766647df9', '2026-11-28 08:27:52.193217+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 08:02:24.514043+00', '2026-12-28 08:02:24.514042+00'),
-	(41, 1002, '[1, null]', '2026-11-28 08:02:27.327623+00', '2026-12-28 08:02:27.327622+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 08:27:53.350556+00', '2026-12-28 08:27:53.350555+00'),
+	(41, 1002, '[1, null]', '2026-11-28 08:27:54.52139+00', '2026-12-28 08:27:54.52139+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 08:00:30.083604+00', 1, 0, 0),
-	(39, '2026-11-28 08:02:31.541427+00', 69, 47, 0),
-	(40, '2026-11-28 08:02:31.555466+00', 60, 30, 5),
-	(41, '2026-11-28 08:02:31.576542+00', 1004, 4, 0),
-	(43, '2026-11-28 08:02:31.577721+00', 1, 1, 0),
-	(44, '2026-11-28 08:02:31.578285+00', 2, 2, 0),
-	(1, '2026-11-28 08:02:31.578852+00', 38, 4, 2),
-	(34, '2026-11-28 08:02:31.610126+00', 69, 57, 7),
-	(35, '2026-11-28 08:02:31.611284+00', 12, 11, 1),
-	(36, '2026-11-28 08:02:31.621998+00', 5, 5, 1),
-	(37, '2026-11-28 08:02:31.622958+00', 1, 1, 0),
-	(38, '2026-11-28 08:02:31.663396+00', 17383, 5, 0);
+	(42, '2026-11-28 08:25:55.565275+00', 1, 0, 0),
+	(39, '2026-11-28 08:27:56.503246+00', 69, 47, 0),
+	(40, '2026-11-28 08:27:56.524334+00', 60, 30, 5),
+	(41, '2026-11-28 08:27:56.525587+00', 1004, 4, 0),
+	(43, '2026-11-28 08:27:56.526604+00', 1, 1, 0),
+	(44, '2026-11-28 08:27:56.527264+00', 2, 2, 0),
+	(1, '2026-11-28 08:27:56.548058+00', 38, 4, 2),
+	(34, '2026-11-28 08:27:56.549822+00', 69, 57, 7),
+	(35, '2026-11-28 08:27:56.550733+00', 12, 11, 1),
+	(36, '2026-11-28 08:27:56.551475+00', 5, 5, 1),
+	(37, '2026-11-28 08:27:56.586251+00', 1, 1, 0),
+	(38, '2026-11-28 08:27:56.587759+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 08:02:27.178799+00', '2027-11-29 08:02:27.191268+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 08:02:27.224844+00', '2027-11-29 08:02:27.228652+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 08:27:54.480123+00', '2027-11-29 08:27:54.488293+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 08:27:54.495849+00', '2027-11-29 08:27:54.496627+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -27391,43 +27481,43 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 08:02:22.718399+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 08:02:24.221576+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 08:02:24.970785+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 08:02:25.302769+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 08:02:25.563142+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 08:02:25.773487+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 08:02:25.805926+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 08:02:25.871521+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 08:02:25.916255+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 08:02:25.992954+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 08:02:26.04244+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 08:02:26.07969+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 08:02:26.089194+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 08:02:26.252777+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 08:02:26.670577+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 08:02:27.059126+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 08:02:28.646813+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 08:02:28.799755+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 08:02:29.310932+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 08:02:29.521997+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 08:02:29.5508+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 08:02:29.602736+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 08:02:29.623772+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 08:02:29.867729+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 08:02:29.891345+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 08:02:29.963097+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 08:02:30.008948+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 08:02:30.03169+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 08:02:30.08315+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 08:02:30.125155+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 08:02:30.14617+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 08:02:30.201113+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 08:02:30.220669+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 08:27:52.36139+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 08:27:53.218271+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 08:27:53.545391+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 08:27:53.758965+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 08:27:53.855441+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 08:27:53.90767+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 08:27:53.914239+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 08:27:53.940293+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 08:27:53.949753+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 08:27:53.984076+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 08:27:53.986607+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 08:27:54.004421+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 08:27:54.006876+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 08:27:54.111456+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 08:27:54.285138+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 08:27:54.450318+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 08:27:55.00542+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 08:27:55.064151+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 08:27:55.326288+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 08:27:55.378138+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 08:27:55.392022+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 08:27:55.407522+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 08:27:55.421423+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 08:27:55.479646+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 08:27:55.503168+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 08:27:55.512428+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 08:27:55.515292+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 08:27:55.549612+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 08:27:55.564812+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 08:27:55.586454+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 08:27:55.605267+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 08:27:55.618816+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 08:27:55.630853+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '5cba49046fb95b9cac67f0bd4853a1dfd5577f16b8d309cae12ca4342654e3fa', '2026-11-28 08:02:28.44546+00', '2026-11-29 08:02:28.444283+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '91e2c8a33274f4f7fd461392343f9e7ae7db5fae4c1514c8108824114fbc84a5', '2026-11-28 08:27:54.974244+00', '2026-11-29 08:27:54.973367+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -27435,29 +27525,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('3571fc82-ef1a-411a-a1ae-d79130c82ac6', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 08:02:29.004308+00', NULL, '2026-11-28 08:02:29.004308+00');
+	('dcc60478-d26f-4f5e-b8b0-98595bb18d6b', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 08:27:55.14271+00', NULL, '2026-11-28 08:27:55.14271+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 08:02:28.838045+00', 3, '2026-11-29 08:02:28.98217+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 08:27:55.093329+00', 3, '2026-11-29 08:27:55.12111+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 08:02:28.82943+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 08:27:55.073845+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 08:02:31.541427+00', 121.748798, 0, 0, 0, 0, 0, 47, 44, 0, 7.176303),
-	(40, '2026-11-28 08:02:31.555466+00', 121.64522, 0, 0, 0, 0, 0, 30, 25, 5, 4.881808),
-	(41, '2026-11-28 08:02:31.576542+00', 121.5671, 0, 0, 0, 0, 0, 4, 4, 0, 4.305593),
-	(43, '2026-11-28 08:02:31.577721+00', 121.430644, 0, 0, 0, 0, 0, 1, 1, 0, 2.619428),
-	(44, '2026-11-28 08:02:31.578285+00', 121.357131, 0, 0, 0, 0, 0, 2, 2, 0, 2.215652),
-	(1, '2026-11-28 08:02:31.578852+00', 125.751117, 0, 0, 0, 0, 0, 4, 2, 2, 7.620312),
-	(34, '2026-11-28 08:02:31.610126+00', 125.656623, 0, 8, 0, 8, 4, 57, 45, 7, 7.245002),
-	(35, '2026-11-28 08:02:31.611284+00', 125.568379, 0, 2, 0, 2, 1, 11, 9, 1, 6.603104),
-	(36, '2026-11-28 08:02:31.621998+00', 125.532415, 0, 0, 0, 0, 0, 5, 4, 1, 6.249647),
-	(37, '2026-11-28 08:02:31.622958+00', 122.071722, 0, 0, 0, 0, 0, 1, 1, 0, 6.012516),
-	(38, '2026-11-28 08:02:31.663396+00', 122.005221, 0, 0, 0, 0, 0, 5, 5, 0, 5.536891);
+	(39, '2026-11-28 08:27:56.503246+00', 121.028535, 0, 0, 0, 0, 0, 47, 44, 0, 3.219957),
+	(40, '2026-11-28 08:27:56.524334+00', 121.020756, 0, 0, 0, 0, 0, 30, 25, 5, 2.225172),
+	(41, '2026-11-28 08:27:56.525587+00', 121.009999, 0, 0, 0, 0, 0, 4, 4, 0, 2.017039),
+	(43, '2026-11-28 08:27:56.526604+00', 120.92049, 0, 0, 0, 0, 0, 1, 1, 0, 1.419473),
+	(44, '2026-11-28 08:27:56.527264+00', 120.895997, 0, 0, 0, 0, 0, 2, 2, 0, 1.184936),
+	(1, '2026-11-28 08:27:56.548058+00', 122.6298, 0, 0, 0, 0, 0, 4, 2, 2, 3.416966),
+	(34, '2026-11-28 08:27:56.549822+00', 122.583477, 0, 8, 0, 8, 4, 57, 45, 7, 3.266533),
+	(35, '2026-11-28 08:27:56.550733+00', 122.563779, 0, 2, 0, 2, 1, 11, 9, 1, 2.99008),
+	(36, '2026-11-28 08:27:56.551475+00', 122.544281, 0, 0, 0, 0, 0, 5, 4, 1, 2.735531),
+	(37, '2026-11-28 08:27:56.586251+00', 121.19371, 0, 0, 0, 0, 0, 1, 1, 0, 2.727262),
+	(38, '2026-11-28 08:27:56.587759+00', 121.154854, 0, 0, 0, 0, 0, 5, 5, 0, 2.526873);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -27465,11 +27555,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 08:02:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 08:27:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', '5cba49046fb95b9cac67f0bd4853a1dfd5577f16b8d309cae12ca4342654e3fa', '3a973d12f768af8f1b50ca05662e7da9ef7e4c4d25c4ee35b19e8bc8f0a0245f', '2029-08-24 08:02:28.428313+00', '{*}', '{look,send}', '2026-11-28 08:02:28.426277+00', NULL, '2026-11-28 08:02:28.429065+00');
+	(1, 'shop', '91e2c8a33274f4f7fd461392343f9e7ae7db5fae4c1514c8108824114fbc84a5', '55a302c916a010fcbba1801a801d835b977b3f2617890c06dafb6fdbf9c60a91', '2029-08-24 08:27:54.971998+00', '{*}', '{look,send}', '2026-11-28 08:27:54.968042+00', NULL, '2026-11-28 08:27:54.972196+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -27477,14 +27567,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 08:02:25.953181+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 08:02:26.04279+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 08:02:30.465918+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 08:27:53.965972+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 08:27:53.986849+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 08:27:55.804659+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 08:01:27.334283+00', '2026-11-28 08:02:27.334283+00', 4, 1);
+	(41, 'worker', '2026-11-28 08:26:54.522017+00', '2026-11-28 08:27:54.522017+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -27523,7 +27613,7 @@ SELECT pg_catalog.setval('pgmq.q_stream_msg_id_seq', 60, true);
 SELECT pg_catalog.setval('spanmq_core.batch_batch_id_seq', 2, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_0', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_0', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_1', 0, false);
@@ -27556,7 +27646,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_17', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_18', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_19', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_19', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_2', 0, false);
@@ -27733,13 +27823,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795852951507048, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795854476492874, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795852944743, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795854473295, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -27751,7 +27841,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218017145383333000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218018673822665000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);
@@ -28604,7 +28694,7 @@ REVOKE ALL ON FUNCTION spanmq.close_session(key_hash text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone) FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone) FROM PUBLIC;
@@ -28836,6 +28926,13 @@ REVOKE ALL ON FUNCTION spanmq_call.count_dead_letters_41() FROM PUBLIC;
 GRANT ALL ON FUNCTION spanmq_call.count_dead_letters_41() TO released_role;
 
 
+REVOKE ALL ON FUNCTION spanmq_call.count_messages(queues text[], most integer) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_call.count_messages_41(integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION spanmq_call.count_messages_41(integer) TO released_role;
+
+
 REVOKE ALL ON FUNCTION spanmq_call.create_batch(queue text, message jsonb, headers jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION spanmq_call.create_batch(queue text, message jsonb, headers jsonb) TO released_role;
 
@@ -28984,13 +29081,6 @@ REVOKE ALL ON FUNCTION spanmq_call.get_schema_41() FROM PUBLIC;
 GRANT ALL ON FUNCTION spanmq_call.get_schema_41() TO released_role;
 
 
-REVOKE ALL ON FUNCTION spanmq_call.glance(queues text[], most integer) FROM PUBLIC;
-
-
-REVOKE ALL ON FUNCTION spanmq_call.glance_41(integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION spanmq_call.glance_41(integer) TO released_role;
-
-
 REVOKE ALL ON FUNCTION spanmq_call.grant_queue(role text, queue text, verb text) FROM PUBLIC;
 
 
@@ -29086,6 +29176,13 @@ REVOKE ALL ON FUNCTION spanmq_call.list_receivers(queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION spanmq_call.list_receivers_41() FROM PUBLIC;
 GRANT ALL ON FUNCTION spanmq_call.list_receivers_41() TO released_role;
+
+
+REVOKE ALL ON FUNCTION spanmq_call.list_results(queue text, msg_ids bigint[]) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_call.list_results_41(bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION spanmq_call.list_results_41(bigint[]) TO released_role;
 
 
 REVOKE ALL ON FUNCTION spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer) FROM PUBLIC;
@@ -29644,6 +29741,9 @@ REVOKE ALL ON FUNCTION spanmq_core.archive_of(this spanmq_core.queue) FROM PUBLI
 REVOKE ALL ON FUNCTION spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run) FROM PUBLIC;
 
 
+REVOKE ALL ON FUNCTION spanmq_core.are_progress(progress jsonb) FROM PUBLIC;
+
+
 REVOKE ALL ON FUNCTION spanmq_core.are_reports(reports jsonb) FROM PUBLIC;
 
 
@@ -29741,6 +29841,9 @@ REVOKE ALL ON FUNCTION spanmq_core.check_horizon() FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.check_isolation(what text) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_core.check_kept(this spanmq_core.queue, first_id bigint) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.check_kept(this spanmq_core.queue, since timestamp with time zone) FROM PUBLIC;
@@ -30238,7 +30341,7 @@ REVOKE ALL ON FUNCTION spanmq_core.is_sequence(ids bigint[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION spanmq_core.is_shared(this spanmq_core.queue, id bigint) FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq_core.join_batch(runs spanmq_core.run[], OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.join_runs(runs spanmq_core.run[]) FROM PUBLIC;
@@ -30520,7 +30623,7 @@ REVOKE ALL ON FUNCTION spanmq_core.reason_of(this_queue integer, category text, 
 REVOKE ALL ON FUNCTION spanmq_core.receive_any(queue text, qty integer, lease double precision, slots integer, alone boolean, at_ timestamp with time zone, lease_id bigint, until timestamp with time zone, claimed spanmq_core.claimed, n_fetched integer) FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq_core.redrive_from(delay double precision, rate double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.refuse_change() FROM PUBLIC;
@@ -30706,7 +30809,7 @@ REVOKE ALL ON FUNCTION spanmq_core.stories(this_queue integer, runs spanmq_core.
 REVOKE ALL ON FUNCTION spanmq_core.strangers() FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue) FROM PUBLIC;

@@ -12,6 +12,8 @@ GENERATORS = $(wildcard tools/generate_*.py)
 # Tests wait for processes and for PostgreSQL more than they compute: two workers leave half of two cores idle.
 WORKERS ?= 3
 ARGS ?=
+# Whatever the environment says: without bytecode each worker, and each program that a test starts, compiles all it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test test-deep test-sql lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs docs-serve clean
 .DEFAULT_GOAL := help

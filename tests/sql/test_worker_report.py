@@ -1,5 +1,7 @@
 """What workers report, and who is listed."""
 
+from typing import Any
+
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
@@ -56,16 +58,17 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
 def test_progress_is_that_of_the_last_report(orders: Queue) -> None:
     progress = "select progress from spanmq.list_workers()"
     entry = {"msg_id": 7, "kind": None, "share": 0.5, "note": "x" * 200}
-    orders.rows(PROGRESS, Jsonb([entry] * 100))
+    orders.rows(PROGRESS, Jsonb([entry | {"more": "x"}] * 100))
     assert orders.value(progress) == [entry] * 100
-    for wrong in (
+    wrongs: list[Any] = [
         [entry] * 101,
         [entry | {"share": 1.5}],
         [entry | {"note": "x" * 201}],
         [entry | {"msg_id": None}],
         [entry | {"kind": "x" * 256}],
         {},
-    ):
+    ]
+    for wrong in wrongs:
         with (
             pytest.raises(psycopg.Error, match="reports must be an object"),
             orders.connection.transaction(),

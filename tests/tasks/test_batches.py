@@ -157,11 +157,22 @@ def test_batch_without_results_is_refused_where_they_are_taken(client: Client) -
         books.batch([square.call(1), read.call(1)], collect)
     with pytest.raises(InvalidArgumentError, match="at most 10000 calls"):
         books.batch([square.call(1)] * 10_001, collect)
-    forged = [{}, {"queues": ["orders"], "ids": [[0, 1, 10**12]]}, {"queues": [], "ids": [[0, 1, 1]]}]
+    forged = [
+        {},
+        {"queues": ["orders"], "ids": [[0, 1, 10**12], [0, 1, -(10**12)]]},
+        {"queues": [], "ids": [[0, 1, 1]]},
+        {"queues": [[]], "ids": [[0, 1, 1]]},
+    ]
     for header in forged:
         collect.using(headers={"x-spanmq-calls": header}).send()
     assert drain(books, raises=False) == len(forged)
     assert len(client.dead_letters.list("orders")) == len(forged)
+
+
+def test_results_of_a_dropped_queue_are_missing(client: Client) -> None:
+    collect.using(headers={"x-spanmq-calls": {"queues": ["dropped"], "ids": [[0, 7, 2]]}}).send()
+    assert drain(books) == 1
+    assert done == [[("dropped", "missing", None, None)] * 2]
 
 
 def test_what_is_not_the_end_of_a_batch(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/guides/tasks.md and docs/guides/testing.md run, and the pages name every option."""
+"""The programs of the pages about tasks, batches and testing run, and the pages name every option."""
 
 import re
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from spanmq import Client
 from spanmq.tasks import Tasks
 from spanmq.tasks.call import Options
 
-PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "testing")}
+PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "batches", "testing")}
 
 
 def test_pages_name_everything() -> None:
-    words = set(re.findall(r"\w+", PAGES["tasks"]))
+    words = set(re.findall(r"\w+", PAGES["tasks"] + PAGES["batches"]))
     assert {*spanmq.tasks.__all__, *Options.__annotations__} - {"Task"} - words == set()
     assert set(spanmq.testing.__all__) - set(re.findall(r"\w+", PAGES["testing"])) == set()
 
@@ -34,6 +34,16 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
         bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
     scope["tasks"].close()
     assert bodies == ["ship", "ship", "ship", "send_mail"]
+
+
+def test_programs_about_batches_run(
+    spanmq_tasks: Callable[[Tasks], Tasks], capsys: pytest.CaptureFixture[str]
+) -> None:
+    scope = run_programs("guides/batches")
+    own = spanmq_tasks(scope["tasks"])
+    scope["weigh_all"]([1, 2])
+    assert spanmq.testing.drain(own) == 3
+    assert capsys.readouterr().out == "Monday: 7.5 kg, 2 done and 0 dead of 2\n"
 
 
 def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:

@@ -10,8 +10,9 @@ from tests.patience import WAIT_SECONDS
 from tests.schemas import qualified
 from tests.worker.running import working
 
+import spanmq
 from spanmq import Client, Message
-from spanmq.worker import poller
+from spanmq.worker import poller, reporting
 
 IDLE_CALLS = ("poll", "await_messages", "report_worker")
 
@@ -127,3 +128,20 @@ def test_session_that_can_not_be_made_ready_serves_all_the_same(client: Client, 
             )
         client.send_batch("events", range(50))
         assert record.outcomes(50) == ["acked"] * 50
+
+
+def test_progress_is_reported_once_in_its_time(
+    client: Client, database: str, queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "PROGRESS_SECONDS", 3_600.0)
+
+    def handle(message: Message) -> None:
+        for number in range(100):
+            spanmq.progress(number / 100)
+
+    with working(database, handle) as record:
+        queries.wait("report_worker", 1)
+        client.send("orders", 1)
+        assert record.outcomes(1) == ["acked"]
+    # The first report, and the last one.
+    assert len(queries.of("report_worker")) == 2

@@ -249,13 +249,15 @@ class Tasks:
 
     # Sending.
 
-    def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
+    def send_many(
+        self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
+    ) -> list[Sent[Any]]:
         """Send calls, all or none, in the caller's transaction if a connection or session is given."""
         return self.catalog.sender.send(self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
-    ) -> list[Sent]:
+    ) -> list[Sent[Any]]:
         """Send calls from async code; the twin of `send_many`."""
         client = await self.clients.of_async(connection, session)
         return await self.catalog.sender.send_async(client, calls)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from spanmq.client import AsyncClient
-from spanmq.errors import InvalidArgumentError, TaskArgumentsError
+from spanmq.errors import InvalidArgumentError, QueueNotFoundError, TaskArgumentsError
 from spanmq.model import Message, Result
 from spanmq.tasks.call import Call
 
@@ -53,11 +53,13 @@ async def read_results(client: AsyncClient, message: Message, task: str) -> list
     ids: dict[str, list[int]] = {}
     for queue, message_id in dict.fromkeys(messages):
         ids.setdefault(queue, []).append(message_id)
-    results = {
-        (queue, each.message_id): each
-        for queue, message_ids in ids.items()
-        for each in await client.results.list(queue, message_ids)
-    }
+    results: dict[tuple[str, int], Result] = {}
+    for queue, message_ids in ids.items():
+        try:
+            listed = await client.results.list(queue, message_ids)
+        except QueueNotFoundError:  # its messages have left it with it
+            listed = [Result(queue, message_id, "missing") for message_id in message_ids]
+        results |= {(queue, each.message_id): each for each in listed}
     return [results[each] for each in messages]
 
 
@@ -65,9 +67,14 @@ def _messages_of(message: Message, task: str) -> list[tuple[str, int]]:
     headers: Mapping[str, Any] = message.headers or {}
     try:
         queues, runs = headers[HEADER]["queues"], headers[HEADER]["ids"]
-        # Before they are listed: another sender could write any count.
-        if sum(count for _, _, count in runs) > CALLS_MAX:
-            raise ValueError("there are too many ids")
+        # Before they are listed: another sender could write anything.
+        counts = [count for _, _, count in runs]
+        if (
+            min(counts, default=0) < 0
+            or sum(counts) > CALLS_MAX
+            or not all(type(each) is str for each in queues)
+        ):
+            raise ValueError("they are not the messages of a batch")
         return [
             (queues[place], message_id)
             for place, first, count in runs

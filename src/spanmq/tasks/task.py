@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from spanmq.client.call import Seconds, duration
 from spanmq.codec.body import RawJson
@@ -28,6 +28,7 @@ KNOWN_MAX: Final = 20
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
@@ -185,16 +186,29 @@ class Task(Generic[P, R]):
             raise InvalidArgumentError("a call has no transaction", hint="send_many takes a connection.")
         return self.prepare(args, kwargs)
 
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+    # The result of an async task is what its coroutine returns.
+    @overload
+    def send(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    @overload
+    def send(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    def send(self, *args: Any, **kwargs: Any) -> Sent[Any]:
         """Send it; raises TaskArgumentsError before anything is sent."""
         sender = self.catalog.sender
-        return sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
+        sent = sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
+        return sent.with_reader(self.arguments.read_result)
 
-    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+    @overload
+    async def send_async(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Sent[T]: ...
+    @overload
+    async def send_async(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    async def send_async(self, *args: Any, **kwargs: Any) -> Sent[Any]:
         """Send it from async code."""
         sender = self.catalog.sender
         client = await sender.clients.of_async(**self.place)
-        return (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
+        sent = (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
+        return sent.with_reader(self.arguments.read_result)
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Check arguments; `call` and `send` do."""

@@ -238,7 +238,7 @@ async def _perform(
     catalog = task.catalog
     prepared: list[Call] = []
 
-    def keep(calls: Iterable[Call]) -> list[Sent]:
+    def keep(calls: Iterable[Call]) -> list[Sent[Any]]:
         prepared.extend(calls)
         return [Sent(call.queue, 0) for call in prepared]
 

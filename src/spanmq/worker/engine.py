@@ -378,6 +378,8 @@ class Engine:
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
+        if job.progress is not None:
+            job.holding.on_progress()  # it is shown no longer
         change = None
         if job.is_cancelled and isinstance(verdict, Failure):
             verdict = Release()  # which ends a cancelled message

@@ -69,8 +69,6 @@ class Reporter:
 
     def record(self, job: Job, *, failed: bool) -> None:
         """Record a job that ended."""
-        if job.progress is not None:
-            self.report_soon()
         if self.kind_of is None:
             return
         times = self._times[job.holding.queue]

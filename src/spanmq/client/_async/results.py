@@ -93,9 +93,9 @@ class AsyncResults:
         return await self._link.run(about(queue, "get_results", read, *arguments))
 
     async def list(self, queue: str, message_ids: int | Iterable[int]) -> list[Result]:
-        """Return what became of messages, up to 10,000, in the order of their ids as passed.
+        """Return what became of messages of a queue: a `Result` for each of `message_ids`, in their order.
 
-        Raises InvalidArgumentError for more.
+        Raises InvalidArgumentError for more than 10,000 ids, QueueNotFoundError for a queue that does not exist.
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(listed_results, self._codec.of(queue), queue)

@@ -31,7 +31,10 @@ begin
     if running_for is not null then
         insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
-                   coalesce((reports -> q.folded_name ->> 'held')::int, 0), coalesce(reports -> q.folded_name -> 'progress', '[]')
+                   coalesce((reports -> q.folded_name ->> 'held')::int, 0),
+                   -- Of their keys only these: others have no limit.
+                   coalesce((select jsonb_agg(to_jsonb(p)) from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
+                             (msg_id bigint, kind text, share double precision, note text)), '[]')
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,

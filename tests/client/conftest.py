@@ -1,6 +1,8 @@
 """What the tests of both clients share; `_async/conftest.py` has the clients."""
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -8,6 +10,7 @@ import pytest
 
 from spanmq.testing import new_database, with_database
 
+LATER = Path(__file__).with_name("later.sql").read_text(encoding="utf-8")
 DROP_QUEUES = "select pgmq.drop_queue(queue_name) from pgmq.list_queues()"
 COUNT_COPIES = """
 create sequence public.copies minvalue 0;
@@ -17,7 +20,7 @@ alter function spanmq.copy_begin rename to copy_begin_before;
 create function spanmq.copy_begin(queue text, n int)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql as $$ begin
-    return query select * from spanmq.copy_begin_before(queue, n);
+    return query select b.log_table, b.first_id, b.last_id, b.enqueued_at from spanmq.copy_begin_before(queue, n) b;
     if found then
         perform setval('public.copies', last_value + 1) from public.copies;
         perform setval('public.copied_messages', last_value + n) from public.copied_messages;
@@ -29,6 +32,18 @@ end $$"""
 def anyio_backend() -> str:
     """The event loop that tests and fixtures with `async def` run in."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def spanmq_template(spanmq_server: str, spanmq_template: str) -> Iterator[str]:
+    """The name of the database from which others are copied; with SPANMQ_TEST_LATER its schema is a later release's."""
+    if not os.environ.get("SPANMQ_TEST_LATER"):
+        yield spanmq_template
+        return
+    with new_database(spanmq_server, template=spanmq_template) as name:
+        with psycopg.connect(with_database(spanmq_server, name)) as connection:
+            connection.execute(LATER.encode())
+        yield name
 
 
 @pytest.fixture(scope="module")

@@ -1,30 +1,105 @@
 """A client and a schema that are one release apart."""
 
+import logging
+from typing import Any
+
 import psycopg
 import pytest
+from tests.client.conftest import LATER
 
+import spanmq
 from spanmq import Client
 from spanmq.errors import SchemaVersionError
 
+# A function that returns the rows of the real one without a column.
+LACKING = """
+alter function spanmq.list_changes(text, bigint, int) rename to list_changes_of_later;
+create function spanmq.list_changes(queue text default null, before bigint default null, qty int default 100)
+returns table ({columns}) language sql as $$
+    select {names} from spanmq.list_changes_of_later(queue, before, qty) $$"""
+COLUMNS = {
+    "change_id": "bigint",
+    "changed_at": "timestamptz",
+    "role": "text",
+    "actor": "text",
+    "action": "text",
+    "queue_name": "text",
+    "details": "jsonb",
+}
 POLICY = """
 create or replace function spanmq_call.get_policy(queue text) returns jsonb language sql security definer as $$
-    select spanmq_core.settings_of(q, spanmq_core.policy_of(q.queue_id)) {change}
+    select spanmq_core.settings_of(q, spanmq_core.policy_of(q.queue_id)) - '{setting}'
     from spanmq_core.find_queue(queue) q $$"""
 
 
-def change_policy(dsn: str, change: str) -> None:
+def execute(dsn: str, text: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as session:
-        session.execute(POLICY.format(change=change).encode())
+        session.execute(text.encode())
 
 
-def test_setting_of_a_later_schema_is_left_out(client: Client, database: str) -> None:
-    before = client.queues.policy("orders")
-    change_policy(database, '|| \'{"colour": "red"}\'')
-    assert client.queues.policy("orders") == before
+def lists(client: Client) -> list[Any]:
+    """Return what a client reads of a queue with a message, a dead letter, a schedule and a change."""
+    return [
+        client.queues.policy("orders"),
+        client.queues.list(),
+        client.peek("orders"),
+        client.dead_letters.list("orders"),
+        client.schedules.list(),
+        client.batches.list(),
+        client.inspect.changes("orders"),
+    ]
 
 
-def test_setting_that_an_older_schema_lacks_is_named(client: Client, database: str) -> None:
-    change_policy(database, "- 'keep'")
-    with pytest.raises(SchemaVersionError, match="'keep'") as refused:
-        client.queues.policy("orders")
-    assert refused.value.code == "schema_older"
+def test_client_leaves_out_what_a_later_schema_has_more_and_logs_its_version_once(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.send_batch("orders", [1, 2])
+    client.reject(client.receive("orders"), "boom")
+    client.schedules.create("yearly", "orders", "0 0 1 1 *", 3)
+    client.batches.create("orders", 4, {"orders": [2]})
+    before = lists(client)
+    assert all(before)
+    execute(database, LATER)
+    with caplog.at_level(logging.WARNING, "spanmq"):
+        for _ in range(2):
+            with Client(database) as other:
+                assert lists(other) == before
+        assert {each.outcome for each in client.ack(client.receive("orders", 9))} == {"acked"}
+    assert [each.getMessage() for each in caplog.records] == [
+        f"schema_version schema=9.0.0 client={spanmq.__version__}"
+    ]
+
+
+@pytest.mark.parametrize("column", ["actor", "details"])
+def test_column_that_an_older_schema_lacks_is_none(client: Client, database: str, column: str) -> None:
+    client.queues.set_policy("orders", lease=5)
+    without(database, column)
+    [change] = client.inspect.changes("orders", limit=1)
+    assert (change.action, getattr(change, column)) == ("set_policy", None)
+
+
+def test_setting_that_an_older_schema_lacks_is_none(client: Client, database: str) -> None:
+    client.queues.set_policy("orders", keep="1 day", lease=5)
+    execute(database, POLICY.format(setting="keep"))
+    policy = client.queues.policy("orders")
+    assert (policy.lease, policy.keep) == (5, None)
+
+
+def test_column_that_has_to_exist_is_named(client: Client, database: str) -> None:
+    client.queues.set_policy("orders", lease=5)
+    without(database, "action")
+    execute(database, POLICY.format(setting="lease"))
+    for name, call in {
+        "lease": lambda: client.queues.policy("orders"),
+        "action": lambda: client.inspect.changes("orders"),
+    }.items():
+        with pytest.raises(SchemaVersionError, match=f"'{name}'") as refused:
+            call()
+        assert (refused.value.code, refused.value.queue) == ("schema_older", "orders")
+
+
+def without(dsn: str, column: str) -> None:
+    """Make the list of changes one of an older schema, which lacks a column."""
+    columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name != column]
+    names = [name for name in COLUMNS if name != column]
+    execute(dsn, LACKING.format(columns=", ".join(columns), names=", ".join(names)))

@@ -6,8 +6,10 @@ statement: that is the same through psycopg, SQLAlchemy, Django and asyncpg, and
 as one literal is four times faster than psycopg's own list (4.8 ms against 19 ms, 190-byte bodies).
 """
 
+import logging
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +17,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
+import spanmq as package
 from spanmq.client.rows import Rows, nothing
 from spanmq.errors import (
     InvalidArgumentError,
@@ -24,6 +27,8 @@ from spanmq.errors import (
     SpanmqError,
 )
 from spanmq.model import Flavour
+
+logger = logging.getLogger("spanmq")
 
 Result = TypeVar("Result")
 Seconds = float | timedelta
@@ -97,6 +102,19 @@ class Call(Generic[Result]):
             return statement
         return _bounded(statement, bytes_max, self.function in RECEIVING)
 
+    def result(self, rows: Rows) -> Result:
+        """Return what the rows stand for. Raises SchemaVersionError if the schema is too old to have a column."""
+        try:
+            return self.read(rows)
+        except KeyError as error:
+            raise SchemaVersionError(
+                f"the schema in the database is too old for this client: it has no {error}",
+                hint="Upgrade it: spanmq schema upgrade",
+                function=self.function,
+                queue=self.queue,
+                code="schema_older",
+            ) from None
+
     @property
     def qualified(self) -> str:
         """Return the name of the function with its schema."""
@@ -108,11 +126,16 @@ class Call(Generic[Result]):
 
 
 # Names the installed schema; the only statement that uses pg_catalog rather than pgmq. Texts, for every
-# driver.
+# driver. The version is read from its function's text, since a function that may not exist cannot be called.
 PROBE: Final = (
     "select cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.text) as spanmq, "
-    "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq"
+    "cast(pg_catalog.to_regclass('pgmq.meta') as pg_catalog.text) as pgmq, "
+    "(select p.prosrc from pg_catalog.pg_proc p where p.oid operator(pg_catalog.=)"
+    " cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.oid)) as version"
 )
+_VERSION: Final = re.compile(r"\s*select '([\w.+-]+)'\s*")
+# Other versions than this client's of which this process has logged a line.
+_LOGGED: Final[set[str]] = set()
 
 # Local to the transaction, and the statement is the transaction: the commit reads it, then it is gone.
 _RELAX: Final = ", pg_catalog.set_config('synchronous_commit', 'off', true) as setting"
@@ -186,8 +209,12 @@ def _bounded(statement: LiteralString, bytes_max: int, is_receiving: bool) -> Li
 
 
 def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
-    """Return what the database holds, by the row of PROBE."""
-    spanmq, pgmq = values[0]
+    """Return what the database holds, by the row of PROBE; log once if its version is not this client's."""
+    spanmq, pgmq, text = values[0]
+    version = _VERSION.fullmatch(text or "")
+    if version and version[1] not in (package.__version__, *_LOGGED):
+        _LOGGED.add(version[1])
+        logger.warning("schema_version schema=%s client=%s", version[1], package.__version__)
     return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 

@@ -434,7 +434,8 @@ def get_shards(queue: str) -> Call[ShardMap | None]:
 
     def read(rows: Rows) -> ShardMap | None:
         own = [
-            row | {"queue": queue, "shards": json_value(row["shards"]), "former": json_value(row["former"])}
+            row
+            | {"queue": queue, "shards": json_value(row["shards"]), "former": json_value(row.get("former"))}
             for row in rows.records()
         ]
         return next(iter(made(ShardMap, own)), None)

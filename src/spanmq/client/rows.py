@@ -3,14 +3,13 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from spanmq.codec.body import Codec, read_json, unread
-from spanmq.errors import SchemaVersionError
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
@@ -106,28 +105,30 @@ def listed(kind: type[Kind], **columns: str) -> Callable[[Rows], list[Kind]]:
 
 
 def made(kind: type[Kind], records: Iterable[Mapping[str, Any]], **columns: str) -> list[Kind]:
-    """Make a dataclass of each record.
+    """Make a dataclass of each record, without columns that this release does not know.
 
-    A column that the schema does not have yet, being one release older, has the field's default. Raises
-    SchemaVersionError where a field has none.
+    A column that the schema does not have, being one release older, has the field's default, or None where the field
+    may be None. Raises KeyError where a field has neither.
     """
-    names = [(each, columns.get(each.name, each.name)) for each in fields(kind)]  # type: ignore[arg-type]
-    try:
-        return [
-            kind(
-                **{
-                    each.name: row[column] if each.default is MISSING else row.get(column, each.default)
-                    for each, column in names
-                }
-            )
-            for row in records
-        ]
-    except KeyError as error:
-        raise SchemaVersionError(
-            f"the schema in the database is too old for this client: it has no {error}",
-            hint="Upgrade it: spanmq schema upgrade",
-            code="schema_older",
-        ) from None
+    names = [
+        (each.name, columns.get(each.name, each.name), _default(each))
+        for each in fields(kind)  # type: ignore[arg-type]
+    ]
+    return [
+        kind(
+            **{
+                name: row[column] if default is MISSING else row.get(column, default)
+                for name, column, default in names
+            }
+        )
+        for row in records
+    ]
+
+
+def _default(each: Field[Any]) -> Any:
+    """Return the value of a field whose column is missing; MISSING if it has none."""
+    # A type is its text where a module postpones annotations.
+    return None if each.default is MISSING and "None" in str(each.type) else each.default
 
 
 def only(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind]:
@@ -204,7 +205,8 @@ def settlements(rows: Rows) -> list[Settled]:
     """Return the outcomes of settled messages."""
     if not rows.values:  # nor names of columns, through some drivers
         return []
-    number, outcome = rows.columns.index("msg_id"), rows.columns.index("outcome")
+    places = {name: place for place, name in enumerate(rows.columns)}
+    number, outcome = places["msg_id"], places["outcome"]
     return [Settled(row[number], row[outcome]) for row in rows.values]
 
 
@@ -334,7 +336,6 @@ def body_schema(rows: Rows) -> QueueSchema:
 
 def policy(rows: Rows) -> Policy:
     """Return the policy of a queue."""
-    # A later schema may have settings that this client does not know.
     return made(Policy, [json.loads(rows.scalar())])[0]
 
 
@@ -372,11 +373,11 @@ def worker_reports(rows: Rows) -> list[WorkerReport]:
 
 def changes(rows: Rows) -> list[Change]:
     """Return recorded changes."""
-    read = [row | {"details": json_value(row["details"])} for row in rows.records()]
+    read = [row | {"details": json_value(row.get("details"))} for row in rows.records()]
     return made(Change, read, queue="queue_name")
 
 
 def pipeline_runs(rows: Rows) -> list[PipelineRun]:
     """Return runs of the pipeline's jobs."""
-    reports = [row | {"report": json_value(row["report"])} for row in rows.records()]
+    reports = [row | {"report": json_value(row.get("report"))} for row in rows.records()]
     return made(PipelineRun, reports, queue="queue_name")

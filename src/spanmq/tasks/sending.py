@@ -136,7 +136,7 @@ class Sent(Generic[Result_co]):
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """A batch that was sent, with its messages."""
+    """A batch that was sent: its `batch_id`, and its `messages` in the order of the calls."""
 
     batch_id: int
     messages: list[Sent[Any]]
@@ -144,18 +144,22 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+    """Calls, and the call `then`, sent when the messages of `calls` are settled; also as the result of a task."""
 
     calls: tuple[Call, ...]
     then: Call
     sender: Sender = field(repr=False)
 
     def send(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it, all or nothing."""
+        """Send it, all or nothing; return the batch and its messages.
+
+        `place` is a `connection` or a `session`, in whose transaction it is sent. Raises what `Client.send_batch`
+        raises.
+        """
         return self.sender.send_batch(self.sender.clients.of(**place), self)
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it from async code."""
+        """Send it from async code, in the transaction of a `place`; the twin of `send`. It raises the same."""
         return await self.sender.send_batch_async(await self.sender.clients.of_async(**place), self)
 
 

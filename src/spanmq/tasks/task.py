@@ -117,7 +117,12 @@ class Task(Generic[P, R]):
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
     def using(self, **options: Unpack[Options]) -> Task[P, R]:
-        """Return the same task with options for its sends, or with a transaction to send in."""
+        """Return the same task with `options` for its sends, or with a transaction to send in.
+
+        They are the fields of `Options`: `delay` or `at`, `group`, `priority`, `expires_in`, `unique`, `unique_for`,
+        `headers`, `queue`, `connection` and `session`. Raises InvalidArgumentError for an unknown one, and for a
+        queue for which the task is not registered.
+        """
         if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(
                 f"a task has no option {', '.join(sorted(unknown))}",
@@ -177,11 +182,14 @@ class Task(Generic[P, R]):
             )
 
     def is_of(self, queue: str) -> bool:
-        """Return whether a task is registered for a queue; names of queues have no case."""
+        """Return whether a task is registered for a `queue`; names of queues have no case."""
         return queue in self.queues or queue.lower() in self._folded_queues
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Check arguments, and return what `send_many` takes; raises TaskArgumentsError."""
+        """Check the arguments of a call, which are the function's, and return what `send_many` takes.
+
+        Raises TaskArgumentsError for arguments that do not fit, InvalidArgumentError for a task with a transaction.
+        """
         if self.place:
             raise InvalidArgumentError("a call has no transaction", hint="send_many takes a connection.")
         return self.prepare(args, kwargs)

@@ -1,5 +1,6 @@
 """Workers in processes of their own: one that kills itself, and one that handles what is left."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,10 +18,14 @@ LEASE_SECONDS = 0.5
 
 
 @contextmanager
-def process(dsn: str, log: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `program.py`; whatever happens, it has ended afterwards."""
+def process(
+    dsn: str, log: Path, *options: object, packages: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `program.py`, with the spanmq of this folder if one is named; whatever happens, it has ended afterwards."""
     root = Path(__file__).parents[3]
-    started = subprocess.Popen([sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)], cwd=root)
+    command = [sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)]
+    environ = {**os.environ, **({} if packages is None else {"PYTHONPATH": str(packages)})}
+    started = subprocess.Popen(command, cwd=root, env=environ)
     try:
         yield started
     finally:

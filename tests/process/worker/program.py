@@ -44,6 +44,7 @@ def main() -> None:
     if options.clock:
         shift_clock(options.clock)
 
+    import spanmq
     from spanmq import Message, Worker
     from spanmq.worker import heartbeat
     from spanmq.worker.event import Event, LeaseExtended, MessageSettled, WorkerStarted, name_of
@@ -55,6 +56,7 @@ def main() -> None:
     def write(*words: object) -> None:
         os.write(log, (" ".join(map(str, words)) + "\n").encode())
 
+    write("package", spanmq.__file__)
     seen = 0
 
     def at_seam(name: str) -> None:

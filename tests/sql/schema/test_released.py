@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.queue import Connection, column, one
-from tests.sql.schema.conftest import session_of, snapshot
+from tests.sql.schema.conftest import SQL, change, session_of, snapshot
 
 import spanmq
 from spanmq import schema
@@ -23,7 +23,6 @@ from spanmq.model import Leased
 from spanmq.schema.release import Release, load_release
 from spanmq.testing import new_database, with_database
 
-SQL = Path(schema.__file__).parents[1] / "sql"
 FILES = sorted(Path(__file__).with_name("released").glob("*.sql"))
 KEYS = {"released": b"r" * 32}
 # What a queue has of its own, and other queues do not.
@@ -66,18 +65,16 @@ def later(folder: Path, version: str) -> Release:
     """Return the checkout's release; for a database of that very release, one with a change of both kinds."""
     if version != spanmq.__version__:
         return load_release()
+    text = Path(__file__).with_name("released").joinpath(f"{version}.sql").read_text(encoding="utf-8")
+    changed = [each.name for each in load_release().migrations if each.checksum not in text]
+    assert not changed, "before its release: run tools/dump_release.py; after it, a migration never changes"
     shutil.copytree(SQL, folder / "later")
     (folder / "later/tables/9999_later.sql").write_text(
         "-- since 9.0.0\nalter table spanmq_core.queue add column later int not null default 7;\n"
     )
-    file = folder / "later/functions/settle/state.sql"
-    text = file.read_text()
     header = "create or replace function spanmq_call.pause(queue text) returns void"
-    assert header in text
-    file.write_text(
-        text.replace(header, header.replace("queue text", "queue text, reason text default null"))
-    )
-    return load_release(folder / "later", version="9.0.0")
+    with_reason = header.replace("queue text", "queue text, reason text default null")
+    return change(folder / "later", "settle/state.sql", (header, with_reason))
 
 
 def test_everything_of_a_release_goes_on_after_the_upgrade(

@@ -8,14 +8,12 @@ import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
 from tests.sql.queue import Connection, one
-from tests.sql.schema.conftest import session_of, snapshot
+from tests.sql.schema.conftest import SQL, change, session_of, snapshot
 
 from spanmq import schema
 from spanmq.errors import SchemaVersionError, StatementCancelledError
 from spanmq.schema.release import Release, load_release
 from spanmq.testing import wait_until_waiting
-
-SQL = Path(schema.__file__).parents[1] / "sql"
 
 
 def with_function(folder: Path, text: str, version: str) -> Release:
@@ -164,16 +162,6 @@ def test_function_of_the_users_stays(session: Connection, folder: Path) -> None:
 def real(tmp_path: Path) -> Path:
     shutil.copytree(SQL, tmp_path / "real")
     return tmp_path / "real"
-
-
-def change(folder: Path, file: str, *replaced: tuple[str, str]) -> Release:
-    path = folder / "functions" / file
-    text = path.read_text()
-    for old, new in replaced:
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-    return load_release(folder, version="9.0.0")
 
 
 def test_upgrade_to_the_same_functions_replaces_each(session: Connection) -> None:

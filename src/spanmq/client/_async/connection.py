@@ -359,7 +359,7 @@ async def execute(
             function=call.function,
             queue=call.queue,
         ) from error
-    return call.read(Rows(columns, values))
+    return call.result(Rows(columns, values))
 
 
 async def probe(connection: AsyncConnection[Any]) -> Flavour:

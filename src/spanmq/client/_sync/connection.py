@@ -361,7 +361,7 @@ def execute(
             function=call.function,
             queue=call.queue,
         ) from error
-    return call.read(Rows(columns, values))
+    return call.result(Rows(columns, values))
 
 
 def probe(connection: Connection[Any]) -> Flavour:

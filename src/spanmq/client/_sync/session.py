@@ -44,7 +44,7 @@ class SessionLink:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
             raise_typed(error, call)
-        return call.read(rows_of(call.shape, values))
+        return call.result(rows_of(call.shape, values))
 
     def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""

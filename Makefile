@@ -12,6 +12,8 @@ GENERATORS = $(wildcard tools/generate_*.py)
 # Tests wait for processes and for PostgreSQL more than they compute: two workers leave half of two cores idle.
 WORKERS ?= 3
 ARGS ?=
+# Whatever the environment says: without bytecode each worker, and each program that a test starts, compiles all it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test test-deep test-sql lint fix bench bench-quick bench-simulate bench-worker bench-service soak soak-worker docs docs-serve clean
 .DEFAULT_GOAL := help
@@ -129,9 +131,9 @@ bench-service: setup
 bench-dashboard: setup
 	$(RUN) -m bench.dashboard $(ARGS)
 
-# Fifty workers killed, where `make test` kills five.
+# Fifty workers killed, where `make test-deep` kills five.
 soak-worker: setup
-	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 600 tests/process/worker/test_kill.py tests/process/tasks -k killed $(ARGS)
+	SPANMQ_TEST_KILLS=50 $(RUN) -m pytest --timeout 900 tests/process/worker/test_kill.py tests/process/tasks -k killed $(ARGS)
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup

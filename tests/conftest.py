@@ -1,6 +1,7 @@
 """What all tests share; the fixtures named spanmq_… are those of `spanmq.testing`."""
 
 import faulthandler
+import gc
 import ipaddress
 import os
 import random
@@ -59,6 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         generator = Path(__file__).parents[1] / "tools/generate_sync.py"
         subprocess.run([sys.executable, str(generator), "--tests"], check=True)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported, and all tests, out of each further search for garbage: nothing of it ends before."""
+    gc.freeze()
 
 
 def pytest_report_header() -> list[str]:

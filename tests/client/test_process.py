@@ -198,3 +198,28 @@ def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch:
         assert wait(asked, WAIT_SECONDS)
         # Doubled from 0.01, and never longer than until the next minute.
         assert max(pauses) <= 60
+
+
+def test_maintenance_that_took_long_and_found_nothing_pauses_longer(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    longest = threading.Event()
+    wait = threading.Event.wait
+    others = set(threading.enumerate())
+
+    def watched(event: threading.Event, timeout: float | None = None) -> bool:
+        thread = threading.current_thread()
+        if thread.name == "spanmq maintenance" and thread not in others and timeout is not None:
+            pauses.append(timeout)
+            if timeout > 0.3:
+                longest.set()
+        return wait(event, timeout)
+
+    monkeypatch.setattr(threading.Event, "wait", watched)
+    monkeypatch.setattr("spanmq.client._sync.maintenance.SLOWNESS", 1_000_000_000)
+    with Client(database, maintain_interval=0.01) as keeper:
+        keeper.open()
+        assert wait(longest, WAIT_SECONDS)
+    # Without it, the pause of an idle client only doubles each time.
+    assert {round(pause, 3) for pause in pauses} == {0.01, 0.32}

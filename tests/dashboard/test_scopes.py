@@ -1,8 +1,12 @@
 """Each page for each scope of a token: a page shows what the token may see, and no other word of it."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import pytest
 from tests.dashboard import scene
-from tests.dashboard.conftest import Person
+from tests.dashboard.conftest import Person, person
+from tests.service.running import Running
 
 from spanmq.dashboard.app import PAGES
 from spanmq.dashboard.page import Page
@@ -56,16 +60,22 @@ def test_page_sends_who_has_not_signed_in_to_do_so(visitor: Person, page: Page) 
     assert live.status_code == 401
 
 
+@pytest.fixture(scope="module")
+def holders(guarded: Running, tokens: dict[tuple[str, str], str]) -> Iterator[dict[tuple[str, str], Person]]:
+    """Somebody who has signed in with each token."""
+    with ExitStack() as opened:
+        people = {scope: opened.enter_context(contextmanager(person)(guarded)) for scope in tokens}
+        for scope, secret in tokens.items():
+            assert people[scope].sign_in(secret).status_code == 303
+        yield people
+
+
 @pytest.mark.parametrize("page", GUARDED, ids=IDS)
-def test_page_takes_its_own_scope_only(
-    visitor: Person, tokens: dict[tuple[str, str], str], page: Page
-) -> None:
-    for (verb, queues), secret in tokens.items():
-        visitor.http.cookies.clear()
-        assert visitor.sign_in(secret).status_code == 303
+def test_page_takes_its_own_scope_only(holders: dict[tuple[str, str], Person], page: Page) -> None:
+    for (verb, queues), holder in holders.items():
         for queue in ("orders", "invoices", "missing"):
             is_allowed = verb == page.verb and (not page.of_queue or queues == "*" or queue == "orders")
-            assert (ask(visitor, page, queue) != 403) == is_allowed, (verb, queues, queue)
+            assert (ask(holder, page, queue) != 403) == is_allowed, (verb, queues, queue)
 
 
 def test_queue_out_of_scope_cannot_be_told_from_none(

@@ -4,6 +4,7 @@ import json
 import logging
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,9 @@ from spanmq.dashboard import pages
 from spanmq.service.server import Server, make_server
 from spanmq.service.settings import Settings
 
+# To read the machine's certificates takes longer than a request. A test of TLS brings its own.
+TLS = ssl.create_default_context()
+
 
 @dataclass(frozen=True)
 class Running:
@@ -48,7 +52,7 @@ class Running:
             timeout=WAIT_SECONDS,
             trust_env=False,
             event_hooks={"response": [check_described] if checked else []},
-            **more,
+            **{"verify": TLS, **more},
         )
 
     def dial(self) -> socket.socket:

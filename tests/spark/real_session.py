@@ -24,7 +24,13 @@ SECONDS = 500
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark_settings() -> dict[str, str]:
+    """What the tests of a folder want of their session beside."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
     """A session with two tasks at once and four attempts each."""
     from spanmq.spark.session import java_options, session
 
@@ -38,10 +44,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.python.authenticate.socketTimeout": "120s",
         # Ended children must not write into the tests' output.
         "spark.executorEnv.PYTHONWARNINGS": "ignore",
-        # A server for Spark Connect, on any free port.
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",
+        **spark_settings,
     }
     os.environ.pop("SPANMQ_DSN", None)
     try:

@@ -49,12 +49,12 @@ def test_stream_begins_with_settled_messages_by_a_subscription_that_begins_earli
     client: Client, stream: Streams
 ) -> None:
     client.queues.set_policy("orders", keep="1 day")
-    client.send_batch("orders", range(5))
+    ids = client.send_batch("orders", range(5))
     client.pop("orders", 3)
     extent = client.subscriptions.replay_extent("orders")
     assert extent is not None
     client.subscriptions.create("lake", "orders", since=extent.since)
-    client.subscriptions.create("late", "orders", since_id=extent.first_message_id + 2)
+    client.subscriptions.create("late", "orders", since_id=ids[2])
     lake = stream(queue="lake")
     assert lake.run() == [5]
     assert lake.bodies == once(range(5))

@@ -66,11 +66,12 @@ def test_group_waits_until_the_handler_of_a_cancelled_message_has_ended(orders: 
 def test_holder_learns_which_of_its_messages_are_gone(orders: Queue) -> None:
     orders.rows("select pgmq.send_batch('orders', '{1,2,3}')")
     lease_id, ids = lease(orders, 3)
-    asked = "select * from spanmq.cancelled('orders', %s, %s)"
+    asked = "select msg_id, is_taken from spanmq.cancelled('orders', %s, %s)"
     assert orders.rows(asked, lease_id, ids) == []
     orders.rows(CANCEL, ids[:1])
+    orders.rows("select pgmq.set_vt('orders', %s, 600)", ids[1])
     orders.rows("select pgmq.delete('orders', %s::bigint)", ids[2])
-    assert orders.rows(asked, lease_id, ids) == [(ids[0],), (ids[2],)]
+    assert orders.rows(asked, lease_id, ids) == [(ids[0], False), (ids[1], True), (ids[2], False)]
 
 
 def test_subscription_does_not_inherit_what_was_cancelled(orders: Queue) -> None:

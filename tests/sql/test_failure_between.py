@@ -29,7 +29,11 @@ def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection) -> None
         if i % 7 == 6:
             jobs.execute("select spanmq.redrive('jobs', qty => 50, delay => 0)")
     together = f"select msg_id, {STORY} from spanmq.failures_between('jobs', %s, %s)"
-    told = f"select i, f.* from generate_series(%s::bigint, %s) i, spanmq.failures('jobs', i) f ({STORY})"
+    jobs.execute(
+        f"create temp table told on commit drop as select i, f.*"
+        f" from generate_series(1, 600) i, spanmq.failures('jobs', i) f ({STORY})".encode()
+    )
+    told = "select * from told where i between %s and %s"
     for first, last in [(1, 600), (1, 77), (78, 300), (256, 256), (301, 10_000)]:
         difference = f"select count(*) from (({together}) except all ({told})) x"
         other = f"select count(*) from (({told}) except all ({together})) x"

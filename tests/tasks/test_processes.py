@@ -30,7 +30,9 @@ async def test_tasks_run_in_processes_and_only_what_fails_ends_with_its_process(
     async with working(tasks, processes=2) as outcomes:
         first = computing.where.send(1)
         assert [(await outcomes.next()).outcome] == ["acked"]
-        _, process, opened_in, calls = await first.wait_async(WAIT_SECONDS)
+        result = await first.wait_async(WAIT_SECONDS)
+        assert result is not None
+        _, process, opened_in, calls = result
         assert process == opened_in != os.getpid()
         assert calls == 1
         computing.fail.send("killed")

@@ -31,6 +31,12 @@ def add_plain(a: int, b: int, connection: psycopg.Connection[Any] = GIVEN) -> in
     return a + b
 
 
+@sums.task(store_result=True)
+async def lie() -> int:
+    text: Any = "seven"
+    return text  # type: ignore[no-any-return]
+
+
 @sums.task
 async def forget(a: int) -> int:
     return a
@@ -56,8 +62,12 @@ def client(client: Client, database: str) -> Iterator[Client]:
 async def test_wait_returns_the_result(client: Client) -> None:
     async with working(sums):
         sent = await add.send_async(1, 2)
-        assert await sent.wait_async(60) == {"total": 3}
-        assert await asyncio.to_thread(lambda: add_plain.send(3, 4).wait()) == 7
+        total: Sum | None = await sent.wait_async(60)  # a type checker knows it
+        assert total == Sum(3)
+        sum_: int | None = await asyncio.to_thread(lambda: add_plain.send(3, 4).wait())
+        assert sum_ == 7
+        with pytest.raises(InvalidArgumentError, match="result of task 'lie' does not fit its type"):
+            await (await lie.send_async()).wait_async()
         assert await (await forget.send_async(1)).wait_async() is None
         assert await (await go_on.send_async()).wait_async() is None
         with pytest.raises(TaskFailedError, match="at most 65536 bytes"):

@@ -114,6 +114,24 @@ def test_deleted_message_ends_its_handler(client: Client, database: str) -> None
         assert record.wait(MessageSettled, where=is_of(second))[0].outcome == "cancelled"
 
 
+def test_message_that_was_taken_is_found_by_a_search_for_cancelled_ones_and_is_stale(
+    client: Client, database: str
+) -> None:
+    first, second = client.send_batch("orders", ["first", "second"])
+    begun = threading.Barrier(3)
+
+    async def handle(message: Message) -> None:
+        await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        await asyncio.Event().wait()
+
+    with working(database, handle, lease=3_600, concurrency=2) as record:
+        begun.wait(WAIT_SECONDS)
+        client.set_vt("orders", first, 600)
+        client.cancel("orders", second)
+        assert record.wait(MessageSettled, where=is_of(second))[0].outcome == "cancelled"
+        assert record.wait(MessageSettled, where=is_of(first))[0].outcome == "stale"
+
+
 def test_group_waits_until_the_handler_of_a_cancelled_message_has_ended(
     client: Client, database: str
 ) -> None:

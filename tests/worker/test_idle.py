@@ -84,6 +84,21 @@ def test_queues_of_a_worker_are_polled_in_one_statement_over_few_connections(
     assert len(taken) - len({session for session, _ in queries.of("receive")}) <= 3
 
 
+def test_single_messages_of_several_queues_take_one_receive_each(
+    client: Client, database: str, queries: Queries
+) -> None:
+    names = [f"q{number}" for number in range(6)]
+    for name in names:
+        client.queues.create(name)
+        client.send(name, 1)
+    with working(database, lambda message: None, queues=names, concurrency=1, poll_interval=0.02) as record:
+        assert record.outcomes(6) == ["acked"] * 6
+        queries.wait("poll", len(queries.of("poll")) + 3)
+    taken = queries.of("receive")
+    # Each session makes one of none when it begins.
+    assert len(taken) - len({session for session, _ in taken}) == 6
+
+
 def test_worker_without_a_free_slot_passes_messages_on(client: Client, database: str) -> None:
     slots = threading.Barrier(2)
 

@@ -95,8 +95,7 @@ def test_lease_that_was_lost_undoes_the_writes(
             ours.set_vt("orders", 1, 0)
             taken.extend(ours.receive("orders", lease=600))
 
-    # Without notifications: the search for cancelled messages at the first one would find this one gone, too.
-    with working(database, handler_of(take_it_away, is_async=is_async), pooler=True) as record:
+    with working(database, handler_of(take_it_away, is_async=is_async)) as record:
         assert record.outcomes(1) == ["stale"]
     assert shipped() == []
     assert [each.outcome for each in client.ack(taken)] == ["acked"]

@@ -286,13 +286,13 @@ def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) 
     return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)
 
 
-def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[list[int]]:
-    """Ask which of these messages the holder of a lease is not to go on with."""
+def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dict[int, bool]]:
+    """Ask which of these messages the holder of a lease is not to go on with, and whether each is taken from it."""
     arguments = (
         argument.bigint("lease_id", lease_id),
         argument.bigints("message_ids", message_ids).to("msg_ids"),
     )
-    return about(queue, "cancelled", numbers, *arguments)
+    return about(queue, "cancelled", lambda rows: dict(rows.values), *arguments)
 
 
 def await_settled(queue: str, seconds: Seconds) -> Call[str]:

@@ -1,14 +1,21 @@
-"""Queues, dead letters and schedules in Django's admin, to read; `spanmq serve` changes them."""
+"""Queues, dead letters and schedules in Django's admin: to read, and dead letters also to redrive and to delete."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from django.contrib import admin
-from django.db import router
+from django.contrib import admin, messages
+from django.contrib.admin.actions import delete_selected
+from django.core.exceptions import PermissionDenied
+from django.db import connections, router, transaction
 from django.db.models import QuerySet
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
+from spanmq.actor import ACTOR
+from spanmq.client import Client
 from spanmq.django.models import DeadLetter, Queue, Schedule
+from spanmq.errors import MissingPrivilegeError
 
 # Subqueries in place of tables. The functions return what the role of the connection may look into.
 SOURCES: Final = {
@@ -36,7 +43,7 @@ class SourceQuery(Query):  # type: ignore[misc]
 class RowAdmin(admin.ModelAdmin):  # type: ignore[misc]
     """Lists rows and shows one."""
 
-    actions = None
+    actions: tuple[str, ...] | None = None
 
     def get_queryset(self, _: Any) -> Any:
         """Return the rows that the role of the connection may see."""
@@ -68,11 +75,50 @@ class QueueAdmin(RowAdmin):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(RowAdmin):
-    """Dead letters, the newest first."""
+    """Dead letters, the newest first; the permission to change is for redriving, that to delete for discarding.
 
+    An act is done with the rights of the connection's role, for all selected rows or none, and is recorded with the
+    name of the user.
+    """
+
+    actions = ("redrive", "delete_selected")
     list_display = ("__str__", "category", "error", "attempts", "dead_at")
     list_filter = ("queue", "category")
     search_fields = ("error", "error_class")
+
+    def has_redrive_permission(self, request: Any) -> bool:
+        """Return whether the user may redrive: has the model's permission to change."""
+        return bool(request.user.has_perm("spanmq.change_deadletter"))
+
+    def has_delete_permission(self, request: Any, _: Any = None) -> bool:
+        """Return whether the user has the model's permission to delete."""
+        return bool(request.user.has_perm("spanmq.delete_deadletter"))
+
+    @admin.action(permissions=["redrive"], description="Redrive selected %(verbose_name_plural)s")
+    def redrive(self, request: Any, letters: Any) -> None:
+        """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
+        with _acting(request) as client:
+            n = sum(
+                len(client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids)))
+                for queue, ids in _by_queue(letters).items()
+            )
+        self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
+
+    @admin.action(permissions=["delete"], description="Delete selected %(verbose_name_plural)s")
+    def delete_selected(self, request: Any, letters: Any) -> Any:
+        """Delete the selected dead letters after Django's page that lists them, and log it with the deletion."""
+        with transaction.atomic(using=router.db_for_write(DeadLetter)):
+            return delete_selected(self, request, letters)
+
+    def delete_queryset(self, request: Any, letters: Any) -> None:
+        """Discard dead letters."""
+        with _acting(request) as client:
+            for queue, ids in _by_queue(letters).items():
+                client.dead_letters.discard(queue, dead_letter_ids=ids, limit=len(ids))
+
+    def delete_model(self, request: Any, letter: DeadLetter) -> None:
+        """Discard one dead letter."""
+        self.delete_queryset(request, [letter])
 
 
 @admin.register(Schedule)
@@ -82,3 +128,25 @@ class ScheduleAdmin(RowAdmin):
     list_display = ("name", "queue", "cron", "time_zone", "is_paused", "next_at", "last_at")
     list_filter = ("queue",)
     search_fields = ("name",)
+
+
+@contextmanager
+def _acting(request: Any) -> Iterator[Client]:
+    """Yield a client in a transaction of Django's connection; its changes are recorded with the user's name."""
+    alias = router.db_for_write(DeadLetter)
+    before = ACTOR.set(f"Django, user {request.user.get_username()}")
+    try:
+        with transaction.atomic(using=alias):
+            yield Client(connection=connections[alias])
+    except MissingPrivilegeError as error:
+        raise PermissionDenied(error.message) from error
+    finally:
+        ACTOR.reset(before)
+
+
+def _by_queue(letters: Iterable[DeadLetter]) -> dict[str, list[int]]:
+    """Return the ids of dead letters by their queues."""
+    ids: dict[str, list[int]] = {}
+    for each in letters:
+        ids.setdefault(each.queue, []).append(each.dead_letter_id)
+    return ids

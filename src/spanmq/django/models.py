@@ -66,6 +66,11 @@ class DeadLetter(Row):
     worker = models.TextField()
     history = models.JSONField()
 
+    class Meta(Row.Meta):
+        """Its options, which 0001_schema repeats."""
+
+        default_permissions = ("view", "change", "delete")
+
     def __str__(self) -> str:
         return f"{self.queue}/{self.message_id}"
 

@@ -105,6 +105,18 @@ class Arguments:
             ) from error
 
     @cached_property
+    def _result(self) -> TypeAdapter[Any]:
+        from pydantic import TypeAdapter
+
+        try:
+            return TypeAdapter(self._hints.get("return", Any))
+        except Exception as error:  # an annotation may be anything
+            raise InvalidArgumentError(
+                f"the type of the result of task {self._task!r} can't be read: {error}",
+                code="invalid_handler",
+            ) from error
+
+    @cached_property
     def _is_json(self) -> bool:
         """Whether what JSON makes of every argument is the argument."""
         return all(is_json(self._hints.get(each.name, Any)) for each in self._sent)
@@ -147,6 +159,19 @@ class Arguments:
             return text
 
         return write
+
+    def read_result(self, value: Any) -> Any:
+        """Return a stored result, which is JSON, as the type that the signature says.
+
+        Raises InvalidArgumentError for a type that can't be read, and for a value that does not fit it.
+        """
+        try:
+            return self._result.validate_python(value)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"the result of task {self._task!r} does not fit its type: {reasons(error)}",
+                code="invalid_handler",
+            ) from error
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a signature that can't be read."""

@@ -58,7 +58,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """How a batch ended: `dead` messages are dead letters, `done` are all others."""
+    """How a batch with this `id` ended: of its `total` messages `dead` are dead letters, `done` are all others."""
 
     id: int
     total: int

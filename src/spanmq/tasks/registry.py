@@ -137,13 +137,16 @@ class Tasks:
         retry: Retry | None = None,
         **options: Any,
     ) -> Any:
-        """Register a function as a task.
+        """Register a `function` as a task.
 
-        `queues` are others than its own `queue` that it may be sent to and run from. `aliases` are names that it
-        had: their messages are for it too. `timeout` limits the seconds of one
-        call, `concurrency` how many calls run at once in a worker. A `unique` task is not sent again with the
-        same arguments, or with the same key that the function `unique` makes of them, within `unique_for`
-        seconds. `store_result` keeps what it returns, for an hour (True) or for that many seconds.
+        `name` is that of the function unless it is passed, `queue` that of the Tasks; `queues` are others than its
+        own `queue` that it may be sent to and run from. `aliases` are names that it had: their messages are for it
+        too. `retry` says how often and how soon it is tried again, and `max_attempts` how often. `timeout` limits the
+        seconds of one call, `concurrency` how many calls run at once in a worker. A `priority` of 0 to 9 is that of
+        its messages. A `unique` task is not sent again with the same arguments, or with the same key that the
+        function `unique` makes of them, within `unique_for` seconds. `store_result` keeps what it returns, for an
+        hour (True) or for that many seconds. With `process` it runs in a process of its own, for tasks that compute.
+        `options` are these.
 
         Raises InvalidArgumentError, also for a name that is taken.
         """
@@ -175,8 +178,11 @@ class Tasks:
         catch_up: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> Callable[[AnyTask], AnyTask]:
-        """Send a task at every time of a cron expression, such as "*/5 * * * *"; place it above `task`.
-        Missed times result in one message, or with `catch_up` in one each.
+        """Send a task at every time of `cron`, an expression such as "*/5 * * * *", in the time zone `zone`.
+
+        Place it above `task`. `arguments` are those of the call, by name. Missed times result in one message, or with
+        `catch_up` in one each. Raises InvalidArgumentError for what is not a task; a worker does for an invalid
+        expression.
         """
 
         def register(task: AnyTask) -> AnyTask:
@@ -216,17 +222,21 @@ class Tasks:
         return register if function is None else register(function)
 
     def on_start(self, function: Hook) -> Hook:
-        """Register a function that each worker calls before it receives: see Worker.on_start."""
+        """Register a `function` that each worker calls before it receives, and return it: see Worker.on_start."""
         self._at_start.append(function)
         return function
 
     def on_stop(self, function: Hook) -> Hook:
-        """Register a function that each worker calls at its end: see Worker.on_stop."""
+        """Register a `function` that each worker calls at its end, and return it: see Worker.on_stop."""
         self._at_stop.append(function)
         return function
 
     def on_handle(self, middleware: Middleware) -> Middleware:
-        """Register an `async def (message, call_next)` around every task; the first one is the outermost."""
+        """Register a `middleware`, an `async def (message, call_next)`, around every task; the first one is the
+        outermost.
+
+        Return it. Raises InvalidArgumentError for another function.
+        """
         if not inspect.iscoroutinefunction(middleware):
             raise InvalidArgumentError(
                 f"{middleware!r} must be an async function (message, call_next)", code="invalid_handler"
@@ -235,7 +245,8 @@ class Tasks:
         return middleware
 
     def on_send(self, middleware: SendMiddleware) -> SendMiddleware:
-        """Register a plain function `(calls, call_next)` around every send; the first one is the outermost.
+        """Register a `middleware`, a plain function `(calls, call_next)`, around every send; the first one is the
+        outermost.
 
         It returns what `call_next(calls)` returns, which is awaitable for `send_async` and `send_many_async`.
         """
@@ -249,14 +260,23 @@ class Tasks:
 
     # Sending.
 
-    def send_many(self, calls: Iterable[Call], *, connection: Any = None, session: Any = None) -> list[Sent]:
-        """Send calls, all or none, in the caller's transaction if a connection or session is given."""
+    def send_many(
+        self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
+    ) -> list[Sent[Any]]:
+        """Send `calls`, all or none; return what was sent, in their order.
+
+        In the caller's transaction if a `connection` or a `session` is given. Raises InvalidArgumentError for what is
+        not a call, and what `Client.send_batch` raises.
+        """
         return self.catalog.sender.send(self.clients.of(connection, session), calls)
 
     async def send_many_async(
         self, calls: Iterable[Call], *, connection: Any = None, session: Any = None
-    ) -> list[Sent]:
-        """Send calls from async code; the twin of `send_many`."""
+    ) -> list[Sent[Any]]:
+        """Send `calls` from async code, in the transaction of a `connection` or `session`; the twin of `send_many`.
+
+        It raises the same.
+        """
         client = await self.clients.of_async(connection, session)
         return await self.catalog.sender.send_async(client, calls)
 
@@ -277,7 +297,7 @@ class Tasks:
         return BatchCall(calls, last, self.catalog.sender)
 
     def connect(self, dsn: str) -> None:
-        """Use another database from now on."""
+        """Use the database of another `dsn` from now on; connections to the former are closed."""
         self.clients.close()
         self.clients.dsn = dsn
 
@@ -290,7 +310,10 @@ class Tasks:
             load(module)
 
     def create_queues(self) -> None:
-        """Create the queues that are missing, those of the `modules` too."""
+        """Create the queues that are missing, those of the `modules` too.
+
+        Raises MissingPrivilegeError without the right to create queues, and what `load` raises.
+        """
         self.load()
         client = self.clients.client()
         existing = {each.name.lower() for each in client.queues.list()}
@@ -309,11 +332,18 @@ class Tasks:
     # Running.
 
     def worker(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> Worker:
-        """Return a worker for all tasks, or those of some `queues`; the rest are settings of Worker."""
+        """Return a worker for all tasks, or those of some `queues`; the `settings` are those of Worker.
+
+        Raises InvalidArgumentError for a queue without tasks, a setting that is not valid, and a task that can't run.
+        """
         return self._worker(queues, settings)
 
     def run(self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]) -> int:
-        """Work and return as `Worker.run` does; periodic tasks are synchronised first."""
+        """Work and return as `Worker.run` does, for all tasks or those of some `queues`.
+
+        The `settings` are those of Worker. Periodic tasks are synchronised first. Raises what `worker` and
+        `Worker.run` raise.
+        """
         worker = self._worker(queues, settings)
         return run_in_loop(self._work(worker, settings, signals=True))
 
@@ -327,9 +357,10 @@ class Tasks:
     async def running(
         self, queues: Iterable[str] | None = None, **settings: Unpack[WorkerOptions]
     ) -> AsyncIterator[Worker]:
-        """Run a worker while a block of async code runs.
+        """Run a worker while a block of async code runs, for all tasks or those of some `queues`.
 
-        Errors that prevent it from continuing are logged at once, and raised at the end of the block.
+        The `settings` are those of Worker. Errors that prevent it from continuing are logged at once, and raised at
+        the end of the block.
         """
         started = asyncio.Event()
 

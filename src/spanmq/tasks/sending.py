@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.call import Seconds
@@ -17,6 +17,7 @@ from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
 
+Result_co = TypeVar("Result_co", covariant=True)
 Sends = Callable[[Iterable[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
 
@@ -82,33 +83,45 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Generic[Result_co]):
     """A message that was sent, or the earlier one that a unique task found."""
 
     queue: str
     message_id: int
     clients: Clients | None = field(default=None, repr=False, compare=False)
+    # Makes of a stored result, which is JSON, what the task returned.
+    read: Callable[[Any], Result_co] | None = field(default=None, repr=False, compare=False)
 
-    def wait(self, timeout: Seconds | None = None) -> Any:
+    def wait(self, timeout: Seconds | None = None) -> Result_co | None:
         """Wait until the message is settled; return the result that the task stored, or None.
 
-        Raises TimeoutError, or TaskFailedError if it is a dead letter. Commit the send before you wait.
+        The result is of the type that the task's signature says; that of a message of `send_many` is as JSON has it.
+        `timeout` is in seconds; None: without a limit. Raises TimeoutError, TaskFailedError if the message is a dead
+        letter, or InvalidArgumentError if the result does not fit its type. Commit the send before you wait.
         """
         client = self._clients.client()
         if client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
         if client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(client.inspect.failures(self.queue, self.message_id))
-        return client.results.get(self.queue, self.message_id).get(self.message_id)
+        return self._result(client.results.get(self.queue, self.message_id))
 
-    async def wait_async(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109, as `wait`
+    async def wait_async(self, timeout: Seconds | None = None) -> Result_co | None:  # noqa: ASYNC109, as `wait`
         """Wait from async code; the twin of `wait`."""
         client = await self._clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
         if await client.inspect.state(self.queue, self.message_id) == "dead":
             raise self._failed(await client.inspect.failures(self.queue, self.message_id))
-        return (await client.results.get(self.queue, self.message_id)).get(self.message_id)
+        return self._result(await client.results.get(self.queue, self.message_id))
+
+    def with_reader(self, read: Callable[[Any], Any]) -> Sent[Any]:
+        """Return the same message, whose result is read by `read`."""
+        return Sent(self.queue, self.message_id, self.clients, read)
+
+    def _result(self, results: Mapping[int, Any]) -> Result_co | None:
+        value: Result_co | None = results.get(self.message_id)
+        return value if value is None or self.read is None else self.read(value)
 
     @property
     def _clients(self) -> Clients:
@@ -123,26 +136,30 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """A batch that was sent, with its messages."""
+    """A batch that was sent: its `batch_id`, and its `messages` in the order of the calls."""
 
     batch_id: int
-    messages: list[Sent]
+    messages: list[Sent[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls, and one that is sent when their messages are settled; also as the result of a task."""
+    """Calls, and the call `then`, sent when the messages of `calls` are settled; also as the result of a task."""
 
     calls: tuple[Call, ...]
     then: Call
     sender: Sender = field(repr=False)
 
     def send(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it, all or nothing."""
+        """Send it, all or nothing; return the batch and its messages.
+
+        `place` is a `connection` or a `session`, in whose transaction it is sent. Raises what `Client.send_batch`
+        raises.
+        """
         return self.sender.send_batch(self.sender.clients.of(**place), self)
 
     async def send_async(self, **place: Unpack[Place]) -> SentBatch:
-        """Send it from async code."""
+        """Send it from async code, in the transaction of a `place`; the twin of `send`. It raises the same."""
         return await self.sender.send_batch_async(await self.sender.clients.of_async(**place), self)
 
 
@@ -161,14 +178,14 @@ class Sender:
             sends,
         )
 
-    def send(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+    def send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         """Send calls."""
-        sent: list[Sent] = self.around(partial(self._send, client))(calls)
+        sent: list[Sent[Any]] = self.around(partial(self._send, client))(calls)
         return sent
 
-    async def send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+    async def send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent[Any]]:
         """Send calls from async code; the twin of `send`."""
-        sent: list[Sent] = await self.around(partial(self._send_async, client))(calls)
+        sent: list[Sent[Any]] = await self.around(partial(self._send_async, client))(calls)
         return sent
 
     def send_batch(self, client: Client, batch: BatchCall) -> SentBatch:
@@ -182,12 +199,12 @@ class Sender:
         sent: SentBatch = await sends([*batch.calls, batch.then])
         return sent
 
-    def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent]:
+    def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
             return self._sent(divided, [within.send_batch(**each.arguments()) for each in divided])
 
-    async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent]:
+    async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
             return self._sent(divided, [await within.send_batch(**each.arguments()) for each in divided])
@@ -206,9 +223,9 @@ class Sender:
             sent = await self._send_async(within, parts)
             return SentBatch(await within.batches.create(**end_of(then, sent)), sent)
 
-    def _sent(self, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent]:
+    def _sent(self, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent[Any]]:
         """Return what was sent, in the order of the calls."""
-        sent = {
+        sent: dict[int, Sent[Any]] = {
             place: Sent(batch.queue, message_id, self.clients)
             for batch, message_ids in zip(divided, ids, strict=True)
             for place, message_id in zip(batch.places, message_ids, strict=True)
@@ -216,7 +233,7 @@ class Sender:
         return [sent[place] for place in range(len(sent))]
 
 
-def end_of(then: Call, sent: Sequence[Sent]) -> dict[str, Any]:
+def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:
     """Return the arguments of `batches.create` for the call that ends a batch of these messages."""
     ids: dict[str, list[int]] = {}
     for each in sent:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from spanmq.client.call import Seconds, duration
 from spanmq.codec.body import RawJson
@@ -28,6 +28,7 @@ KNOWN_MAX: Final = 20
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
@@ -116,7 +117,12 @@ class Task(Generic[P, R]):
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
     def using(self, **options: Unpack[Options]) -> Task[P, R]:
-        """Return the same task with options for its sends, or with a transaction to send in."""
+        """Return the same task with `options` for its sends, or with a transaction to send in.
+
+        They are the fields of `Options`: `delay` or `at`, `group`, `priority`, `expires_in`, `unique`, `unique_for`,
+        `headers`, `queue`, `connection` and `session`. Raises InvalidArgumentError for an unknown one, and for a
+        queue for which the task is not registered.
+        """
         if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(
                 f"a task has no option {', '.join(sorted(unknown))}",
@@ -176,25 +182,41 @@ class Task(Generic[P, R]):
             )
 
     def is_of(self, queue: str) -> bool:
-        """Return whether a task is registered for a queue; names of queues have no case."""
+        """Return whether a task is registered for a `queue`; names of queues have no case."""
         return queue in self.queues or queue.lower() in self._folded_queues
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Check arguments, and return what `send_many` takes; raises TaskArgumentsError."""
+        """Check the arguments of a call, which are the function's, and return what `send_many` takes.
+
+        Raises TaskArgumentsError for arguments that do not fit, InvalidArgumentError for a task with a transaction.
+        """
         if self.place:
             raise InvalidArgumentError("a call has no transaction", hint="send_many takes a connection.")
         return self.prepare(args, kwargs)
 
-    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+    # The result of an async task is what its coroutine returns.
+    @overload
+    def send(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    @overload
+    def send(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    def send(self, *args: Any, **kwargs: Any) -> Sent[Any]:
         """Send it; raises TaskArgumentsError before anything is sent."""
         sender = self.catalog.sender
-        return sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
+        sent = sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
+        return sent.with_reader(self.arguments.read_result)
 
-    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+    @overload
+    async def send_async(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Sent[T]: ...
+    @overload
+    async def send_async(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+    async def send_async(self, *args: Any, **kwargs: Any) -> Sent[Any]:
         """Send it from async code."""
         sender = self.catalog.sender
         client = await sender.clients.of_async(**self.place)
-        return (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
+        sent = (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
+        return sent.with_reader(self.arguments.read_result)
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Check arguments; `call` and `send` do."""

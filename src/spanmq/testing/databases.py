@@ -60,9 +60,10 @@ def memory_folder() -> Path | None:
 
 
 def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAIT_SECONDS) -> None:
-    """Return as soon as the session with this process id (`connection.info.backend_pid`) waits for a lock.
+    """Return as soon as the session with the process id `pid` (`connection.info.backend_pid`) waits for a lock.
 
-    Raises AssertionError when it does not within `timeout` seconds, saying what it does instead.
+    The `connection` is another one, to the same server. Raises AssertionError when it does not within `timeout`
+    seconds, saying what it does instead.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -80,9 +81,9 @@ def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAI
 
 @contextmanager
 def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
-    """Make a database, yield its name, and drop it with whatever is still connected to it.
+    """Create a database on a `server` (a DSN), yield its name, and drop it with whatever is still connected to it.
 
-    Nobody may be connected to the template; without one the database is empty.
+    It is a copy of the database `template`, to which nobody may be connected; without one it is empty.
     """
     name = f"spanmq_test_{uuid.uuid4().hex[:16]}"
     statement = sql.SQL("create database {} template {}").format(
@@ -114,7 +115,7 @@ def is_forgetful(connection: Connection) -> bool:
 
 
 def with_database(server: str, name: str) -> str:
-    """Return the DSN of another database on the same server, as an address if it was one."""
+    """Return the DSN of the database `name` on the `server` of another DSN, as an address if that was one."""
     if "://" not in server:
         return make_conninfo(server, dbname=name)
     return urlunsplit(urlsplit(server)._replace(path=f"/{quote(name, safe='')}"))

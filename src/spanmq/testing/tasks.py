@@ -44,17 +44,21 @@ PUT_OFF: Final = timedelta(days=1)
 
 
 def drain(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
-    """Run every task that is due, and those that they send, until none is; return how many ran.
+    """Run every task of `tasks` that is due, and those that they send, until none is; return how many ran.
 
-    A task that failed is not run again: its retry is due after that, when its backoff is over (see Clock).
-    Raises what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only
-    the queue knows. Raises AssertionError for more than `limit`.
+    A task that failed is not run again: its retry is due after that, when its backoff is over (see Clock). Raises
+    what failed, in an ExceptionGroup if there is more than one, unless `raises` is False: then only the queue knows.
+    Raises AssertionError for more than `limit`, and InvalidArgumentError for a task that a worker can't run.
     """
     return _run(tasks.catalog, lambda threads: _drain(tasks.catalog, threads, raises=raises, limit=limit))
 
 
 async def drain_async(tasks: Tasks, *, raises: bool = True, limit: int = 1_000) -> int:
-    """Run every task that is due, from async code; the twin of `drain`, but plain functions run in threads."""
+    """Run every task of `tasks` that is due, from async code; the twin of `drain`, but plain functions run in
+    threads.
+
+    `raises`, `limit` and what it raises are those of `drain`.
+    """
     return await _drain(tasks.catalog, None, raises=raises, limit=limit)
 
 
@@ -105,21 +109,28 @@ def perform(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kw
 @overload
 def perform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a task as a worker would, with all middleware, and return what it returned; raises what it raised.
+    """Run a `task` with its arguments as a worker would, with all middleware, and return what it returned.
 
-    Its arguments go to JSON and back. Its transaction is committed; there is no message.
+    The arguments go to JSON and back. Its transaction is committed; there is no message. Raises what it raised, and
+    TaskArgumentsError for arguments that do not fit.
     """
     return _run(task.catalog, lambda threads: _perform(task, args, kwargs, threads))
 
 
 async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run an async task as a worker would, from async code; the twin of `perform`."""
+    """Run an async `task` with its arguments as a worker would, from async code; the twin of `perform`.
+
+    Raises what it raised.
+    """
     result: R = await _perform(task, args, kwargs, None)
     return result
 
 
 def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
-    """Return the messages of a task that wait, the oldest of a queue first; those with these arguments."""
+    """Return the messages of a `task` that wait, the oldest of a queue first; those with these `arguments`, by name.
+
+    Raises TaskArgumentsError for a message that does not fit the task.
+    """
     found = []
     for message in _peek(task.catalog):
         body = message.body if isinstance(message.body, dict) else {}
@@ -131,7 +142,7 @@ def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
 
 
 def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
-    """Return the messages of a task that wait, with these arguments; raises AssertionError for none."""
+    """Return the messages of a `task` that wait, with these `arguments`, by name; raises AssertionError for none."""
     if found := sent(task, **arguments):
         return found
     bodies = [message.body for message in _peek(task.catalog)]
@@ -140,7 +151,9 @@ def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
 
 @contextmanager
 def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
-    """Have tasks get this value, within the block, in place of the resource of type `kind`; None: the value's type."""
+    """Have `tasks` get this `value`, within the block, in place of the resource of type `kind`; None: the value's
+    type.
+    """
     openers = tasks.catalog.resources.openers
     before = {**openers}
     openers[type(value) if kind is None else kind] = lambda: nullcontext(value)
@@ -175,7 +188,7 @@ class _Recorder:
 
 
 class Clock:
-    """Moves the time for the tasks of one database: for delays, retries and periodic tasks.
+    """Moves the time for `tasks`, those of one database: for delays, retries and periodic tasks.
 
     The clock of the server stays as it is; what expires, and how long a task is unique, is not moved.
     """
@@ -185,10 +198,9 @@ class Clock:
         self._began_at = self._now = datetime.now(UTC)
 
     def advance(self, time: timedelta) -> None:
-        """Move the time forward.
+        """Move the time forward by `time`, a timedelta.
 
-        Messages that become due in this time are due now, and each periodic task is sent for each of its
-        times in it.
+        Messages that become due in this time are due now, and each periodic task is sent for each of its times in it.
         """
         client = self._catalog.sender.clients.client()
         now = datetime.now(UTC)
@@ -238,7 +250,7 @@ async def _perform(
     catalog = task.catalog
     prepared: list[Call] = []
 
-    def keep(calls: Iterable[Call]) -> list[Sent]:
+    def keep(calls: Iterable[Call]) -> list[Sent[Any]]:
         prepared.extend(calls)
         return [Sent(call.queue, 0) for call in prepared]
 

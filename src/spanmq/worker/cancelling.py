@@ -49,15 +49,17 @@ class Canceller:
             return
         call = cancelled(holding.queue, holding.lease_id, ids)
         try:
-            gone = {*await self._session_of(holding.queue).run(lambda client: client.admin.run(call))}
+            gone = await self._session_of(holding.queue).run(lambda client: client.admin.run(call))
         except SpanmqError as error:
             # The next extension of the lease asks again.
             self._seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), holding.seconds / 3))
             return
         for job in self._jobs(holding):
             # Not one whose transaction may have acked it.
-            if not job.is_doubtful and any(message.message_id in gone for message in job.messages):
+            ids = [message.message_id for message in job.messages if message.message_id in gone]
+            if ids and not job.is_doubtful:
                 job.is_cancelled = True
+                job.is_taken = any(gone[each] for each in ids)
                 for slot, each, _ in running(self._slots.slots):
                     if each is job and slot.task is not None:
                         slot.task.cancel()

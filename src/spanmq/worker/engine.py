@@ -12,6 +12,7 @@ from spanmq.codec.encryption import Unopened
 from spanmq.errors import HandlerStuckError, SpanmqError
 from spanmq.worker.breaker import BreakerState, Change
 from spanmq.worker.cancelling import Canceller
+from spanmq.worker.dividing import Divider
 from spanmq.worker.event import (
     CallFailed,
     HandlerOverran,
@@ -72,12 +73,15 @@ class Engine:
         # Includes former queues, whose last messages may still be in flight.
         self._intakes: dict[str, Intake] = {}
         self._pool = Pool(settings)
-        # Queues for which a send has woken this process.
-        self._woken: set[str] = set()
-        # Those whose breaker is not closed.
-        self._gated: set[Intake] = set()
-        self._is_sharing = False
         self._places: dict[str, Server] = {}
+        self._divider = Divider(
+            self._pool,
+            self._intakes,
+            self._places,
+            until_empty=settings.until_empty,
+            on_task=self._piece_ended,
+            holds_nothing=lambda: self._is_settled() and self._holds_no_more_than(0),
+        )
         self._roster: Roster | None = None
         self._pieces: dict[str, asyncio.Task[None]] = {}
         performer = Performer(
@@ -112,19 +116,20 @@ class Engine:
                 on_lost=self._lost,
                 on_extended=self._canceller.find,
                 on_cancel=self._canceller.search,
-                on_ready=self._ready,
+                on_ready=self._divider.ready,
                 on_policy=self._learn_policy,
             )
             for server, dsn in dsns.items()
         }
-        self._isolation = Isolation(
+        self._divider.servers = self._servers.values()
+        self._isolation = self._divider.isolation = Isolation(
             drain=self._give_back_waiting,
             is_empty=self._holds_no_more_than,
-            is_settled=lambda: not any(server.settler.backlog for server in self._servers.values()),
+            is_settled=self._is_settled,
             begin=self._begin_alone,
             run=self._slots.add if self._limited is None else self._limited.add,
             decide=self._ended,
-            resume=self._share_soon,
+            resume=self._divider.divide_soon,
         )
         self._idle = asyncio.Event()
         self._crash: Callable[[BaseException], None] = lambda _: None
@@ -132,9 +137,6 @@ class Engine:
         self._began = self._is_started = False
         # Calls of the handler that ended, by their messages.
         self.handled = 0
-        # Queues of which a receive got nothing since a message was last received or settled.
-        self._emptied: set[str] = set()
-        self._finish: Callable[[str], None] = lambda _: None
 
     async def start(
         self, crash: Callable[[BaseException], None], finish: Callable[[str], None] = lambda _: None
@@ -144,7 +146,6 @@ class Engine:
         `crash` is called with unexpected errors, and `finish` with the reason when a worker `until_empty` is done.
         """
         self._crash = crash
-        self._finish = finish
         for server in self._servers.values():
             server.session.crash = server.settler.crash = server.poller.crash = crash
             if not isinstance(self._queues, Sharding):
@@ -174,7 +175,7 @@ class Engine:
             self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
         self._seam.emit(WorkerStarted(self._name, tuple(places)))
-        self._share_soon()
+        self._divider.begin(finish)
 
     def begin_no_more(self) -> None:
         """Call no further handler; also from a signal that comes while one blocks the event loop."""
@@ -183,7 +184,7 @@ class Engine:
     async def stop(self, reason: str) -> None:
         """Receive no more; finish or release messages; settle; close."""
         self.begin_no_more()
-        self._is_stopping = True
+        self._is_stopping = self._divider.is_stopped = True
         if self._is_started:
             self._seam.emit(WorkerStopping(self._name, reason))
         if self._began:
@@ -277,97 +278,12 @@ class Engine:
             on_lease=server.heartbeat.add,
             on_progress=server.reporter.report_soon,
             on_decided=self._decide,
-            on_received=self._received,
+            on_received=self._divider.received,
             worker=self._name,
         )
         lines = [intake.line] if self._limited is None else [intake.line, self._limited]
         intake.share.parked = lambda: sum(line.parked[queue] for line in lines)
         return intake
-
-    # Dividing the slots.
-
-    def _ready(self, queue: str, is_woken: bool) -> None:
-        """Receive from a queue as soon as a slot is free."""
-        intake = self._intakes[queue]
-        if intake.is_stopped or (not is_woken and monotonic() < intake.ignored_until):
-            return
-        if is_woken:
-            self._woken.add(queue)
-        self._pool.ready(queue)
-        self._share_soon()
-
-    def _share_soon(self) -> None:
-        if not self._is_sharing:
-            self._is_sharing = True
-            asyncio.get_running_loop().call_soon(self._share)
-
-    def _share(self) -> None:
-        """Begin receives for the free slots."""
-        self._is_sharing = False
-        if self._is_stopping:
-            return
-        for intake in [*self._gated]:
-            intake.gate()
-            if intake.breaker.state == "closed":
-                self._gated.discard(intake)
-        self._look_for_the_end()
-        quantities = {} if self._isolation.is_active else self._pool.quantities()
-        for queue, quantity in quantities.items():
-            server = self._places[queue]
-            if server.may_receive():
-                server.receiving += 1
-                self._pool.asked(queue, quantity)
-                self._intakes[queue].receive(quantity).add_done_callback(self._piece_ended)
-        is_full = self._pool.is_full or self._isolation.is_active
-        if stuck := [each for each in self._woken - quantities.keys() if not self._intakes[each].share.asked]:
-            self._woken.difference_update(stuck)
-            for server in self._servers.values():
-                if queues := [each for each in stuck if self._places[each] is server]:
-                    server.poller.pass_on(queues, self._pool.exhausted, is_busy=is_full)
-        for server in self._servers.values():
-            server.poller.room(not is_full)
-
-    def _look_for_the_end(self) -> None:
-        """If asked to, receive once more from each queue when nothing is held; finish when none had a message."""
-        if not (self._settings.until_empty and self._is_started):
-            return
-        is_settled = not any(server.settler.backlog for server in self._servers.values())
-        if not is_settled or self._isolation.is_active or not self._holds_no_more_than(0):
-            return
-        left = [
-            queue
-            for queue, each in self._intakes.items()
-            if not each.is_stopped and queue not in self._emptied
-        ]
-        for queue in left:
-            if not self._intakes[queue].failures:
-                self._pool.ready(queue)
-        if not left:
-            self._finish("empty")
-
-    def _received(self, intake: Intake, quantity: int, count: int | None) -> None:
-        """Record the end of a receive of `quantity` messages that returned `count`, None after an error."""
-        server = self._places[intake.queue]
-        server.receiving -= 1
-        intake.share.asked = 0
-        if count:
-            self._emptied.clear()
-        elif count == 0:
-            self._emptied.add(intake.queue)
-        if count == quantity:
-            self._pool.ready(intake.queue)
-        else:
-            self._pool.exhausted(intake.queue)
-            is_woken = intake.queue in self._woken
-            self._woken.discard(intake.queue)
-            if count is None:
-                pause = max(intake.ignored_until - monotonic(), 0.0)
-                asyncio.get_running_loop().call_later(pause, self._ready, intake.queue, False)
-            else:
-                intake.found(count, is_woken=is_woken)
-                if count or is_woken:
-                    server.poller.poll_soon()
-        self._share_soon()
 
     def _learn_policy(self, queue: str, is_ordered: bool) -> None:
         if queue in self._intakes:
@@ -422,18 +338,17 @@ class Engine:
             other.is_behind = True
             self._settle(other, Release())
             intake.share.held -= len(other.messages)
-        self._share_soon()
+        self._divider.divide_soon()
         self._isolation.changed()
         if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
             self._idle.set()
 
     def _breaker_changed(self, intake: Intake, change: Change, error: str | None) -> None:
         intake.tell(change, error)
-        self._gated.add(intake)
-        intake.gate()
+        self._divider.gate(intake)
         # The trial, or what comes after it, gets a message that is already there.
         pause = intake.breaker.remaining(monotonic()) if change == "opened" else 0.0
-        asyncio.get_running_loop().call_later(pause, self._ready, intake.queue, True)
+        asyncio.get_running_loop().call_later(pause, self._divider.ready, intake.queue, True)
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         self._places[job.holding.queue].settler.settle(job, verdict)
@@ -441,10 +356,9 @@ class Engine:
     def _settled(self, holding: Holding, verdict: Verdict) -> None:
         server = self._places[holding.queue]
         server.heartbeat.settled(holding)
-        self._emptied.clear()  # it may have sent others
         if isinstance(verdict, Failure | Release):
             server.poller.poll_soon()  # which tells when the returned messages become visible
-        self._share_soon()
+        self._divider.settled()
         self._isolation.changed()
 
     def _lost(self, holding: Holding) -> None:
@@ -486,6 +400,9 @@ class Engine:
             self._crash(error)
 
     # Messages that are handled alone.
+
+    def _is_settled(self) -> bool:
+        return not any(server.settler.backlog for server in self._servers.values())
 
     def _holds_no_more_than(self, count: int) -> bool:
         intakes = self._intakes.values()

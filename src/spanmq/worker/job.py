@@ -50,9 +50,9 @@ class Job:
     """One call of the handler. It is decided once: by its end, by its overrun, or by being dropped.
 
     `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed;
-    `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled`
-    says that the handler is to end, and `is_over` that it has. `result` is JSON that is stored with the ack, `progress`
-    the share and the note that the handler has reported last.
+    `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled` says that
+    the handler is to end, `is_taken` that this is because others may have its messages, and `is_over` that it has.
+    `result` is JSON that is stored with the ack, `progress` the share and the note that the handler has reported last.
     """
 
     __slots__ = (
@@ -63,6 +63,7 @@ class Job:
         "is_decided",
         "is_doubtful",
         "is_over",
+        "is_taken",
         "messages",
         "progress",
         "result",
@@ -73,7 +74,8 @@ class Job:
         self.messages = messages
         self.holding = holding
         self.group = group
-        self.is_decided = self.is_doubtful = self.is_behind = self.is_cancelled = self.is_over = False
+        self.is_decided = self.is_doubtful = self.is_behind = False
+        self.is_cancelled = self.is_taken = self.is_over = False
         self.seconds = 0.0
         self.result = ""
         self.progress: tuple[float, str] | None = None

@@ -69,6 +69,8 @@ class Poller:
         self._has_room = AsyncEvent()
         self._has_room.set()
         self._passing: set[asyncio.Task[None]] = set()
+        # Queues of which messages were received since the poll under way began.
+        self._received: set[str] = set()
         self.crash: Callable[[BaseException], None] = lambda _: None
 
     async def add(self, queues: Iterable[str]) -> None:
@@ -95,6 +97,11 @@ class Poller:
     def poll_soon(self) -> None:
         """Poll now, or as soon as polls for this number of queues may follow each other."""
         self._is_wanted.set()
+
+    def received(self, queue: str) -> None:
+        """Poll soon, and ignore what a poll under way says of this queue: it may have seen the received messages."""
+        self._received.add(queue)
+        self.poll_soon()
 
     def room(self, has_room: bool) -> None:
         """Record whether the worker has a free slot."""
@@ -125,6 +132,7 @@ class Poller:
                     pause = max(FULL_LOOK_SECONDS, 10 * self._gap)
                     await self._has_room.wait(REGISTER_SECONDS if is_one else pause)
                 self._is_wanted.clear()
+                self._received.clear()
                 waits = self._is_heard and self._has_room.is_set()
                 call = calls.poll(self._key, waits=waits)
                 try:
@@ -151,7 +159,8 @@ class Poller:
                     *(self._names[each] for each in polled.ready if each in self._names),
                     *self._unknown,
                 ]:
-                    self.on_ready(name, False)
+                    if name not in self._received:
+                        self.on_ready(name, False)
                 await self._pause(Due(polled.due_in))
         finally:
             if self._hearing is not None:

@@ -35,14 +35,16 @@ Hook = Callable[[], Any]
 class Worker:
     """Receive messages of queues, or of the shards of one, call a handler for each, and settle them.
 
-    A handler is `handler(message)` or `handler(message, connection)`; in the latter, its writes through the
-    connection and the ack are one transaction. An `async def` runs in the event loop with psycopg's
-    AsyncConnection, a plain function in a thread with its Connection. When it returns, the message is acked;
-    for exceptions see RetryIn, Reject and docs/guides/worker.md. For a sharded queue the worker receives from
-    all shards, including those added later, or from `shards`. The keyword arguments are the fields of
-    Settings.
+    `queues` is a name, several, or a sharded queue; any other needs a `dsn`. A `handler` is `handler(message)` or
+    `handler(message, connection)`; in the latter, its writes through the connection and the ack are one transaction.
+    An `async def` runs in the event loop with psycopg's AsyncConnection, a plain function in a thread with its
+    Connection. When it returns, the message is acked; for exceptions see RetryIn, Reject and docs/guides/worker.md.
+    For a sharded queue the worker receives from all shards, including those added later, or from `shards`. `name` is
+    shown for its leases and failures, by default the host, the process and some random letters. Each of the
+    `observers` is called with every event (docs/reference/events.md); by default they are logged. The other
+    `settings` are the fields of Settings.
 
-    Raises InvalidArgumentError, also for what is not a handler.
+    Raises InvalidArgumentError for a setting that is not valid, and for what is not a handler.
     """
 
     def __init__(
@@ -82,20 +84,24 @@ class Worker:
     def run(self) -> int:
         """Work until SIGTERM, SIGINT or `stop`, and with `until_empty` until no message is visible.
 
-        Returns how many messages were handled, each attempt counted. Raises errors that prevent the worker
-        from starting or continuing. Uses its own event loop: uvloop's where that is installed.
+        Returns how many messages were handled, each attempt counted. Uses its own event loop: uvloop's where that is
+        installed. Raises WorkerStartError, HandlerStuckError, QueueNotFoundError, MissingPrivilegeError and other
+        errors that prevent the worker from starting or continuing; a server that is away does not.
         """
         return run_in_loop(self.work())
 
     def stop(self, reason: str = "asked") -> None:
-        """Stop receiving, and stop gracefully; may be called from any thread."""
+        """Stop receiving, and stop gracefully; may be called from any thread.
+
+        `reason` is a word for the log.
+        """
         self._is_asked = True
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._finish, reason)
 
     def on_start(self, function: Hook) -> Hook:
-        """Register a function, plain or async, that is called before anything is received; also a decorator.
+        """Register a `function`, plain or async, that is called before anything is received; also a decorator.
 
         If it raises, the worker ends with WorkerStartError.
         """
@@ -103,7 +109,7 @@ class Worker:
         return function
 
     def on_stop(self, function: Hook) -> Hook:
-        """Register a function, plain or async, that is called when no handler runs any more; also a decorator.
+        """Register a `function`, plain or async, that is called when no handler runs any more; also a decorator.
 
         It is called even if the start failed; the last one registered is called first.
         """
@@ -118,10 +124,10 @@ class Worker:
         return {} if self._running is None else self._running.breakers()
 
     async def work(self, *, signals: bool = True) -> int:
-        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`; return as `run` does.
+        """Work until SIGTERM, SIGINT (not if `signals` is False) or `stop`; return and raise as `run` does.
 
-        It then receives no more, waits up to `grace` seconds for handlers, and releases the messages that it
-        still holds. A second signal ends the process at once.
+        It then receives no more, waits up to `grace` seconds for handlers, and releases the messages that it still
+        holds. A second signal ends the process at once.
         """
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.create_future()

@@ -176,7 +176,7 @@ class Settler:
                 outcome = each.outcome
                 if outcome == "stale" and (job.is_behind or is_doubtful or job.is_doubtful):
                     outcome = "released" if job.is_behind else "unknown"
-                elif outcome == "stale" and job.is_cancelled and not holding.is_lost:
+                elif outcome == "stale" and job.is_cancelled and not (job.is_taken or holding.is_lost):
                     outcome = "cancelled"
                 self._tell(message, outcome, job.seconds, failure)
 

@@ -29,6 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="starts a driver of its own: make soak-spark"))
 
 
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    """A server for Spark Connect, on any free port."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
+
+
 @pytest.fixture(scope="module")
 def object_store(spark: SparkSession) -> Iterator[str]:
     """Return the URI of a bucket."""

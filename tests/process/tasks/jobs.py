@@ -1,7 +1,10 @@
-"""The tasks of test_kill.py. With KILL_AT the process kills itself at its n-th step."""
+"""The tasks of test_kill.py. With KILL_AT a worker kills itself at its n-th step; a process of its pool always does at
+its tenth.
+"""
 
 import os
 import signal
+from multiprocessing import parent_process
 from typing import Any
 
 import psycopg
@@ -10,7 +13,7 @@ from spanmq import Message
 from spanmq.tasks import GIVEN, BatchCall, BatchResult, Call, Reject, Tasks
 
 tasks = Tasks("orders")
-kill_at = int(os.environ.get("KILL_AT", "0"))
+kill_at = 10 if parent_process() else int(os.environ.get("KILL_AT", "0"))
 steps = 0
 
 
@@ -32,8 +35,14 @@ async def around(message: Message, call_next: Any) -> Any:
 async def begin(number: int) -> list[Call | BatchCall]:
     step()
     parts = [store.call("part", f"{number}.{part}") for part in range(3)]
-    batch = tasks.batch([*parts, refuse.call()], then=end.call(str(number)))
+    batch = tasks.batch([*parts, square.call(number), refuse.call()], then=end.call(str(number)))
     return [store.call("first", str(number)), store.call("second", str(number)), batch]
+
+
+@tasks.task(queue="computed", process=True, store_result=86_400)
+def square(number: int) -> list[int]:
+    step()
+    return [number, number**2]
 
 
 @tasks.task(queue="stored")

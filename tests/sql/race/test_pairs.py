@@ -3,7 +3,7 @@
 Whatever the order: no message is settled or delivered twice, none is lost, and who asks for messages by their
 ids gets all that the other left, also what a split has moved to another row meanwhile.
 
-`make test` runs a third of the pairs, the same each time, `make test-deep` all of them.
+`make test` runs a fifth of the pairs, the same each time, `make test-deep` all of them.
 """
 
 import itertools
@@ -20,19 +20,19 @@ TRIPLES = 60 if IS_DEEP else 12
 
 
 def pairs(state: str, *, every: bool) -> Iterator[tuple[Action, Action]]:
-    """Yield pairs of a first and a second action: every one, or a third in which each action is both."""
+    """Yield pairs of a first and a second action: every one, or a fifth in which each action is both."""
     actions = [each for each in ACTIONS.values() if applies(each, state)]
     for i, j in itertools.product(range(len(actions)), repeat=2):
-        if every or (i + j + STATES.index(state)) % 3 == 0:
+        if every or (i + j + STATES.index(state)) % 5 == 0:
             yield actions[i], actions[j]
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_third_of_the_pairs_has_each_action_first_and_second(state: str) -> None:
-    third = list(pairs(state, every=False))
+def test_fifth_of_the_pairs_has_each_action_first_and_second(state: str) -> None:
+    fifth = list(pairs(state, every=False))
     actions = {each.name for each in ACTIONS.values() if applies(each, state)}
-    assert [{each[place].name for each in third} for place in (0, 1)] == [actions, actions]
-    assert len(third) <= len(list(pairs(state, every=True))) / 2.9
+    assert [{each[place].name for each in fifth} for place in (0, 1)] == [actions, actions]
+    assert len(fifth) <= len(list(pairs(state, every=True))) / 4.8
 
 
 @pytest.mark.parametrize(

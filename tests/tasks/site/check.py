@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -92,15 +92,18 @@ def bodies() -> list[Any]:
 
 @contextmanager
 def log_of(name: str) -> Iterator[list[Any]]:
-    """Yield the records that a logger and those below it write while the block runs."""
+    """Yield the records that a logger writes while the block runs."""
     records: list[Any] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+
+    def keep(record: logging.LogRecord) -> bool:
+        records.append(record)
+        return True
+
     logger = logging.getLogger(name)
-    logger.addHandler(handler)
+    logger.addFilter(keep)
     logger.setLevel(logging.INFO)
     yield records
-    logger.removeHandler(handler)
+    logger.removeFilter(keep)
     logger.setLevel(logging.NOTSET)
 
 
@@ -116,10 +119,11 @@ def check_migrations() -> None:
 def check_migrations_elsewhere() -> None:
     """A database that is not PostgreSQL gets no schema, and `migrate` works there; calls do not, and say so."""
     call_command("migrate", database="files", verbosity=0)
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: ship.using(connection=connections["files"]).send(1),
         lambda: call_command("spanmq_doctor", database="files"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(
             (InvalidArgumentError, CommandError), match="connection to sqlite, not to PostgreSQL"
         ):
@@ -323,6 +327,76 @@ def check_backend_without_queues() -> None:
         backend.enqueue(add, [1], {})
 
 
+def check_admin_acts(client: Client) -> None:
+    """Users with the permission redrive and delete dead letters; those of all selected, or none."""
+    from django.contrib.auth.models import Permission, User
+    from django.test import Client as Browser
+
+    user = User.objects.create_user("bea", is_staff=True)
+    browser = Browser(headers={"host": "localhost"})
+    browser.force_login(user)
+    for queue in ("orders", "mail", "mail"):
+        client.send(queue, {"task": "ship", "args": {"number": "last"}})
+        client.reject(client.receive(queue), "no such number", category="PERMANENT")
+
+    def left() -> list[int]:
+        return [each.dead_letter_id for each in client.dead_letters.list(category="PERMANENT")]
+
+    letters = left()
+
+    def permit(name: str) -> None:
+        user.user_permissions.add(Permission.objects.get(codename=f"{name}_deadletter"))
+
+    def act(name: str, **more: str) -> str:
+        given = {"action": name, "_selected_action": letters, **more}
+        response = browser.post("/admin/spanmq/deadletter/?category=PERMANENT", given, follow=True)
+        assert response.status_code == 200, response.status_code
+        return str(response.content.decode())
+
+    permit("view")
+    for name in ("redrive", "delete_selected"):
+        assert f'value="{name}"' not in act(name, post="yes")
+    assert left() == letters
+    permit("delete")
+    assert "Dead letters: 3" in act("delete_selected")  # the page that asks
+    assert left() == letters
+    permit("change")
+    with (
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):  # not allowed to the role: none of them, and no log
+        cursor.execute("create role spanmq_visitor")
+        cursor.execute(
+            "grant select, insert, update, delete on all tables in schema public to spanmq_visitor"
+        )
+        cursor.execute("grant usage on all sequences in schema public to spanmq_visitor")
+        client.admin.grants.create("spanmq_visitor", "mail", "look")
+        client.admin.grants.create("spanmq_visitor", "orders", "receive")
+        cursor.execute("set local role spanmq_visitor")
+        for name in ("redrive", "delete_selected"):
+            given = {"action": name, "_selected_action": letters, "post": "yes"}
+            assert browser.post("/admin/spanmq/deadletter/", given).status_code == 403, name
+        cursor.execute("reset role")
+        cursor.execute("select count(*) from django_admin_log")
+        assert cursor.fetchone() == (0,)
+        assert left() == letters
+        transaction.set_rollback(True)
+    first = letters.pop(0)
+    assert "Redriven: 2 dead letters are in their queues again." in act("redrive")
+    assert left() == [first]
+    letters = [first]
+    assert "Successfully deleted 1 dead letter." in act("delete_selected", post="yes")
+    assert left() == []
+    assert [
+        (each.action, each.queue) for each in client.inspect.changes() if each.actor == f"Django, user {user}"
+    ] == [
+        ("purge_dead_letters", "orders"),
+        ("redrive", "mail"),
+    ]
+    for queue in ("orders", "mail"):
+        client.queues.purge(queue)
+
+
 def check_admin() -> None:
     from django.contrib.auth.models import User
     from django.test import Client as Browser
@@ -344,11 +418,12 @@ def check_admin() -> None:
     assert "no such number" in page("deadletter/?q=number&category=BUSINESS&queue=orders&o=-5")
     assert "no such number" not in page("deadletter/?q=colour")
     assert "0 3 * * *" in page("schedule/?queue=orders")
+    check_admin_acts(client)
     with connection.cursor() as cursor:
         cursor.execute("select dead_letter_id from spanmq.dead_letters()")
         letter = f"deadletter/{cursor.fetchone()[0]}"
         assert "first" in page(f"{letter}/change/")
-        for path in ("queue/add/", f"{letter}/delete/"):
+        for path in ("queue/add/", "queue/orders/delete/", "deadletter/add/"):
             assert browser.get(f"/admin/spanmq/{path}").status_code == 403, path
         assert browser.post(f"/admin/spanmq/{letter}/change/", {"error": ""}).status_code == 403
         # Its rows are those that the role of the connection may see.

@@ -4,6 +4,7 @@
 
 import logging
 import weakref
+from time import monotonic
 from typing import Final
 
 import psycopg
@@ -18,6 +19,8 @@ logger = logging.getLogger("spanmq")
 
 # An idle client, in a database without pending work, polls this many times less often.
 IDLE_FACTOR: Final = 32
+# A run that found nothing to do is followed by a pause of this many times its duration: it has many queues to look at.
+SLOWNESS: Final = 10
 # The budget of one step: the default of spanmq.maintain().
 BUDGET: Final = 10
 # Failures in a row, at one a second, of which one is logged.
@@ -59,8 +62,13 @@ class Maintenance:
                 return
             due_in = None
             busy = link.calls != seen
+            least = 0.0
+            began_at = monotonic()
             try:
-                busy |= self._steps(link)
+                if self._steps(link):
+                    busy = True
+                else:
+                    least = SLOWNESS * (monotonic() - began_at)
                 due_in = plan_schedules(link)
                 failures, last = 0, None
             except NotSupportedByUpstreamError:
@@ -81,7 +89,9 @@ class Maintenance:
                     )
                 last = type(error)
             seen = link.calls
-            pause = self._interval if busy else min(pause * 2, self._interval * IDLE_FACTOR)
+            longest = self._interval * IDLE_FACTOR
+            pause = self._interval if busy else min(pause * 2, longest)
+            pause = max(pause, min(least, longest))
             if due_in is not None:
                 # Messages that are due and were not sent are locked by another session: no hurry.
                 pause = min(pause, due_in if due_in > 0 else self._interval)

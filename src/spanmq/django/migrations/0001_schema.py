@@ -5,6 +5,7 @@ from django.db import migrations, models
 from spanmq.django.operations import InstallSchema
 
 KEYS = {"Queue": "name", "DeadLetter": "dead_letter_id", "Schedule": "name"}
+PERMISSIONS = {"DeadLetter": ("view", "change", "delete")}
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]
@@ -19,7 +20,11 @@ class Migration(migrations.Migration):  # type: ignore[misc]
             migrations.CreateModel(
                 name,
                 [(key, models.TextField(primary_key=True))],
-                {"managed": False, "base_manager_name": "objects", "default_permissions": ("view",)},
+                {
+                    "managed": False,
+                    "base_manager_name": "objects",
+                    "default_permissions": PERMISSIONS.get(name, ("view",)),
+                },
             )
             for name, key in KEYS.items()
         ),

@@ -427,7 +427,7 @@ end $$;
 
 -- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. deliveries is added to the attempts of the runs. A
 -- range begins where the run before is not adjacent, and ends where the run behind is not: a claim of single messages has a run of each, so no
--- loop passes them, and nothing groups them.
+-- loop passes them, and nothing groups them. The window has sorted the rows that the aggregates get.
 create or replace function spanmq_core.join_batch(runs spanmq_core.run[], deliveries int, out los bigint[], out his bigint[], out attempts int[], out n bigint)
 language plpgsql immutable as $$
 begin

@@ -313,17 +313,19 @@ begin
         from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp() and this.queue_id = any (l.queue_ids);
 end $$;
 
--- Those of these messages that the holder of the lease is not to go on with: they were cancelled, or the lease no longer holds them.
-create or replace function spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) returns setof bigint
+-- Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
+-- that they are there still and the lease no longer holds them.
+create or replace function spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, is_taken boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     return query
-        select distinct id from unnest(msg_ids) id
-        where exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled)
-           or not exists (select from spanmq_core.find_run(this.queue_id, id) r where r.lease_id = cancelled.lease_id) order by id;
+        select id, r.lo is not null and r.lease_id is distinct from cancelled.lease_id
+        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r on true
+        where r.lease_id is distinct from cancelled.lease_id
+           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled) order by id;
 end $$;
 
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are

@@ -66,7 +66,7 @@ def main() -> int:
 def dump(dsn: str) -> str:
     """Return the database as SQL statements alone, which any driver can execute."""
     program = embedded.find_binaries(POSTGRES) / "pg_dump"
-    command: list[str | Path] = [program, "--no-owner", "--inserts", "--rows-per-insert=1000", dsn]
+    command = [str(program), "--no-owner", "--inserts", "--rows-per-insert=1000", dsn]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # Without commands of psql, which have another key each time, and without headings: a sixth of the file.
     text = re.sub(r"^\\(un)?restrict .*\n", "", text, flags=re.MULTILINE)
@@ -135,7 +135,7 @@ def plain(client: Client, _: psycopg.Connection[Any]) -> None:
     client.archive("Orders", taken[11].message_id)
     client.cancel("Orders", taken[12].message_id)
     # Leases that were lost, so that the message comes by itself.
-    for _lost in range(2):
+    for _ in range(2):
         client.set_vt("Orders", taken[13].message_id, 0)
         client.receive("Orders", 1, lease=0)
     client.send_batch("Orders", [{"n": 1}] * 3, delay=1000 * DAY)

@@ -94,7 +94,7 @@ class DeadLetterAdmin(RowAdmin):
         """Return whether the user has the model's permission to delete."""
         return bool(request.user.has_perm("spanmq.delete_deadletter"))
 
-    @admin.action(permissions=["redrive"], description="Redrive selected %(verbose_name_plural)s")
+    @admin.action(permissions=["redrive"], description="Redrive selected %(verbose_name_plural)s")  # type: ignore[untyped-decorator]
     def redrive(self, request: Any, letters: Any) -> None:
         """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
         with _acting(request) as client:
@@ -104,7 +104,7 @@ class DeadLetterAdmin(RowAdmin):
             )
         self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
 
-    @admin.action(permissions=["delete"], description="Delete selected %(verbose_name_plural)s")
+    @admin.action(permissions=["delete"], description="Delete selected %(verbose_name_plural)s")  # type: ignore[untyped-decorator]
     def delete_selected(self, request: Any, letters: Any) -> Any:
         """Delete the selected dead letters after Django's page that lists them, and log it with the deletion."""
         with transaction.atomic(using=router.db_for_write(DeadLetter)):

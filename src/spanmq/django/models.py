@@ -24,7 +24,7 @@ class Row(models.Model):  # type: ignore[misc]
         abstract = True
         managed = False
         base_manager_name = "objects"
-        default_permissions = ("view",)
+        default_permissions: tuple[str, ...] = ("view",)
 
 
 class Queue(Row):

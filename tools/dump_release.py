@@ -66,7 +66,7 @@ def main() -> int:
 def dump(dsn: str) -> str:
     """Return the database as SQL statements alone, which any driver can execute."""
     program = embedded.find_binaries(POSTGRES) / "pg_dump"
-    command: list[str | Path] = [program, "--no-owner", "--inserts", "--rows-per-insert=1000", dsn]
+    command = [str(program), "--no-owner", "--inserts", "--rows-per-insert=1000", dsn]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # Without commands of psql, which have another key each time, and without headings: a sixth of the file.
     text = re.sub(r"^\\(un)?restrict .*\n", "", text, flags=re.MULTILINE)

@@ -100,9 +100,9 @@ def test_form_of_another_session_is_refused(visitor: Person, tokens: dict[tuple[
     visitor.sign_in(tokens["manage", "*"])
     # A neighbour's host may set the mark, but not know the session's key.
     page = visitor.get("/queue/purge", queue="orders").text
-    mark = visitor.http.cookies["spanmq_mark"]
+    mark = visitor.http.cookies["spanmq_csrf"]
     visitor.http.cookies.clear()
-    visitor.http.cookies.set("spanmq_mark", mark)
+    visitor.http.cookies.set("spanmq_csrf", mark)
     visitor.sign_in(tokens["manage", "*"])
     found = FORM_TOKEN.search(page)
     assert found is not None

@@ -19,7 +19,7 @@ from tests.sql.segment import (
     tables,
 )
 
-# Behind all segments, so that the next send makes one.
+# BackendDependency all segments, so that the next send makes one.
 FAR_ON = "select setval('pgmq.q_jobs_msg_id_seq', 99999)"
 
 

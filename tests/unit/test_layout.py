@@ -47,7 +47,11 @@ RULES = {
     "codec": Rule(ours=("codec", "errors", "model")),
     "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema")),
     # No I/O: what a call is, and how its rows are read.
-    "client.call*": Rule(ours=("client.call", "client.rows", "codec", "errors", "model")),
+    "client.argument": Rule(ours=("errors",)),
+    "client.call": Rule(ours=("client.argument", "client.rows", "errors", "model")),
+    "client.functions": Rule(
+        ours=("client.argument", "client.call", "client.rows", "codec", "errors", "model")
+    ),
     "client.rows": Rule(ours=("codec", "errors", "model")),
     "client.concurrency": Rule(ours=()),
     "client.cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
@@ -299,8 +303,8 @@ def test_modules_import_only_what_their_places_allow() -> None:
     for name, source in (
         ("model", "import psycopg"),
         ("errors", "from spanmq.model import Message"),
-        ("client.calls", "import psycopg"),
-        ("client.calls", "from spanmq.client.dsn import Timeouts"),
+        ("client.functions", "import psycopg"),
+        ("client.functions", "from spanmq.client.dsn import Timeouts"),
         ("codec", "from spanmq.client import Client"),
         ("client", "from spanmq import worker"),
         ("client", "def f():\n    from spanmq.cli import main"),

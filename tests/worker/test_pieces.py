@@ -19,15 +19,15 @@ from spanmq.worker.event import (
     ConnectionBroken,
     ConnectionRestored,
     Event,
+    EventBus,
     MessageSettled,
-    Seam,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
     name_of,
 )
 from spanmq.worker.job import Holding, Job
-from spanmq.worker.line import Line
+from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.log import line_of, write
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
 from spanmq.worker.threads import Threads
@@ -113,50 +113,50 @@ def job(group: str | None, holding: Holding) -> Job:
 
 def test_jobs_of_a_group_go_one_after_the_other() -> None:
     begun: list[Job] = []
-    line = Line(begun.append)
+    limiter = ConcurrencyLimiter(begun.append)
     holding = Holding("orders", 1, 4, 0.0, 30.0)
     first, second, other, free = (job(group, holding) for group in ("a", "a", "b", None))
     for each in (first, second, other, free):
-        line.add(each)
+        limiter.add(each)
     assert begun == [first, other, free]
-    assert line.done(first, succeeded=True) == []
+    assert limiter.done(first, succeeded=True) == []
     assert begun[-1] is second
-    line.done(second, succeeded=True)
-    line.add(again := job("a", holding))
+    limiter.done(second, succeeded=True)
+    limiter.add(again := job("a", holding))
     assert begun[-1] is again
 
 
 def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
     begun: list[Job] = []
-    line = Line(begun.append)
+    limiter = ConcurrencyLimiter(begun.append)
     lease, later = Holding("orders", 1, 2, 0.0, 30.0), Holding("orders", 2, 1, 0.0, 30.0)
     first, second, third = job("a", lease), job("a", lease), job("a", later)
     for each in (first, second, third):
-        line.add(each)
-    assert line.done(first, succeeded=False) == [second]
+        limiter.add(each)
+    assert limiter.done(first, succeeded=False) == [second]
     assert begun == [first, third]
-    line.add(fourth := job("a", later))
-    assert line.drain() == [fourth]
+    limiter.add(fourth := job("a", later))
+    assert limiter.drain() == [fourth]
 
 
 def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_place() -> None:
     begun: list[Job] = []
-    line = Line(begun.append, lambda each: ("kind", 2))
+    limiter = ConcurrencyLimiter(begun.append, lambda each: ("kind", 2))
     holding, other = Holding("orders", 1, 4, 0.0, 30.0), Holding("mail", 2, 1, 0.0, 30.0)
     first, second, third, fourth = (job(None, holding) for _ in range(4))
     last = job(None, other)
     for each in (first, second, third, fourth, last):
-        line.add(each)
+        limiter.add(each)
     assert begun == [first, second]
-    assert line.done(third) == []
+    assert limiter.done(third) == []
     assert begun == [first, second]
-    assert line.drain(lambda each: each.holding is other) == [last]
-    line.done(first)
+    assert limiter.drain(lambda each: each.holding is other) == [last]
+    limiter.done(first)
     assert begun == [first, second, third]
-    line.done(second)
-    line.done(third)
+    limiter.done(second)
+    limiter.done(third)
     assert begun == [first, second, third, fourth]
-    assert line.drain() == []
+    assert limiter.drain() == []
 
 
 def test_events_are_one_line_each() -> None:
@@ -197,7 +197,7 @@ def test_observer_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> N
     def fail(event: object) -> None:
         raise RuntimeError("broken observer")
 
-    Seam([fail, seen.append]).emit(BreakerClosed("orders"))
+    EventBus([fail, seen.append]).emit(BreakerClosed("orders"))
     assert seen == [BreakerClosed("orders")]
     assert "observer_failed event=breaker_closed" in caplog.text
 
@@ -216,22 +216,22 @@ class Listening:
 
 def test_routine_is_told_while_anybody_looks_at_it() -> None:
     one, other = Listening(), Listening()
-    seam = Seam([one, other])
+    seam = EventBus([one, other])
     assert not seam.hears_routine()
     other.is_curious = True
     assert seam.hears_routine()
     other.is_curious = False
     assert not seam.hears_routine()
     # One that does not say looks at everything.
-    assert Seam([one, lambda _: None]).hears_routine()
-    assert not Seam([]).hears_routine()
+    assert EventBus([one, lambda _: None]).hears_routine()
+    assert not EventBus([]).hears_routine()
 
 
 def test_log_looks_at_the_routine_at_the_level_of_debugging(caplog: pytest.LogCaptureFixture) -> None:
     for level, is_heard in ((logging.DEBUG, True), (logging.INFO, False)):
         caplog.set_level(level, "spanmq.worker")
         assert write.hears_routine() == is_heard
-        assert Seam([write]).hears_routine() == is_heard
+        assert EventBus([write]).hears_routine() == is_heard
 
 
 def test_worker_is_ready_while_all_its_servers_answer_and_it_does_not_stop() -> None:

@@ -9,7 +9,7 @@ from tests.patience import WAIT_SECONDS
 from tests.worker.sharded import GROUPS, acked, at_work
 
 from spanmq import AsyncClient, AsyncShardedQueue, Message, ShardedQueue, Worker
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError
 from spanmq.worker.event import ShardJoined, ShardLeft, WorkerStarted
 
@@ -86,9 +86,9 @@ def test_removed_shard_is_received_from_until_nothing_is_in_it(orders: ShardedQu
         # As after a change that somebody ended without asking: the map says nothing of it any more.
         there = orders.shards()
         for client in orders.servers.values():
-            client.admin.run(calls.forget_shards("orders"))
+            client.admin.run(functions.forget_shards("orders"))
             moved = type(there)(queue="orders", epoch=5, routing="group", shards={"orders_1": "there"})
-            client.admin.run(calls.set_shards(moved))
+            client.admin.run(functions.set_shards(moved))
         end.set()
         assert [event.queue for event in record.wait(ShardLeft)] == ["orders_0"]
         assert len(acked(record, 5)) == 5

@@ -139,7 +139,7 @@ def edit(
 
     $ spanmq dead-letter edit orders 17 --body '{"customer": 17}'
     """
-    from spanmq.client.calls import UNCHANGED
+    from spanmq.client.functions import UNCHANGED
 
     new_body = UNCHANGED if body is None else body
     redriven = client.dead_letters.edit(queue, message_id, body=new_body, headers=headers, delay=delay)

@@ -28,7 +28,7 @@ from spanmq.model import Leased
 
 if TYPE_CHECKING:
     from spanmq.client import Client
-    from spanmq.client.calls import Grouped
+    from spanmq.client.functions import Grouped
 
 message = Commands()
 message.verb(empty="no messages")(settling.reject)

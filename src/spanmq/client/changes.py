@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from spanmq.actor import ACTOR
-from spanmq.client import call as argument
-from spanmq.client.call import Call, Result, given
+from spanmq.client import argument
+from spanmq.client.argument import optional
+from spanmq.client.call import Call, Result
 
 RECORDED: Final = frozenset(
     "create create_unlogged create_partitioned drop_queue purge_queue pause resume set_policy set_schema"  # noqa: SIM905
@@ -32,8 +33,8 @@ def recorded(call: Call[Result]) -> Call[Result]:
     shown = {name: value for name, value in values.items() if value is not None and name not in UNRECORDED}
     note = (
         argument.text("note_action", call.function),
-        *given(argument.text, "note_queue", call.queue or values.get("queue_name")),
-        *given(argument.text, "note_actor", ACTOR.get()),
+        *optional(argument.text, "note_queue", call.queue or values.get("queue_name")),
+        *optional(argument.text, "note_actor", ACTOR.get()),
         argument.json("note_details", json.dumps({name: value[:VALUE_MAX] for name, value in shown.items()})),
     )
     return replace(call, note=note)

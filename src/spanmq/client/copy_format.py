@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Final
 
-from spanmq.client.calls import Run
+from spanmq.client.functions import Run
 from spanmq.codec.batch import Encoded
 
 # With fewer messages and less text than this, calls are as fast; docs/guides/client.md has the numbers.

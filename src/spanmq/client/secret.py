@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from string import ascii_uppercase, digits
 from typing import Final
 
-from spanmq.client import call as argument
-from spanmq.client.call import Argument, Delay, given
+from spanmq.client import argument
+from spanmq.client.argument import Argument, Delay, optional
 from spanmq.errors import InvalidArgumentError
 
 # The beginning of each secret, by which scanners of sources find it.
@@ -40,5 +40,5 @@ def rights(
     return (
         argument.texts("queues", queues),
         argument.texts("verbs", verbs),
-        *given(argument.moment, "expires", expires, to="expires_at"),
+        *optional(argument.moment, "expires", expires, to="expires_at"),
     )

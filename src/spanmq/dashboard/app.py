@@ -30,7 +30,7 @@ from spanmq.dashboard import (
     workers,
 )
 from spanmq.dashboard.page import Page, go, send_asset, show
-from spanmq.dashboard.visit import MARK, RefusedError, Visit, cookie_name, visit_of
+from spanmq.dashboard.visit import CSRF_COOKIE, RefusedError, Visit, cookie_name, visit_of
 from spanmq.errors import QueueNotFoundError, SpanmqError
 from spanmq.service.backend import Backend
 from spanmq.service.failure import describe
@@ -73,12 +73,12 @@ HEADERS: Final = {
 LIVE: Final = "x-spanmq-live"
 
 
-def pages(behind: Backend) -> list[Route]:
+def pages(backend: Backend) -> list[Route]:
     """Return the routes of all pages."""
     return [
-        *(Route(page.path, _answering(page, behind), methods=[page.method]) for page in PAGES),
+        *(Route(page.path, _answering(page, backend), methods=[page.method]) for page in PAGES),
         Route("/assets/{name}", send_asset, methods=["GET"]),
-        UnknownPage("/{path:path}", _answering(Page("/{path:path}", _unknown, verb=None), behind)),
+        UnknownPage("/{path:path}", _answering(Page("/{path:path}", _unknown, verb=None), backend)),
     ]
 
 
@@ -97,12 +97,12 @@ async def _unknown(visit: Visit) -> Response:
     raise RefusedError(404, "No such page", f"There is no page {visit.request.url.path}.")
 
 
-def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Response]]:
+def _answering(page: Page, backend: Backend) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        visit = Visit(request, behind, None, None, "")
+        visit = Visit(request, backend, None, None, "")
         try:
-            _check_host(request, behind)
-            visit = await visit_of(request, behind)
+            _check_host(request, backend)
+            visit = await visit_of(request, backend)
             response = await _page(page, visit)
         except RefusedError as refusal:
             response = _refuse(refusal, visit)
@@ -127,8 +127,11 @@ def _answering(page: Page, behind: Backend) -> Callable[[Request], Awaitable[Res
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         is_safe = request.url.scheme == "https"
-        if visit.mark and request.cookies.get(cookie_name(MARK, is_safe=is_safe)) != visit.mark:
-            visit.remember(response, MARK, visit.mark)
+        if (
+            visit.csrf_token
+            and request.cookies.get(cookie_name(CSRF_COOKIE, is_safe=is_safe)) != visit.csrf_token
+        ):
+            visit.remember(response, CSRF_COOKIE, visit.csrf_token)
         return response
 
     return answer
@@ -150,8 +153,8 @@ def _refuse(refusal: RefusedError, visit: Visit) -> Response:
     return show(visit, "refusal.html", refusal.status, refusal=refusal)
 
 
-def _check_host(request: Request, behind: Backend) -> None:
+def _check_host(request: Request, backend: Backend) -> None:
     # Without sign-in, a foreign page whose host name resolves to this machine would have all rights.
-    if behind.credentials.are_needed or is_named_here(request.headers.get("host")):
+    if backend.credentials.are_needed or is_named_here(request.headers.get("host")):
         return
     raise RefusedError(421, "Not by this name", "Without tokens these pages answer to localhost only.")

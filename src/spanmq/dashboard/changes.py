@@ -26,7 +26,7 @@ async def of_queue(visit: Visit) -> Response:
 async def _page(visit: Visit, head: QueueHead | None) -> Response:
     queue = None if head is None else head.queue
     before = visit.number("before", 0) or None
-    read = await visit.behind.client.inspect.changes(queue, before=before, limit=READ)
+    read = await visit.backend.client.inspect.changes(queue, before=before, limit=READ)
     # Changes without a queue, such as those of tokens, need the right to look at all queues.
     seen = [each for each in read if visit.may("look", each.queue)]
     last = seen[SHOWN - 1] if len(seen) > SHOWN else read[-1] if len(read) == READ else None

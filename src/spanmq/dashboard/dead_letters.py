@@ -34,7 +34,7 @@ FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload
 async def overview(visit: Visit) -> Response:
     """Show how many there are in each queue."""
     counts: dict[str, dict[str, int]] = {}
-    for each in visit.seen(await visit.behind.client.dead_letters.count()):
+    for each in visit.seen(await visit.backend.client.dead_letters.count()):
         counts.setdefault(each.queue, {})[each.category] = each.count
     rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
     return show(visit, "dead_letter_queues.html", rows=rows, categories=CATEGORIES)
@@ -49,11 +49,11 @@ async def answer(visit: Visit) -> Response:
     problem: str | None = None
     letters: list[DeadLetter] = []
     sample: list[DeadLetter] = []
-    counts = await visit.behind.client.dead_letters.count(queue)
+    counts = await visit.backend.client.dead_letters.count(queue)
     try:
         choice = _choice(given)
         redriven = _which(which)
-        async with visit.behind.patterns.searching(visit.caller, choice) as client:
+        async with visit.backend.patterns.searching(visit.caller, choice) as client:
             letters = sample = await client.dead_letters.list(
                 queue, **choice, redriven=redriven, after=after, limit=SHOWN + 1, body_bytes_max=ROW_BYTES_MAX
             )
@@ -96,7 +96,7 @@ async def redrive(visit: Visit) -> Response:
     fields = await visit.form()
     try:
         terms, choice = _terms(fields), _choice(_given(visit))
-        found = await visit.behind.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
+        found = await visit.backend.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
     except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
     return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
@@ -116,7 +116,7 @@ async def discard(visit: Visit) -> Response:
     try:
         choice = _choice(_given(visit))
         redriven = _which(visit.text("which") or "waiting")
-        removed = await visit.behind.patterns.discard(
+        removed = await visit.backend.patterns.discard(
             visit.caller, visit.queue, **choice, redriven=redriven, limit=LIMIT_MAX
         )
     except InvalidArgumentError as error:
@@ -131,7 +131,7 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
     if problem is None:
         try:
             terms, choice = _terms(pace), _choice(given)
-            async with visit.behind.patterns.searching(visit.caller, choice) as client:
+            async with visit.backend.patterns.searching(visit.caller, choice) as client:
                 found = await client.dead_letters.redrive(visit.queue, **choice, **terms, dry_run=True)
         except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
@@ -143,7 +143,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
         choice = _choice(given)
-        async with visit.behind.patterns.searching(visit.caller, choice) as client:
+        async with visit.backend.patterns.searching(visit.caller, choice) as client:
             count = await client.dead_letters.discard(
                 visit.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True
             )

@@ -26,13 +26,13 @@ NOTICES: Final = {
 
 async def causes(visit: Visit, queue: str | None = None) -> list[FailingCause]:
     """Return what messages fail of that the visitor may look at, in a queue or in all."""
-    return visit.seen(await visit.behind.client.inspect.failing(queue, CAUSES if queue else 10 * CAUSES))
+    return visit.seen(await visit.backend.client.inspect.failing(queue, CAUSES if queue else 10 * CAUSES))
 
 
 async def answer(visit: Visit) -> Response:
     """Show the causes of a queue, and the messages of one cause, or of all."""
     head, filters, after = await head_of(visit), _filters(visit), visit.number("after", 0)
-    messages = await visit.behind.client.inspect.failing_messages(
+    messages = await visit.backend.client.inspect.failing_messages(
         visit.queue, after=after, limit=SHOWN + 1, **filters
     )
     return show(
@@ -52,7 +52,7 @@ async def answer(visit: Visit) -> Response:
 async def retry(visit: Visit) -> Response:
     """Retry the messages of a cause now."""
     await visit.form()
-    client, filters = visit.behind.client, _filters(visit)
+    client, filters = visit.backend.client, _filters(visit)
     n = await _repeat(lambda: client.dead_letters.retry_failing(visit.queue, limit=LIMIT, **filters))
     return go(address("/queue/failing", queue=visit.queue, done="retried", n=n))
 
@@ -60,7 +60,7 @@ async def retry(visit: Visit) -> Response:
 async def reject(visit: Visit) -> Response:
     """Make dead letters of the messages of a cause."""
     await visit.form()
-    client, filters = visit.behind.client, _filters(visit)
+    client, filters = visit.backend.client, _filters(visit)
     n = await _repeat(lambda: client.dead_letters.reject_failing(visit.queue, limit=LIMIT, **filters))
     return go(address("/queue/failing", queue=visit.queue, done="rejected", n=n))
 

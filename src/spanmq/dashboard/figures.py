@@ -71,7 +71,7 @@ async def _figures(visit: Visit, span: Span) -> Figures:
     queue = visit.text("queue") or None
     if queue is not None:
         visit.check("look", queue)
-    client = visit.behind.client
+    client = visit.backend.client
     queues = [
         each
         for each in await client.queues.list()

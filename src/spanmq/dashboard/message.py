@@ -34,7 +34,7 @@ async def answer(visit: Visit) -> Response:
     queue, message_id = visit.queue, visit.number("id", -1)
     if message_id < 0:
         raise RefusedError(400, "Which message?", "The address names no message.")
-    client = visit.behind.client
+    client = visit.backend.client
     state = await client.inspect.state(queue, message_id)
     before = max(message_id - 1, 0)
     waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
@@ -57,7 +57,7 @@ async def cancel(visit: Visit) -> Response:
     """Remove a message that no receiver holds."""
     await visit.form()
     message_id = visit.number("id", -1)
-    [cancelled] = await visit.behind.client.cancel(visit.queue, message_id)
+    [cancelled] = await visit.backend.client.cancel(visit.queue, message_id)
     done = "late" if cancelled.outcome == "unknown" else cancelled.outcome
     return go(address("/message", queue=visit.queue, id=message_id, done=done))
 
@@ -65,7 +65,7 @@ async def cancel(visit: Visit) -> Response:
 async def deliver(visit: Visit) -> Response:
     """Make a hidden message visible, if no receiver holds it."""
     await visit.form()
-    message_id, client = visit.number("id", -1), visit.behind.client
+    message_id, client = visit.number("id", -1), visit.backend.client
     is_hidden = await client.inspect.state(visit.queue, message_id) in ("delayed", "failed")
     if is_hidden:
         await client.set_vt(visit.queue, message_id, 0)
@@ -78,7 +78,7 @@ async def redrive(visit: Visit) -> Response:
     await visit.form()
     message_id = visit.number("id", -1)
     try:
-        await visit.behind.client.dead_letters.edit(visit.queue, message_id)
+        await visit.backend.client.dead_letters.edit(visit.queue, message_id)
         done = "redriven"
     except QueueNotFoundError:
         raise
@@ -91,7 +91,7 @@ async def discard(visit: Visit) -> Response:
     """Delete the dead letter that the URL names."""
     await visit.form()
     letter_ids = [visit.number("letter", -1)]
-    removed = await visit.behind.client.dead_letters.discard(visit.queue, dead_letter_ids=letter_ids)
+    removed = await visit.backend.client.dead_letters.discard(visit.queue, dead_letter_ids=letter_ids)
     done = "discarded" if removed else "late"
     return go(address("/message", queue=visit.queue, id=visit.number("id", -1), done=done))
 

@@ -93,7 +93,7 @@ class Found:
 
 async def answer(visit: Visit) -> Response:
     """Show the messages of a queue that match."""
-    head, client = await head_of(visit), visit.behind.client
+    head, client = await head_of(visit), visit.backend.client
     search = Search(*(visit.text(name).strip() for name in ("state", "find", "group", "error")))
     if search.state not in STATES:
         raise RefusedError(400, "No such state", f"States are {', '.join(filter(None, STATES))}.")
@@ -115,7 +115,7 @@ async def answer(visit: Visit) -> Response:
 
 
 async def _search(visit: Visit, queue: str, search: Search, after: int) -> Found:
-    client, rows, read = visit.behind.client, list[Row](), 0
+    client, rows, read = visit.backend.client, list[Row](), 0
     reader = client.inspect.archive if search.state == "done" else client.peek
     limit = SHOWN + 1 if search.is_any else CHUNK
     while read < SCANNED:
@@ -140,7 +140,7 @@ async def _failing_among(visit: Visit, queue: str, chunk: Sequence[Message]) -> 
     if not tried:
         return {}
     # Failing ones are among those with attempts: so there are at most as many up to the last of these.
-    failing = await visit.behind.client.inspect.failing_messages(queue, after=tried[0] - 1, limit=len(tried))
+    failing = await visit.backend.client.inspect.failing_messages(queue, after=tried[0] - 1, limit=len(tried))
     return {each.message_id: each for each in failing}
 
 
@@ -161,7 +161,7 @@ async def ask(visit: Visit) -> Response:
     _check(act)
     states: dict[str, int] = {}
     if visit.may("look", visit.queue):
-        states = Counter([await visit.behind.client.inspect.state(visit.queue, each) for each in ids])
+        states = Counter([await visit.backend.client.inspect.state(visit.queue, each) for each in ids])
     button, words, changed = ACTS[act]
     return show(
         visit,
@@ -183,7 +183,7 @@ async def do(visit: Visit) -> Response:
         fields.get("act", ""),
         _ids(fields.get("ids", "").split(",")),
         visit.queue,
-        visit.behind.client,
+        visit.backend.client,
     )
     _check(act)
     if act == "retry":

@@ -48,7 +48,7 @@ async def answer(visit: Visit) -> Response:
     sought = visit.text("find").strip()
     names = [
         each.queue
-        for each in visit.seen(await visit.behind.client.health.latest())
+        for each in visit.seen(await visit.backend.client.health.latest())
         if sought.lower() in each.queue.lower()
     ]
     return show(
@@ -63,14 +63,14 @@ async def answer(visit: Visit) -> Response:
 
 async def look(visit: Visit) -> Response:
     """Show the policy of a queue."""
-    policy = asdict(await visit.behind.client.queues.policy(visit.queue))
+    policy = asdict(await visit.backend.client.queues.policy(visit.queue))
     return await _form(visit, policy, {name: _text(value) for name, value in policy.items()})
 
 
 async def change(visit: Visit) -> Response:
     """Change the settings that differ; nothing changes if one of them is wrong."""
     fields = await visit.form()
-    client = visit.behind.client
+    client = visit.backend.client
     policy = asdict(await client.queues.policy(visit.queue))
     try:
         changed = _changes(policy, fields)
@@ -97,7 +97,7 @@ async def _form(
         head=head,
         policy=policy,
         set_here={name: (value, defaults[name]) for name, value in policy.items() if value != defaults[name]},
-        schema=await visit.behind.client.queues.schema(head.queue),
+        schema=await visit.backend.client.queues.schema(head.queue),
         typed=typed,
         words=SETTING_WORDS,
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,

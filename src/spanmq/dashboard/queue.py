@@ -47,7 +47,7 @@ async def answer(visit: Visit) -> Response:
 
 async def receivers(visit: Visit) -> Response:
     """Show which programs receive from a queue, and what they hold."""
-    head, client = await head_of(visit), visit.behind.client
+    head, client = await head_of(visit), visit.backend.client
     queue = head.queue
     leases = await client.inspect.leases(queue, LEASES)
     workers = await client.health.workers(queue)
@@ -68,7 +68,7 @@ async def receivers(visit: Visit) -> Response:
 
 async def groups(visit: Visit) -> Response:
     """Show the groups of a queue, and what blocks them."""
-    head, client = await head_of(visit), visit.behind.client
+    head, client = await head_of(visit), visit.backend.client
     found = await client.inspect.groups(head.queue, SHOWN)
     policy = await client.queues.policy(head.queue)
     return show(visit, "groups.html", head=head, groups=found, is_ordered=policy.ordered, shown=SHOWN)
@@ -76,7 +76,7 @@ async def groups(visit: Visit) -> Response:
 
 async def storage(visit: Visit) -> Response:
     """Show the segments of the log of a queue."""
-    head, client = await head_of(visit), visit.behind.client
+    head, client = await head_of(visit), visit.backend.client
     return show(
         visit,
         "storage.html",
@@ -89,7 +89,7 @@ async def storage(visit: Visit) -> Response:
 
 async def _task_of(visit: Visit, queue: str, lease: HeldLease) -> str | None:
     """Return the task of the first message of a lease, None without one."""
-    [*found] = await visit.behind.client.peek(
+    [*found] = await visit.backend.client.peek(
         queue, 1, after=lease.first_id - 1, body_bytes_max=ROW_BYTES_MAX
     )
     if not found or found[0].message_id != lease.first_id or not isinstance(found[0].body, RawJson):
@@ -113,7 +113,7 @@ async def create(visit: Visit) -> Response:
     name = fields.get("name", "").strip()
     visit.check("manage", name)
     try:
-        await visit.behind.client.queues.create(name, unlogged=fields.get("kind") == "unlogged")
+        await visit.backend.client.queues.create(name, unlogged=fields.get("kind") == "unlogged")
     except InvalidArgumentError as error:
         return show_form(visit, "create.html", error.message, fields=fields)
     if not visit.may("look", name):
@@ -123,7 +123,7 @@ async def create(visit: Visit) -> Response:
 
 async def ask_drop(visit: Visit) -> Response:
     """Ask for the name of the queue: a drop cannot be undone."""
-    await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
+    await visit.backend.client.queues.policy(visit.queue)  # raises unless the queue exists
     return show(visit, "drop.html", queue=visit.queue, is_wrong=False)
 
 
@@ -132,27 +132,27 @@ async def drop(visit: Visit) -> Response:
     fields = await visit.form()
     if fields.get("confirmation", "").strip() != visit.queue:
         return show(visit, "drop.html", 422, queue=visit.queue, is_wrong=True)
-    await visit.behind.client.queues.drop(visit.queue)
+    await visit.backend.client.queues.drop(visit.queue)
     return go(address("/", done="dropped"))
 
 
 async def pause(visit: Visit) -> Response:
     """Pause deliveries."""
     await visit.form()
-    await visit.behind.client.queues.pause(visit.queue)
+    await visit.backend.client.queues.pause(visit.queue)
     return go(address("/queue", queue=visit.queue, done="paused"))
 
 
 async def resume(visit: Visit) -> Response:
     """Resume deliveries."""
     await visit.form()
-    await visit.behind.client.queues.resume(visit.queue)
+    await visit.backend.client.queues.resume(visit.queue)
     return go(address("/queue", queue=visit.queue, done="resumed"))
 
 
 async def ask_purge(visit: Visit) -> Response:
     """Ask for the name of the queue: a purge cannot be undone."""
-    await visit.behind.client.queues.policy(visit.queue)  # raises unless the queue exists
+    await visit.backend.client.queues.policy(visit.queue)  # raises unless the queue exists
     return show(visit, "purge.html", queue=visit.queue, is_wrong=False)
 
 
@@ -161,7 +161,7 @@ async def purge(visit: Visit) -> Response:
     fields = await visit.form()
     if fields.get("confirmation", "").strip() != visit.queue:
         return show(visit, "purge.html", 422, queue=visit.queue, is_wrong=True)
-    removed = await visit.behind.client.queues.purge(visit.queue)
+    removed = await visit.backend.client.queues.purge(visit.queue)
     return go(address("/queue", queue=visit.queue, done="purged", n=removed))
 
 
@@ -174,7 +174,7 @@ async def send(visit: Visit) -> Response:
     """Send one message, and show it."""
     fields = await visit.form()
     try:
-        message_id = await visit.behind.client.send(
+        message_id = await visit.backend.client.send(
             visit.queue,
             typed.body(fields.get("body", "")),
             headers=typed.json_object(fields.get("headers", ""), "headers"),

@@ -33,7 +33,7 @@ class QueueHead:
 async def head_of(visit: Visit) -> QueueHead:
     """Return the head of the queue that the URL names; raises QueueNotFoundError if it does not exist."""
     name = visit.queue
-    found = await standing_of(visit.behind, [name])
+    found = await standing_of(visit.backend, [name])
     if not found:
         raise QueueNotFoundError(f"queue {name!r} does not exist", queue=name)
     return QueueHead(found[0].queue, found[0])

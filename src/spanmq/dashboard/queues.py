@@ -38,7 +38,7 @@ async def answer(visit: Visit) -> Response:
     order, sought = visit.text("order", FIRST), visit.text("find").strip()
     if order not in (FIRST, *ORDERS):
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join((FIRST, *ORDERS))}.")
-    found, failing = visit.seen(await standing_of(visit.behind)), await causes(visit)
+    found, failing = visit.seen(await standing_of(visit.backend)), await causes(visit)
     span, spans = span_of(visit), spans_for(len(found))
     of_queue: dict[str, list[FailingCause]] = {}
     for each in failing:

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.client.calls import UNCHANGED
+from spanmq.client.functions import UNCHANGED
 from spanmq.dashboard import typed
 from spanmq.dashboard.page import Page, go, show_form
 from spanmq.dashboard.visit import RefusedError, Visit
@@ -28,7 +28,7 @@ async def repair(visit: Visit) -> Response:
     try:
         # An unchanged body stays as it is stored, also if it is encrypted.
         is_touched = not given or given != _shown(visit, letter)
-        message_id = await visit.behind.client.dead_letters.edit(
+        message_id = await visit.backend.client.dead_letters.edit(
             visit.queue,
             letter.message_id,
             body=typed.body(given) if is_touched else UNCHANGED,
@@ -44,7 +44,7 @@ async def repair(visit: Visit) -> Response:
 async def _waiting(visit: Visit) -> DeadLetter:
     """Return the dead letter that the URL names; raises 404 if it does not exist."""
     message_id = visit.number("id", -1)
-    found = await visit.behind.client.dead_letters.show(
+    found = await visit.backend.client.dead_letters.show(
         visit.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
     )
     for each in found:

@@ -26,8 +26,8 @@ NOTICES: Final = {
 async def answer(visit: Visit) -> Response:
     """Show the recurring messages of queues that the visitor may look at."""
     assert visit.caller is not None
-    queues = await visit.behind.queues_of(visit.caller)
-    found = await visit.behind.client.schedules.list(queues=queues, body_bytes_max=LISTED_BODY_BYTES_MAX)
+    queues = await visit.backend.queues_of(visit.caller)
+    found = await visit.backend.client.schedules.list(queues=queues, body_bytes_max=LISTED_BODY_BYTES_MAX)
     return show(
         visit,
         "schedules.html",
@@ -106,7 +106,7 @@ async def end(visit: Visit) -> Response:
 def _held(visit: Visit, name: str, *, may_be_new: bool = False) -> AbstractAsyncContextManager[AsyncClient]:
     """Return a transaction's client, for a block, for a schedule that the caller may change."""
     assert visit.caller is not None
-    return changing(visit.behind.client, visit.caller, name, may_be_new=may_be_new)
+    return changing(visit.backend.client, visit.caller, name, may_be_new=may_be_new)
 
 
 PAGES: Final = (

@@ -21,12 +21,12 @@ async def sign_in(visit: Visit) -> Response:
     """Open a session for the token, and redirect to the requested page."""
     fields = await visit.form()
     secret = fields.get("token", "").strip()[:SECRET_MAX]
-    key = await visit.behind.credentials.open_session(secret, SESSION_SECONDS, visit.request.scope)
+    key = await visit.backend.credentials.open_session(secret, SESSION_SECONDS, visit.request.scope)
     if key is None:
         # Not the secret: the typed text may be another one.
         return show(visit, "sign_in.html", 401, next=_next_of(visit), is_wrong=True)
     if visit.key is not None:
-        await visit.behind.credentials.close_session(visit.key)
+        await visit.backend.credentials.close_session(visit.key)
     response = go(_next_of(visit))
     visit.remember(response, SESSION, key, seconds=SESSION_SECONDS)
     return response
@@ -36,7 +36,7 @@ async def sign_out(visit: Visit) -> Response:
     """End the session."""
     await visit.form()
     if visit.key is not None:
-        await visit.behind.credentials.close_session(visit.key)
+        await visit.backend.credentials.close_session(visit.key)
     response = go("/sign-in")
     visit.remember(response, SESSION, None)
     return response

@@ -40,14 +40,14 @@ class Standing:
     lacks_worker: bool
 
 
-async def standing_of(behind: Backend, names: Sequence[str] | None = None) -> list[Standing]:
+async def standing_of(backend: Backend, names: Sequence[str] | None = None) -> list[Standing]:
     """Return the state of these queues (None: all); queues that do not exist are left out."""
-    latest = await behind.client.health.latest()
+    latest = await backend.client.health.latest()
     if names is not None:
         wanted = {name.lower() for name in names}
         latest = [each for each in latest if each.queue.lower() in wanted]
     small = [each.queue for each in latest if each.backlog <= BACKLOG_MAX]
-    counts = {each.queue: each for each in await behind.client.inspect.count(small)} if small else {}
+    counts = {each.queue: each for each in await backend.client.inspect.count(small)} if small else {}
     return [_standing(each, counts.get(each.queue)) for each in latest]
 
 

@@ -18,7 +18,7 @@ from spanmq.service.failure import forbidden
 from spanmq.service.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
-MARK: Final = "spanmq_mark"
+CSRF_COOKIE: Final = "spanmq_csrf"
 # How pages look, and after how many seconds they are updated, as chosen in the browser; the first is the default.
 THEME: Final = "spanmq_theme"
 THEMES: Final = {"system": "as the system has them", "light": "light", "dark": "dark"}
@@ -33,7 +33,7 @@ REFRESHES: Final = {
 SESSION_SECONDS: Final = 12 * 3600
 FIELDS_MAX: Final = 100
 # The format of the token in our forms: 256 bits in 43 characters.
-_MARK: Final = re.compile(r"[\w-]{43}", re.ASCII)
+_CSRF_TOKEN: Final = re.compile(r"[\w-]{43}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Visit:
     """A request, its caller, and the two cookies: the session's key and the browser's token."""
 
     request: Request
-    behind: Backend
+    backend: Backend
     caller: Caller | None
     key: str | None
-    mark: str
+    csrf_token: str
 
     def may(self, verb: Verb, queue: str | None) -> bool:
         """Return whether the caller has the verb."""
@@ -104,7 +104,7 @@ class Visit:
     def form_token(self) -> str:
         """Return the token in our forms, which other sites cannot know."""
         message = f"form\0{self.key or ''}"
-        return hmac.new(self.mark.encode(), message.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self.csrf_token.encode(), message.encode(), hashlib.sha256).hexdigest()
 
     async def form(self) -> Mapping[str, str]:
         """Return the fields of a form; raises 403 unless it was sent by one of these pages."""
@@ -150,13 +150,19 @@ def cookie_name(name: str, *, is_safe: bool) -> str:
     return f"__Host-{name}" if is_safe else name
 
 
-async def visit_of(request: Request, behind: Backend) -> Visit:
+async def visit_of(request: Request, backend: Backend) -> Visit:
     """Return the visit of a request."""
     is_safe = request.url.scheme == "https"
     key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None
-    mark = request.cookies.get(cookie_name(MARK, is_safe=is_safe), "")
-    caller = await behind.credentials.caller_of_session(key, request.scope)
-    return Visit(request, behind, caller, key, mark if _MARK.fullmatch(mark) else secrets.token_urlsafe(32))
+    csrf_token = request.cookies.get(cookie_name(CSRF_COOKIE, is_safe=is_safe), "")
+    caller = await backend.credentials.caller_of_session(key, request.scope)
+    return Visit(
+        request,
+        backend,
+        caller,
+        key,
+        csrf_token if _CSRF_TOKEN.fullmatch(csrf_token) else secrets.token_urlsafe(32),
+    )
 
 
 class RefusedError(Exception):

@@ -21,7 +21,7 @@ SPANS: Final = {"10m": 600, "1h": 3600, "1d": 86400}
 
 async def workers(visit: Visit) -> Response:
     """Show the workers of queues that the visitor may look at."""
-    found = visit.seen(await visit.behind.client.health.workers())
+    found = visit.seen(await visit.backend.client.health.workers())
     return show(
         visit, "workers.html", workers=found[:SHOWN], n_found=len(found), progress=progress_of(found)[:SHOWN]
     )
@@ -35,7 +35,7 @@ def progress_of(reports: Iterable[WorkerReport]) -> list[tuple[WorkerReport, Pro
 async def tasks(visit: Visit) -> Response:
     """Show the kinds of tasks in queues that the visitor may look at, those with the most failures first."""
     span = visit.text("span") if visit.text("span") in SPANS else "1h"
-    found = visit.seen(await visit.behind.client.health.task_kinds(seconds=SPANS[span]))
+    found = visit.seen(await visit.backend.client.health.task_kinds(seconds=SPANS[span]))
     found.sort(key=lambda each: (-each.failed, -each.done))
     return show(
         visit,
@@ -53,7 +53,7 @@ async def tasks(visit: Visit) -> Response:
 async def batches(visit: Visit) -> Response:
     """Show the batches that send into queues that the visitor may look at, the newest first."""
     before = visit.number("before", 0) or None
-    read = await visit.behind.client.batches.list(before=before, limit=READ)
+    read = await visit.backend.client.batches.list(before=before, limit=READ)
     shown, last = _page(visit, read)
     last_id = last.batch_id if last else None
     return show(visit, "batches.html", before=before, batches=shown, last=last_id)
@@ -71,7 +71,7 @@ async def pipeline_runs_of_queue(visit: Visit) -> Response:
 
 async def _runs(visit: Visit, queue: str | None) -> Response:
     before = visit.number("before", 0) or None
-    read = await visit.behind.client.admin.pipeline_runs.list(queue, before=before, limit=READ)
+    read = await visit.backend.client.admin.pipeline_runs.list(queue, before=before, limit=READ)
     shown, last = _page(visit, read)
     last_id = last.run_id if last else None
     return show(visit, "pipeline_runs.html", queue=queue, before=before, runs=shown, last=last_id)

@@ -10,7 +10,7 @@ from spanmq.model import CategoryPolicy, CategoryRule
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     Existed,
     Given,
     MayLook,
@@ -70,7 +70,7 @@ Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
 
 
 @routes.post("/classify", response_model=Classified)
-async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None) -> Response:
+async def classify(backend: BackendDependency, _: MayLookAtAll, error: Error | None = None) -> Response:
     """Return the category that the rules of all queues assign to an error."""
     error = error or Error()
     return reply(
@@ -82,7 +82,7 @@ async def classify(backend: Behind, _: MayLookAtAll, error: Error | None = None)
 
 @routes.post("/queues/{queue}/classify", response_model=Classified)
 async def classify_in_queue(
-    queue: QueueName, backend: Behind, _: MayLook, error: Error | None = None
+    queue: QueueName, backend: BackendDependency, _: MayLook, error: Error | None = None
 ) -> Response:
     """Return the category that the rules of a queue assign to an error."""
     error = error or Error()
@@ -93,13 +93,15 @@ async def classify_in_queue(
 
 
 @routes.get("/category-rules", response_model=Rules)
-async def list_category_rules(backend: Behind, _: MayLookAtAll) -> Response:
+async def list_category_rules(backend: BackendDependency, _: MayLookAtAll) -> Response:
     """List the rules, in the order in which they are asked."""
     return reply(rules=await backend.client.dead_letters.categories.list_rules())
 
 
 @routes.put("/category-rules/{name}", response_model=Named)
-async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller: MayManageAll) -> Response:
+async def set_category_rule(
+    name: RuleName, rule: Rule, backend: BackendDependency, caller: MayManageAll
+) -> Response:
     """Create or change a rule for all queues."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
         await client.dead_letters.categories.set_rule(name, **rule.model_dump())
@@ -107,20 +109,20 @@ async def set_category_rule(name: RuleName, rule: Rule, backend: Behind, caller:
 
 
 @routes.delete("/category-rules/{name}", response_model=Existed)
-async def drop_category_rule(name: RuleName, backend: Behind, _: MayManageAll) -> Response:
+async def drop_category_rule(name: RuleName, backend: BackendDependency, _: MayManageAll) -> Response:
     """Drop a rule for all queues."""
     return reply(existed=await backend.client.dead_letters.categories.drop_rule(name))
 
 
 @routes.get("/queues/{queue}/category-rules", response_model=Rules)
-async def list_category_rules_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def list_category_rules_of_queue(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """List the rules of a queue and those of all queues."""
     return reply(rules=await backend.client.dead_letters.categories.list_rules(queue))
 
 
 @routes.put("/queues/{queue}/category-rules/{name}", response_model=Named)
 async def set_category_rule_of_queue(
-    queue: QueueName, name: RuleName, rule: Rule, backend: Behind, caller: MayManage
+    queue: QueueName, name: RuleName, rule: Rule, backend: BackendDependency, caller: MayManage
 ) -> Response:
     """Create or change a rule of a queue."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
@@ -130,35 +132,37 @@ async def set_category_rule_of_queue(
 
 @routes.delete("/queues/{queue}/category-rules/{name}", response_model=Existed)
 async def drop_category_rule_of_queue(
-    queue: QueueName, name: RuleName, backend: Behind, _: MayManage
+    queue: QueueName, name: RuleName, backend: BackendDependency, _: MayManage
 ) -> Response:
     """Drop a rule of a queue."""
     return reply(existed=await backend.client.dead_letters.categories.drop_rule(name, queue=queue))
 
 
 @routes.get("/category-policies", response_model=Policies)
-async def list_category_policies(backend: Behind, _: MayLookAtAll) -> Response:
+async def list_category_policies(backend: BackendDependency, _: MayLookAtAll) -> Response:
     """List what each category means in general."""
     return reply(policies=await backend.client.dead_letters.categories.list_policies())
 
 
 @routes.put("/category-policies/{category}", response_model=Meant)
 async def set_category_policy(
-    category: Category, meaning: Meaning, backend: Behind, _: MayManageAll
+    category: Category, meaning: Meaning, backend: BackendDependency, _: MayManageAll
 ) -> Response:
     """Change what a category means in general."""
     return reply(policy=await backend.client.dead_letters.categories.set_policy(category, meaning.settings))
 
 
 @routes.get("/queues/{queue}/category-policies", response_model=Policies)
-async def list_category_policies_of_queue(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def list_category_policies_of_queue(
+    queue: QueueName, backend: BackendDependency, _: MayLook
+) -> Response:
     """List what each category means in a queue."""
     return reply(policies=await backend.client.dead_letters.categories.list_policies(queue))
 
 
 @routes.put("/queues/{queue}/category-policies/{category}", response_model=Meant)
 async def set_category_policy_of_queue(
-    queue: QueueName, category: Category, meaning: Meaning, backend: Behind, _: MayManage
+    queue: QueueName, category: Category, meaning: Meaning, backend: BackendDependency, _: MayManage
 ) -> Response:
     """Change what a category means in a queue."""
     found = await backend.client.dead_letters.categories.set_policy(category, meaning.settings, queue=queue)

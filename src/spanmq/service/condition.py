@@ -12,7 +12,7 @@ from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
 from spanmq.service.measures import exposition
-from spanmq.service.parts import Behind, answer
+from spanmq.service.parts import BackendDependency, answer
 
 routes = APIRouter(tags=["condition"], route_class=Guarded)
 
@@ -29,7 +29,7 @@ async def live() -> Response:
 
 
 @routes.get("/health/ready", response_model=State, responses=described(503))
-async def ready(backend: Behind) -> Response:
+async def ready(backend: BackendDependency) -> Response:
     """Report whether requests can be served: the database answers, and the service is not stopping."""
     if backend.is_stopping:
         raise Refusal(503, "stopping", "the service is stopping", retry_after=1)
@@ -43,7 +43,7 @@ async def ready(backend: Behind) -> Response:
 
 @routes.get("/metrics", response_class=Response, responses={200: TEXT})
 async def latest_statistics(
-    backend: Behind, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
+    backend: BackendDependency, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
 ) -> Response:
     """Return metrics for Prometheus: the service's own, and those of the queues that the token may look at."""
     queues = caller.seen(await backend.client.health.latest())

@@ -12,9 +12,9 @@ from typing import Final, Generic, TypeVar
 
 from starlette.types import Scope
 
-from spanmq.client import AsyncClient
-from spanmq.client import call as argument
-from spanmq.client.call import Argument, Call
+from spanmq.client import AsyncClient, argument
+from spanmq.client.argument import Argument
+from spanmq.client.call import Call
 from spanmq.client.rows import Rows, first, flag, made
 from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.model import AccessKey, Token

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from spanmq.client.calls import UNCHANGED
+from spanmq.client.functions import UNCHANGED
 from spanmq.model import DeadLetter, DeadLetterCount, Redriven
 from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     BodyBytesMax,
     Given,
     MayLook,
@@ -98,13 +98,13 @@ DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
 
 
 @routes.get("/dead-letters", response_model=Counts)
-async def count_all_dead_letters(backend: Behind, caller: SeesSome) -> Response:
+async def count_all_dead_letters(backend: BackendDependency, caller: SeesSome) -> Response:
     """Count the dead letters, by queue and category."""
     return reply(counts=caller.seen(await backend.client.dead_letters.count()))
 
 
 @routes.get("/queues/{queue}/dead-letters", response_model=Counts)
-async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def count_dead_letters(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """Count the dead letters of a queue, by category."""
     return reply(counts=await backend.client.dead_letters.count(queue))
 
@@ -113,7 +113,7 @@ async def count_dead_letters(queue: QueueName, backend: Behind, _: MayLook) -> R
 async def dead_letters_of(
     queue: QueueName,
     message_id: Annotated[int, Path(ge=0, lt=2**63)],
-    backend: Behind,
+    backend: BackendDependency,
     _: MayLook,
     body_bytes_max: BodyBytesMax = None,
 ) -> Response:
@@ -124,7 +124,7 @@ async def dead_letters_of(
 
 @routes.post("/queues/{queue}/dead-letters/search", response_model=DeadLetters)
 async def dead_letters(
-    queue: QueueName, backend: Behind, caller: MayLook, sought: Sought | None = None
+    queue: QueueName, backend: BackendDependency, caller: MayLook, sought: Sought | None = None
 ) -> Response:
     """List dead letters, in the order in which they were added; the next page begins after the last id."""
     filters = (sought or Sought()).model_dump()
@@ -139,7 +139,7 @@ async def dead_letters(
     responses=described(409),
 )
 async def redrive(
-    queue: QueueName, backend: Behind, caller: MayManage, which: Redrive | None = None
+    queue: QueueName, backend: BackendDependency, caller: MayManage, which: Redrive | None = None
 ) -> Response:
     """Redrive dead letters to their queue, each at most once; with a patch all that match or none.
 
@@ -159,7 +159,7 @@ async def redrive(
 async def redrive_message(
     queue: QueueName,
     message_id: Annotated[int, Path(ge=0, lt=2**63)],
-    backend: Behind,
+    backend: BackendDependency,
     _: MayManage,
     repaired: Repaired | None = None,
 ) -> Response:
@@ -176,7 +176,7 @@ async def redrive_message(
 
 @routes.post("/queues/{queue}/dead-letters/purge", response_model=Removed)
 async def purge_dead_letters(
-    queue: QueueName, backend: Behind, caller: MayManage, which: Discard | None = None
+    queue: QueueName, backend: BackendDependency, caller: MayManage, which: Discard | None = None
 ) -> Response:
     """Delete dead letters; with `dry_run` only count them. With `where`, `payload` or `error`, also requires `look`."""
     which = which or Discard()

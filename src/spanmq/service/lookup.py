@@ -15,7 +15,7 @@ from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
 from spanmq.service.json_text import messages_of, reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     BodyBytesMax,
     Given,
     Id,
@@ -84,14 +84,16 @@ class Page(BaseModel):
 
 
 @routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
-async def peek(queue: QueueName, backend: Behind, _: MayLook, page: Annotated[Page, Query()]) -> Response:
+async def peek(
+    queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
+) -> Response:
     """Return messages with ids above `after`, in order, without taking them."""
     return messages_of(await backend.client.peek(queue, **page.model_dump()))
 
 
 @routes.get("/queues/{queue}/archive", response_model=ReceivedMessages)
 async def peek_archive(
-    queue: QueueName, backend: Behind, _: MayLook, page: Annotated[Page, Query()]
+    queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
 ) -> Response:
     """Return archived messages with ids above `after`, in order."""
     return messages_of(await backend.client.inspect.archive(queue, **page.model_dump()))
@@ -101,7 +103,7 @@ async def peek_archive(
     "/queues/{queue}/messages/{message_id}/state",
     response_model=answer("MessageState", message_id=int, state=str),
 )
-async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
+async def state(queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook) -> Response:
     """Return the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
     return reply(message_id=message_id, state=await backend.client.inspect.state(queue, message_id))
 
@@ -110,7 +112,9 @@ async def state(queue: QueueName, message_id: MessageId, backend: Behind, _: May
     "/queues/{queue}/messages/{message_id}/failures",
     response_model=answer("Failures", message_id=int, failures=list[Failure]),
 )
-async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: MayLook) -> Response:
+async def failures(
+    queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook
+) -> Response:
     """Return the failures of a message, the first one first."""
     return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
 
@@ -118,7 +122,7 @@ async def failures(queue: QueueName, message_id: MessageId, backend: Behind, _: 
 @routes.get("/queues/{queue}/changes", response_model=answer("Changes", changes=list[Change]))
 async def changes(
     queue: QueueName,
-    backend: Behind,
+    backend: BackendDependency,
     _: MayLook,
     limit: Limit = 100,
     before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
@@ -128,13 +132,13 @@ async def changes(
 
 
 @routes.get("/failing", response_model=FailingCauses)
-async def failing_everywhere(backend: Behind, caller: SeesSome, limit: Limit = 100) -> Response:
+async def failing_everywhere(backend: BackendDependency, caller: SeesSome, limit: Limit = 100) -> Response:
     """List what messages that wait for another attempt failed of, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
 
 
 @routes.get("/queues/{queue}/failing", response_model=FailingCauses)
-async def failing(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+async def failing(queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100) -> Response:
     """List what messages that wait for another attempt failed of, those with the most messages first."""
     return reply(causes=await backend.client.inspect.failing(queue, limit))
 
@@ -143,7 +147,7 @@ async def failing(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 
     "/queues/{queue}/failing/search", response_model=answer("FailingMessages", messages=list[FailingMessage])
 )
 async def failing_messages(
-    queue: QueueName, backend: Behind, _: MayLook, sought: FailingSought | None = None
+    queue: QueueName, backend: BackendDependency, _: MayLook, sought: FailingSought | None = None
 ) -> Response:
     """List messages that wait for another attempt, in order of their ids; the next page begins after the last."""
     filters: dict[str, Any] = (sought or FailingSought()).model_dump()
@@ -152,7 +156,7 @@ async def failing_messages(
 
 @routes.post("/queues/{queue}/failing/retry", response_model=answer("Retried", retried=int))
 async def retry_failing(
-    queue: QueueName, backend: Behind, caller: MayManage, which: FailingActed | None = None
+    queue: QueueName, backend: BackendDependency, caller: MayManage, which: FailingActed | None = None
 ) -> Response:
     """Retry messages now that wait for a later attempt, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
@@ -161,7 +165,7 @@ async def retry_failing(
 
 @routes.post("/queues/{queue}/failing/reject", response_model=answer("Rejected", rejected=int))
 async def reject_failing(
-    queue: QueueName, backend: Behind, caller: MayManage, which: FailingActed | None = None
+    queue: QueueName, backend: BackendDependency, caller: MayManage, which: FailingActed | None = None
 ) -> Response:
     """Make dead letters of failing messages, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
@@ -178,7 +182,11 @@ def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[st
 
 @routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)
 async def pop(
-    queue: QueueName, request: Request, backend: Behind, _: MayReceive, wanted: Popped | None = None
+    queue: QueueName,
+    request: Request,
+    backend: BackendDependency,
+    _: MayReceive,
+    wanted: Popped | None = None,
 ) -> Response:
     """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
     return await fitting(partial(_pop, queue, request, backend), (wanted or Popped()).quantity)
@@ -202,19 +210,19 @@ async def _pop(queue: str, request: Request, backend: Backend, quantity: int) ->
 
 
 @routes.post("/queues/{queue}/cancel", response_model=Results)
-async def cancel(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+async def cancel(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
     """Cancel messages: those that no receiver holds are removed, the workers of others end their handlers."""
     return reply(results=await backend.client.cancel(queue, ids.message_ids))
 
 
 @routes.post("/queues/{queue}/delete", response_model=Results)
-async def delete(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+async def delete(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
     """Delete messages, even those that a receiver holds."""
     return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
 
 
 @routes.post("/queues/{queue}/archive", response_model=Results)
-async def archive(queue: QueueName, ids: Ids, backend: Behind, _: MayManage) -> Response:
+async def archive(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
     """Move messages to the archive, even those that a receiver holds."""
     return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")
 

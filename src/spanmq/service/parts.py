@@ -33,7 +33,7 @@ def _kind_of_delay(value: object) -> str:
 
 
 QueueName = Annotated[str, Path(description="The queue.", min_length=1, max_length=47)]
-Behind = Annotated[Backend, Depends(backend_of)]
+BackendDependency = Annotated[Backend, Depends(backend_of)]
 
 Seconds = Annotated[float, Field(ge=0, le=3e9, allow_inf_nan=False)]
 Moment = Annotated[AwareDatetime, BeforeValidator(moment)]

@@ -29,7 +29,7 @@ from spanmq.service.access import Guarded
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     Existed,
     Given,
     Limit,
@@ -73,7 +73,7 @@ Paused = answer("Paused", queue=str, is_paused=bool)
 
 
 @routes.get("/queues", response_model=answer("Queues", queues=list[Queue]))
-async def list_queues(backend: Behind, caller: SeesSome) -> Response:
+async def list_queues(backend: BackendDependency, caller: SeesSome) -> Response:
     """List the queues that the token may look at."""
     found = await backend.client.queues.list()
     return reply(queues=[queue for queue in found if caller.may("look", queue.name)])
@@ -81,7 +81,7 @@ async def list_queues(backend: Behind, caller: SeesSome) -> Response:
 
 @routes.put("/queues/{queue}", response_model=QueueNamed)
 async def create_queue(
-    queue: QueueName, backend: Behind, _: MayManage, new: NewQueue | None = None
+    queue: QueueName, backend: BackendDependency, _: MayManage, new: NewQueue | None = None
 ) -> Response:
     """Create a queue; does nothing if it exists."""
     await backend.client.queues.create(queue, **(new or NewQueue()).model_dump())
@@ -89,33 +89,33 @@ async def create_queue(
 
 
 @routes.delete("/queues/{queue}", response_model=Existed, responses=described(409))
-async def drop_queue(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+async def drop_queue(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
     """Drop a queue with its messages and its archive."""
     return reply(existed=await backend.client.queues.drop(queue))
 
 
 @routes.post("/queues/{queue}/purge", response_model=Removed)
-async def purge(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+async def purge(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
     """Remove all messages of a queue."""
     return reply(removed=await backend.client.queues.purge(queue))
 
 
 @routes.post("/queues/{queue}/pause", response_model=Paused)
-async def pause(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+async def pause(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
     """Pause deliveries; messages can still be sent."""
     await backend.client.queues.pause(queue)
     return reply(queue=queue, is_paused=True)
 
 
 @routes.post("/queues/{queue}/resume", response_model=Paused)
-async def resume(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+async def resume(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
     """Resume deliveries."""
     await backend.client.queues.resume(queue)
     return reply(queue=queue, is_paused=False)
 
 
 @routes.get("/queues/{queue}/policy", response_model=PolicyAnswer)
-async def get_policy(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def get_policy(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """Return the settings of a queue's policy."""
     return reply(policy=await backend.client.queues.policy(queue))
 
@@ -126,7 +126,7 @@ async def set_policy(
     settings: Annotated[
         dict[str, Any], WithJsonSchema(_schema_of_change()), Body(examples=[{"max_attempts": 5}])
     ],
-    backend: Behind,
+    backend: BackendDependency,
     _: MayManage,
 ) -> Response:
     """Change the named settings; null resets one to its default."""
@@ -134,7 +134,7 @@ async def set_policy(
 
 
 @routes.get("/queues/{queue}/schema", response_model=QueueSchema)
-async def get_schema(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def get_schema(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """Return the JSON Schema of a queue's bodies, null if it has none."""
     return _schema_reply(await backend.client.queues.schema(queue))
 
@@ -143,7 +143,7 @@ async def get_schema(queue: QueueName, backend: Behind, _: MayLook) -> Response:
 async def set_schema(
     queue: QueueName,
     schema: Annotated[dict[str, Any] | bool, Body(examples=[{"type": "object"}])],
-    backend: Behind,
+    backend: BackendDependency,
     _: MayManage,
     checked: bool = False,
 ) -> Response:
@@ -153,7 +153,7 @@ async def set_schema(
 
 
 @routes.delete("/queues/{queue}/schema", response_model=QueueSchema, responses=described(409))
-async def drop_schema(queue: QueueName, backend: Behind, _: MayManage) -> Response:
+async def drop_schema(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
     """Remove the JSON Schema of a queue's bodies."""
     await backend.client.queues.set_schema(queue, None)
     return _schema_reply(QueueSchema(None, is_checked=False))
@@ -164,13 +164,13 @@ def _schema_reply(found: QueueSchema) -> Response:
 
 
 @routes.get("/queues/{queue}/metrics", response_model=answer("QueueCounts", metrics=QueueMetrics))
-async def metrics(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def metrics(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """Return the metrics of a queue."""
     return reply(metrics=await backend.client.queues.metrics(queue))
 
 
 @routes.get("/metrics", response_model=answer("AllQueueCounts", metrics=list[QueueMetrics]))
-async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
+async def metrics_all(backend: BackendDependency, caller: SeesSome) -> Response:
     """Return the metrics of each queue that the token may look at."""
     queues = await backend.queues_of(caller)
     if queues is None:
@@ -183,40 +183,44 @@ async def metrics_all(backend: Behind, caller: SeesSome) -> Response:
 
 
 @routes.get("/queues/{queue}/storage", response_model=answer("Storage", storage=QueueStorage))
-async def storage(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def storage(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """Return the disk space that a queue uses."""
     return reply(storage=await backend.client.inspect.storage(queue))
 
 
 @routes.get("/queues/{queue}/statistics", response_model=answer("Statistics", samples=list[Sample]))
-async def statistics(queue: QueueName, backend: Behind, _: MayLook, seconds: Lookback = 3600.0) -> Response:
+async def statistics(
+    queue: QueueName, backend: BackendDependency, _: MayLook, seconds: Lookback = 3600.0
+) -> Response:
     """Return the statistics of a queue for the last `seconds`, one sample a minute."""
     return reply(samples=await backend.client.health.statistics(queue, seconds=seconds))
 
 
 @routes.get("/health", response_model=answer("Health", queues=list[QueueHealth]))
-async def health(backend: Behind, caller: SeesSome) -> Response:
+async def health(backend: BackendDependency, caller: SeesSome) -> Response:
     """Return the health of each queue that the token may look at."""
     return reply(queues=await backend.client.health.now(await backend.queues_of(caller)))
 
 
 @routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))
 async def doctor(
-    backend: Behind, _: MayLookAtAll, connections: Annotated[int | None, Query(ge=1, lt=2**31)] = None
+    backend: BackendDependency,
+    _: MayLookAtAll,
+    connections: Annotated[int | None, Query(ge=1, lt=2**31)] = None,
 ) -> Response:
     """Check that the server's settings suit the queues."""
     return reply(findings=await backend.client.health.doctor(connections=connections))
 
 
 @routes.get("/version", response_model=answer("Version", version=str))
-async def version(backend: Behind, _: SeesSome) -> Response:
+async def version(backend: BackendDependency, _: SeesSome) -> Response:
     """Return the version of the schema."""
     return reply(version=await backend.client.admin.version())
 
 
 @routes.post("/maintain", response_model=answer("Maintenance", steps=list[MaintenanceStep]))
 async def maintain(
-    backend: Behind, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
+    backend: BackendDependency, _: MayManageAll, budget: Annotated[int, Query(ge=1, le=1_000)] = 10
 ) -> Response:
     """Run one bounded step of maintenance; the service also does this in the background."""
     return reply(steps=await backend.client.admin.maintain(budget))
@@ -224,7 +228,7 @@ async def maintain(
 
 @routes.get("/count", response_model=answer("QueueCounts", queues=list[QueueCount]))
 async def count_messages(
-    backend: Behind, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
+    backend: BackendDependency, caller: SeesSome, most: Annotated[int, Query(ge=1, le=10_000)] = 200
 ) -> Response:
     """Count the messages that wait in each queue that the token may look at, up to `most` in each."""
     queues = await backend.queues_of(caller)
@@ -233,7 +237,7 @@ async def count_messages(
 
 @routes.get("/statistics", response_model=answer("StatisticsSums", steps=list[StatisticsStep]))
 async def sum_statistics(
-    backend: Behind, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
+    backend: BackendDependency, caller: SeesSome, seconds: Lookback = 3600.0, step: Step = 60.0
 ) -> Response:
     """Return the sums of the statistics of all queues that the token may look at, in steps."""
     queues = await backend.queues_of(caller)
@@ -241,18 +245,24 @@ async def sum_statistics(
 
 
 @routes.get("/queues/{queue}/leases", response_model=answer("Leases", leases=list[HeldLease]))
-async def list_leases(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+async def list_leases(
+    queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100
+) -> Response:
     """List what receivers hold, the oldest lease first."""
     return reply(leases=await backend.client.inspect.leases(queue, limit))
 
 
 @routes.get("/queues/{queue}/groups", response_model=answer("Groups", groups=list[Group]))
-async def list_groups(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+async def list_groups(
+    queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100
+) -> Response:
     """List groups, those first that give nothing now, and what they wait for."""
     return reply(groups=await backend.client.inspect.groups(queue, limit))
 
 
 @routes.get("/queues/{queue}/segments", response_model=answer("Segments", segments=list[Segment]))
-async def list_segments(queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100) -> Response:
+async def list_segments(
+    queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100
+) -> Response:
     """List the tables of a queue's log, the newest first."""
     return reply(segments=await backend.client.inspect.segments(queue, limit))

@@ -18,7 +18,15 @@ from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
 from spanmq.service.failure import described, invalid
 from spanmq.service.json_text import JsonText, message_text, messages_text
-from spanmq.service.parts import Behind, Given, MayReceive, QueueName, ReceivedMessages, Seconds, Text
+from spanmq.service.parts import (
+    BackendDependency,
+    Given,
+    MayReceive,
+    QueueName,
+    ReceivedMessages,
+    Seconds,
+    Text,
+)
 from spanmq.service.receipt import Receipt
 from spanmq.service.waiting import in_own_trace
 
@@ -90,7 +98,11 @@ class Outcomes(BaseModel):
 
 @routes.post("/queues/{queue}/receive", response_model=ReceivedMessages)
 async def receive(
-    queue: QueueName, request: Request, backend: Behind, caller: MayReceive, wanted: Wanted | None = None
+    queue: QueueName,
+    request: Request,
+    backend: BackendDependency,
+    caller: MayReceive,
+    wanted: Wanted | None = None,
 ) -> Response:
     """Receive messages under a lease, waiting up to `wait` seconds for the first (ReceiveMessage)."""
     wanted = wanted or Wanted()
@@ -118,13 +130,13 @@ async def receive(
 
 
 @routes.post("/ack", response_model=Outcomes, responses=described(404))
-async def ack(held: Held, backend: Behind, caller: MaySettle) -> Response:
+async def ack(held: Held, backend: BackendDependency, caller: MaySettle) -> Response:
     """Settle messages as done (AckMessage)."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.ack)
 
 
 @routes.post("/nack", response_model=Outcomes, responses=described(404))
-async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
+async def nack(held: GivenBack, backend: BackendDependency, caller: MaySettle) -> Response:
     """Fail messages: each is retried after its backoff, or becomes a dead letter (NackMessage)."""
     if not held.requeue:
         if held.retry_in is not None:
@@ -139,19 +151,19 @@ async def nack(held: GivenBack, backend: Behind, caller: MaySettle) -> Response:
 
 
 @routes.post("/reject", response_model=Outcomes, responses=described(404))
-async def reject(held: GivenUp, backend: Behind, caller: MaySettle) -> Response:
+async def reject(held: GivenUp, backend: BackendDependency, caller: MaySettle) -> Response:
     """Reject messages: each becomes a dead letter at once."""
     return await _reject(held, backend.client, caller)
 
 
 @routes.post("/release", response_model=Outcomes, responses=described(404))
-async def release(held: Held, backend: Behind, caller: MaySettle) -> Response:
+async def release(held: Held, backend: BackendDependency, caller: MaySettle) -> Response:
     """Release messages: they become visible at once, and this delivery does not count as an attempt."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.release)
 
 
 @routes.post("/extend", response_model=Outcomes, responses=described(404))
-async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response:
+async def extend(held: Extended, backend: BackendDependency, caller: MaySettle) -> Response:
     """Extend leases: all messages that were received together with these are held longer, too."""
     read = _read(caller, held.receipts)
     outcomes: dict[tuple[str, int], str] = {}
@@ -163,7 +175,7 @@ async def extend(held: Extended, backend: Behind, caller: MaySettle) -> Response
 
 
 @routes.post("/hold", response_model=Outcomes, responses=described(404))
-async def hold(held: Extended, backend: Behind, caller: MaySettle) -> Response:
+async def hold(held: Extended, backend: BackendDependency, caller: MaySettle) -> Response:
     """Hold each of these messages for `seconds` from now on, whether that is longer or shorter than before."""
     return await _settle(
         backend.client, caller, held.receipts, lambda client: partial(client.admin.hold, seconds=held.seconds)

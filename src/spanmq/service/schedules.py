@@ -16,7 +16,7 @@ from spanmq.service.caller import VERBS, Caller
 from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     BodyBytesMax,
     Existed,
     Given,
@@ -51,7 +51,7 @@ SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
 
 @routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
 async def list_schedules(
-    backend: Behind, caller: SeesSome, body_bytes_max: BodyBytesMax = LISTED_BODY_BYTES_MAX
+    backend: BackendDependency, caller: SeesSome, body_bytes_max: BodyBytesMax = LISTED_BODY_BYTES_MAX
 ) -> Response:
     """List the recurring messages of queues that the token may look at."""
     queues = await backend.queues_of(caller)
@@ -59,7 +59,9 @@ async def list_schedules(
 
 
 @routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
-async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: ManagesSome) -> Response:
+async def schedule(
+    name: Name, recurring: Recurring, backend: BackendDependency, caller: ManagesSome
+) -> Response:
     """Create a recurring message, or change the one with this name."""
     caller.check("manage", recurring.queue)
     async with changing(backend.client, caller, name, may_be_new=True) as client:
@@ -68,7 +70,7 @@ async def schedule(name: Name, recurring: Recurring, backend: Behind, caller: Ma
 
 
 @routes.delete("/schedules/{name}", response_model=Existed)
-async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+async def unschedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
     """Remove a schedule; messages that it has sent stay."""
     try:
         async with changing(backend.client, caller, name) as client:
@@ -78,7 +80,7 @@ async def unschedule(name: Name, backend: Behind, caller: ManagesSome) -> Respon
 
 
 @routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
-async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+async def pause_schedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
     """Pause a schedule; messages due meanwhile are not sent."""
     async with changing(backend.client, caller, name) as client:
         await client.schedules.pause(name)
@@ -86,7 +88,7 @@ async def pause_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Re
 
 
 @routes.post("/schedules/{name}/resume", response_model=SchedulePaused, responses=described(404))
-async def resume_schedule(name: Name, backend: Behind, caller: ManagesSome) -> Response:
+async def resume_schedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
     """Resume a schedule."""
     async with changing(backend.client, caller, name) as client:
         await client.schedules.resume(name)

@@ -19,7 +19,7 @@ from spanmq.service.access import Guarded
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, described, invalid
 from spanmq.service.json_text import JsonText, reply
-from spanmq.service.parts import Behind, Delay, Given, MaySend, QueueName, Seconds, Text
+from spanmq.service.parts import BackendDependency, Delay, Given, MaySend, QueueName, Seconds, Text
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
@@ -106,7 +106,7 @@ class SentMessages(BaseModel):
 async def send(
     queue: QueueName,
     message: SingleMessage,
-    backend: Behind,
+    backend: BackendDependency,
     caller: MaySend,
     idempotency_key: IdempotencyKey,
 ) -> Response:
@@ -134,7 +134,11 @@ async def send(
     "/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages, responses=described(409)
 )
 async def send_batch(
-    queue: QueueName, batch: NewMessages, backend: Behind, caller: MaySend, idempotency_key: IdempotencyKey
+    queue: QueueName,
+    batch: NewMessages,
+    backend: BackendDependency,
+    caller: MaySend,
+    idempotency_key: IdempotencyKey,
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)

@@ -8,7 +8,16 @@ from starlette.responses import Response
 from spanmq import model as message
 from spanmq.service.access import Guarded
 from spanmq.service.json_text import reply
-from spanmq.service.parts import Behind, Existed, Limit, MayLook, MayManage, QueueName, SeesSome, answer
+from spanmq.service.parts import (
+    BackendDependency,
+    Existed,
+    Limit,
+    MayLook,
+    MayManage,
+    QueueName,
+    SeesSome,
+    answer,
+)
 
 routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
 
@@ -18,19 +27,21 @@ Receivers = answer("Receivers", receivers=list[message.Receiver])
 
 
 @routes.get("/receivers", response_model=Receivers)
-async def list_all_receivers(backend: Behind, caller: SeesSome) -> Response:
+async def list_all_receivers(backend: BackendDependency, caller: SeesSome) -> Response:
     """List the streams of queues that the token may look at."""
     return reply(receivers=caller.seen(await backend.client.admin.receivers.list()))
 
 
 @routes.get("/queues/{queue}/receivers", response_model=Receivers)
-async def list_receivers(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def list_receivers(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """List the streams that consume a queue."""
     return reply(receivers=await backend.client.admin.receivers.list(queue))
 
 
 @routes.post("/queues/{queue}/receivers/{receiver}/adopt", response_model=answer("Adopted", receiver=str))
-async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, _: MayManage) -> Response:
+async def adopt_receiver(
+    queue: QueueName, receiver: Receiver, backend: BackendDependency, _: MayManage
+) -> Response:
     """Allow the next new checkpoint with this label to replace the stream."""
     await backend.client.admin.receivers.adopt(queue, receiver)
     return reply(receiver=receiver)
@@ -40,7 +51,7 @@ async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Behind, 
 async def release_receiver(
     queue: QueueName,
     receiver: Receiver,
-    backend: Behind,
+    backend: BackendDependency,
     _: MayManage,
     settled: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
 ) -> Response:
@@ -50,7 +61,7 @@ async def release_receiver(
 
 @routes.post("/queues/{queue}/forget-export", response_model=Existed)
 async def forget_export(
-    queue: QueueName, backend: Behind, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
+    queue: QueueName, backend: BackendDependency, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
 ) -> Response:
     """Make the archive's retention independent of a lake."""
     return reply(existed=await backend.client.admin.receivers.forget_export(queue, lake))
@@ -65,7 +76,7 @@ Runs = answer("PipelineRuns", pipeline_runs=list[message.PipelineRun])
 
 @runs.get("/pipeline-runs", response_model=Runs)
 async def list_all_pipeline_runs(
-    backend: Behind, caller: SeesSome, limit: Limit = 100, before: Before = None
+    backend: BackendDependency, caller: SeesSome, limit: Limit = 100, before: Before = None
 ) -> Response:
     """List the runs of jobs, the newest first: those of queues that the token may look at."""
     return reply(
@@ -75,7 +86,7 @@ async def list_all_pipeline_runs(
 
 @runs.get("/queues/{queue}/pipeline-runs", response_model=Runs)
 async def list_pipeline_runs(
-    queue: QueueName, backend: Behind, _: MayLook, limit: Limit = 100, before: Before = None
+    queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100, before: Before = None
 ) -> Response:
     """List the runs of a queue's jobs, the newest first."""
     found = await backend.client.admin.pipeline_runs.list(queue, before=before, limit=limit)

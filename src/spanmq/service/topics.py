@@ -15,7 +15,7 @@ from spanmq.service.caller import Caller
 from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
-    Behind,
+    BackendDependency,
     Existed,
     Given,
     Id,
@@ -69,7 +69,9 @@ Bindings = answer("TopicBindings", bindings=list[TopicBinding])
     response_model=answer("TopicSent", queues=int),
     responses=described(404, 409),
 )
-async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind, _: MaySendToAll) -> Response:
+async def send_topic(
+    topic: Topic, message: SingleTopicMessage, backend: BackendDependency, _: MaySendToAll
+) -> Response:
     """Send a message to every queue with a pattern that matches."""
     return reply(201, queues=await backend.client.topics.send(topic, **dict(message)))
 
@@ -80,7 +82,9 @@ async def send_topic(topic: Topic, message: SingleTopicMessage, backend: Behind,
     response_model=answer("TopicBatchSent", results=list[Routed]),
     responses=described(404, 409),
 )
-async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, _: MaySendToAll) -> Response:
+async def send_batch_topic(
+    topic: Topic, batch: TopicMessages, backend: BackendDependency, _: MaySendToAll
+) -> Response:
     """Send messages to every queue with a pattern that matches, all or none."""
     sent = await backend.client.topics.send_batch(
         topic,
@@ -93,19 +97,19 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Behind, 
 
 
 @routes.get("/topics/{topic}/routing", response_model=Bindings)
-async def try_routing(topic: Topic, backend: Behind, _: MayLookAtAll) -> Response:
+async def try_routing(topic: Topic, backend: BackendDependency, _: MayLookAtAll) -> Response:
     """List the bindings that match a topic; sends nothing."""
     return reply(bindings=await backend.client.topics.match(topic))
 
 
 @routes.get("/bindings", response_model=Bindings)
-async def list_all_topic_bindings(backend: Behind, _: MayLookAtAll) -> Response:
+async def list_all_topic_bindings(backend: BackendDependency, _: MayLookAtAll) -> Response:
     """List all bindings."""
     return reply(bindings=await backend.client.topics.list())
 
 
 @routes.get("/queues/{queue}/bindings", response_model=Bindings)
-async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> Response:
+async def list_topic_bindings(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
     """List the bindings of a queue."""
     return reply(bindings=await backend.client.topics.list(queue))
 
@@ -115,14 +119,18 @@ async def list_topic_bindings(queue: QueueName, backend: Behind, _: MayLook) -> 
     response_model=answer("Bound", queue=str, pattern=str),
     responses=described(409),
 )
-async def bind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
+async def bind_topic(
+    queue: QueueName, pattern: Pattern, backend: BackendDependency, _: MayManageAll
+) -> Response:
     """Bind a queue to the topics that match a pattern."""
     await backend.client.topics.bind(pattern, queue)
     return reply(queue=queue, pattern=pattern)
 
 
 @routes.delete("/queues/{queue}/bindings/{pattern}", response_model=Existed)
-async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Behind, _: MayManageAll) -> Response:
+async def unbind_topic(
+    queue: QueueName, pattern: Pattern, backend: BackendDependency, _: MayManageAll
+) -> Response:
     """Remove a binding."""
     return reply(existed=await backend.client.topics.unbind(pattern, queue))
 
@@ -139,14 +147,14 @@ Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
 
 
 @subscriptions.get("/subscriptions", response_model=Subscriptions)
-async def list_all_subscriptions(backend: Behind, caller: SeesSome) -> Response:
+async def list_all_subscriptions(backend: BackendDependency, caller: SeesSome) -> Response:
     """List the subscriptions of queues that the token may look at."""
     seen = caller.seen(await backend.client.subscriptions.list())
     return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
 
 
 @subscriptions.get("/queues/{queue}/subscriptions", response_model=Subscriptions)
-async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook) -> Response:
+async def list_subscriptions(queue: QueueName, backend: BackendDependency, caller: MayLook) -> Response:
     """List the subscriptions of a queue that the token may look at."""
     found = await backend.client.subscriptions.list(queue)
     return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
@@ -160,7 +168,7 @@ async def list_subscriptions(queue: QueueName, backend: Behind, caller: MayLook)
 async def create_subscription(
     queue: QueueName,
     name: SubscriptionName,
-    backend: Behind,
+    backend: BackendDependency,
     caller: MayManage,
     given: Subscribed | None = None,
 ) -> Response:

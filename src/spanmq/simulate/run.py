@@ -18,7 +18,7 @@ from spanmq.simulate.load import read_source
 from spanmq.simulate.options import Options, Site
 from spanmq.simulate.record import Reader, Recorder, begin_log
 from spanmq.simulate.report import Report, make_report
-from spanmq.simulate.server import Server
+from spanmq.simulate.server import ServerProbe
 
 TICK_SECONDS: Final = 0.05
 SHOW_SECONDS: Final = 0.25
@@ -34,7 +34,7 @@ class Run:
 
     site: Site
     stage: Stage
-    server: Server
+    server: ServerProbe
     display: Display
     stop: Callable[[], bool]
     echo: Echo | None
@@ -185,7 +185,7 @@ def run(
     begin_log(log)
     with contextlib.ExitStack() as stack:
         site = Site(dsn, f"simulate_{secrets.token_hex(3)}", log, time.monotonic(), options)
-        server = stack.enter_context(contextlib.closing(Server(dsn)))
+        server = stack.enter_context(contextlib.closing(ServerProbe(dsn)))
         stage = stack.enter_context(contextlib.closing(stage_of(site)))
         if not options.keep:
             stack.callback(stage.drop)

@@ -41,7 +41,7 @@ class Look:
     tables: tuple[Table, ...]
 
 
-class Server:
+class ServerProbe:
     """A connection that measures, and another that holds a snapshot if requested."""
 
     def __init__(self, dsn: str) -> None:

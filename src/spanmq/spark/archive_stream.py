@@ -40,7 +40,9 @@ class Here:
 class ArchiveStreamReader(Stream):
     """Reads what an archive gets."""
 
-    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
+    def __init__(
+        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
+    ) -> None:
         if options.receiver is not None:
             raise errors.InvalidArgumentError(
                 "the option receiver is for streams over a queue",

@@ -88,7 +88,7 @@ def held(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any
         raise ours or errors.ConnectionLostError(str(error).strip()) from error
 
 
-class Server:
+class StreamConnection:
     """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
 
     __slots__ = ("_connection", "_dsn")

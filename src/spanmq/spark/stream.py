@@ -54,10 +54,12 @@ Offset = dict[str, Any]
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What streams have in common; `is_bounded` ones end with what was there at their start."""
 
-    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
+    def __init__(
+        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
-        self._server = server or rows.Server(options.dsn)
+        self._server = server or rows.StreamConnection(options.dsn)
         self._is_bounded = False
         self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
@@ -190,7 +192,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReader(Stream):
     """Reads a queue exactly once for a checkpoint."""
 
-    def __init__(self, options: Options, schema: StructType, server: rows.Server | None = None) -> None:
+    def __init__(
+        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
+    ) -> None:
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")

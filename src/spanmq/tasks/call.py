@@ -6,7 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
-from spanmq.client.call import Delay, Seconds
+from spanmq.client.argument import Delay, Seconds
 
 
 class Place(TypedDict, total=False):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient
-from spanmq.client.call import Seconds
+from spanmq.client.argument import Seconds
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.tasks.call import Call
 from spanmq.tasks.clients import Clients

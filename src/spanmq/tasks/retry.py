@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from spanmq.client.call import duration
+from spanmq.client.argument import duration
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.worker.failure import Category, Failure, RetryIn, checked_category, judge
 

@@ -9,7 +9,7 @@ from functools import partial, reduce
 from typing import Any, Generic, TypeVar, Unpack
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.call import Seconds
+from spanmq.client.argument import Seconds
 from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure

@@ -11,7 +11,7 @@ from functools import update_wrapper
 from hashlib import sha256
 from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from spanmq.client.call import Seconds, duration
+from spanmq.client.argument import Seconds, duration
 from spanmq.codec.body import RawJson
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
-from spanmq.client.calls import cancelled
+from spanmq.client.functions import cancelled
 from spanmq.errors import SpanmqError
-from spanmq.worker.event import CallFailed, Seam
+from spanmq.worker.event import CallFailed, EventBus
 from spanmq.worker.job import Holding, Job
-from spanmq.worker.line import Line
+from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.session import Session
 from spanmq.worker.slots import TaskSlots, ThreadSlots, running
 
@@ -22,15 +22,15 @@ class Canceller:
     def __init__(
         self,
         slots: TaskSlots | ThreadSlots,
-        lines: Callable[[], Iterable[Line]],
+        limiters: Callable[[], Iterable[ConcurrencyLimiter]],
         session_of: Callable[[str], Session],
-        seam: Seam,
+        bus: EventBus,
         on_end: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._slots = slots
-        self._lines = lines
+        self._limiters = limiters
         self._session_of = session_of
-        self._seam = seam
+        self._bus = bus
         self._on_end = on_end
         self._searches: set[asyncio.Task[None]] = set()
 
@@ -52,7 +52,7 @@ class Canceller:
             gone = await self._session_of(holding.queue).run(lambda client: client.admin.run(call))
         except SpanmqError as error:
             # The next extension of the lease asks again.
-            self._seam.emit(CallFailed(holding.queue, " ".join(str(error).split()), holding.seconds / 3))
+            self._bus.emit(CallFailed(holding.queue, " ".join(str(error).split()), holding.seconds / 3))
             return
         for job in self._jobs(holding):
             # Not one whose transaction may have acked it.
@@ -70,7 +70,7 @@ class Canceller:
         waiting = self._slots.take_back()
         for job in waiting:
             self._slots.add(job)
-        parked = [job for line in self._lines() for job in line.waiting()]
+        parked = [job for limiter in self._limiters() for job in limiter.waiting()]
         return [
             job
             for job in (*jobs, *waiting, *parked)

@@ -7,7 +7,7 @@ from time import monotonic
 from spanmq.worker.intake import Intake
 from spanmq.worker.isolation import Isolation
 from spanmq.worker.pool import Pool
-from spanmq.worker.server import Server
+from spanmq.worker.server import ServerConnection
 
 
 class Divider:
@@ -18,13 +18,13 @@ class Divider:
     """
 
     isolation: Isolation
-    servers: Collection[Server]
+    servers: Collection[ServerConnection]
 
     def __init__(
         self,
         pool: Pool,
         intakes: Mapping[str, Intake],
-        places: Mapping[str, Server],
+        places: Mapping[str, ServerConnection],
         *,
         until_empty: bool,
         on_task: Callable[[asyncio.Task[None]], None],

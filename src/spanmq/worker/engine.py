@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from spanmq.client.calls import begin_alone
+from spanmq.client.functions import begin_alone
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import HandlerStuckError, SpanmqError
 from spanmq.worker.breaker import BreakerState, Change
@@ -15,9 +15,9 @@ from spanmq.worker.cancelling import Canceller
 from spanmq.worker.dividing import Divider
 from spanmq.worker.event import (
     CallFailed,
+    EventBus,
     HandlerOverran,
     MessageHandled,
-    Seam,
     ShardJoined,
     ShardLeft,
     WorkerStarted,
@@ -29,11 +29,11 @@ from spanmq.worker.handler import Handler
 from spanmq.worker.intake import Intake, undecodable
 from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
-from spanmq.worker.line import Line
+from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.performing import UNBEGUN_SECONDS, Performer
 from spanmq.worker.pool import Pool
 from spanmq.worker.roster import Roster
-from spanmq.worker.server import Server
+from spanmq.worker.server import ServerConnection
 from spanmq.worker.setting import Settings
 from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
 from spanmq.worker.watch import watch
@@ -63,17 +63,17 @@ class Engine:
         queues: Sharding | tuple[str, ...],
         handler: Handler,
         settings: Settings,
-        seam: Seam,
+        bus: EventBus,
     ) -> None:
         self._name = name
         self._settings = settings
         self._handler = handler
-        self._seam = seam
+        self._bus = bus
         self._queues = queues
         # Includes former queues, whose last messages may still be in flight.
         self._intakes: dict[str, Intake] = {}
         self._pool = Pool(settings)
-        self._places: dict[str, Server] = {}
+        self._places: dict[str, ServerConnection] = {}
         self._divider = Divider(
             self._pool,
             self._intakes,
@@ -90,18 +90,18 @@ class Engine:
         kind = TaskSlots if handler.is_async else ThreadSlots
         self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
         # Kinds of messages of which only some are handled at once, of all queues together.
-        self._limited: Line | None = None
+        self._limited: ConcurrencyLimiter | None = None
         if (limit_of := handler.limit_of) is not None:
-            self._limited = Line(self._slots.add, lambda job: limit_of(job.messages[0]))
+            self._limited = ConcurrencyLimiter(self._slots.add, lambda job: limit_of(job.messages[0]))
         self._canceller = Canceller(
             self._slots,
-            lambda: [each.line for each in self._intakes.values()] + [*filter(None, [self._limited])],
+            lambda: [each.limiter for each in self._intakes.values()] + [*filter(None, [self._limited])],
             lambda queue: self._places[queue].session,
-            seam,
+            bus,
             self._piece_ended,
         )
         self._servers = {
-            server: Server(
+            server: ServerConnection(
                 server,
                 dsn,
                 settings,
@@ -110,7 +110,7 @@ class Engine:
                 intakes=self._intakes,
                 jobs=lambda: (job for _, job, _ in running(self._slots.slots)),
                 worker=name,
-                seam=seam,
+                bus=bus,
                 judge=performer.judge,
                 on_settled=self._settled,
                 on_lost=self._lost,
@@ -174,7 +174,7 @@ class Engine:
             self._begin(f"poller {name}", server.poller.run())
             self._begin(f"reporter {name}", server.reporter.run())
         self._is_started = True
-        self._seam.emit(WorkerStarted(self._name, tuple(places)))
+        self._bus.emit(WorkerStarted(self._name, tuple(places)))
         self._divider.begin(finish)
 
     def begin_no_more(self) -> None:
@@ -186,7 +186,7 @@ class Engine:
         self.begin_no_more()
         self._is_stopping = self._divider.is_stopped = True
         if self._is_started:
-            self._seam.emit(WorkerStopping(self._name, reason))
+            self._bus.emit(WorkerStopping(self._name, reason))
         if self._began:
             await self._end("roster", *[f"poller {name}" for name in self._servers])
             await asyncio.gather(*[server.poller.stop() for server in self._servers.values()])
@@ -204,7 +204,7 @@ class Engine:
         await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
         if self._is_started:
             count = sum(server.settler.settled for server in self._servers.values())
-            self._seam.emit(WorkerStopped(self._name, count))
+            self._bus.emit(WorkerStopped(self._name, count))
 
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of the breaker of each queue that is received from."""
@@ -229,11 +229,11 @@ class Engine:
                 self._places[queue].poller.remove(queue)
                 self._pool.leave(queue)
                 await intake.stop()
-                self._seam.emit(ShardLeft(queue))
+                self._bus.emit(ShardLeft(queue))
         for queue, server_name in wanted.items():
             if queue not in self._intakes or self._intakes[queue].is_stopped:
                 await self._receive_from({queue: server_name})
-                self._seam.emit(ShardJoined(queue))
+                self._bus.emit(ShardJoined(queue))
 
     async def _receive_from(self, places: Mapping[str, str]) -> None:
         """Receive from these queues of these servers from now on."""
@@ -263,7 +263,7 @@ class Engine:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _intake(self, queue: str, server: Server) -> Intake:
+    def _intake(self, queue: str, server: ServerConnection) -> Intake:
         settings, handler = self._settings, self._handler
         intake = Intake(
             queue=queue,
@@ -271,18 +271,18 @@ class Engine:
             settings=settings,
             # Each transaction settles its own message.
             one_each=handler.takes_connection and not settings.in_batches,
-            line=Line(self._slots.add if self._limited is None else self._limited.add),
+            limiter=ConcurrencyLimiter(self._slots.add if self._limited is None else self._limited.add),
             share=self._pool.join(queue),
             isolation=self._isolation,
-            seam=self._seam,
+            bus=self._bus,
             on_lease=server.heartbeat.add,
             on_progress=server.reporter.report_soon,
             on_decided=self._decide,
             on_received=self._divider.received,
             worker=self._name,
         )
-        lines = [intake.line] if self._limited is None else [intake.line, self._limited]
-        intake.share.parked = lambda: sum(line.parked[queue] for line in lines)
+        limiters = [intake.limiter] if self._limited is None else [intake.limiter, self._limited]
+        intake.share.parked = lambda: sum(limiter.parked[queue] for limiter in limiters)
         return intake
 
     def _learn_policy(self, queue: str, is_ordered: bool) -> None:
@@ -303,9 +303,9 @@ class Engine:
             failure = verdict if isinstance(verdict, Failure) else None
             self.handled += len(job.messages)
             self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
-            if self._seam.hears_routine():
+            if self._bus.hears_routine():
                 for message in job.messages:
-                    self._seam.emit(
+                    self._bus.emit(
                         MessageHandled(
                             message.queue,
                             message.message_id,
@@ -334,7 +334,7 @@ class Engine:
         # The messages behind a single one that ends as cancelled stay leased.
         is_end = not isinstance(verdict, Failure | Release) or (job.is_cancelled and len(job.messages) == 1)
         succeeded = is_end and not self._is_stopping
-        for other in intake.line.done(job, succeeded=succeeded):
+        for other in intake.limiter.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
             intake.share.held -= len(other.messages)
@@ -380,7 +380,7 @@ class Engine:
         job.seconds = seconds
         for message in job.messages:
             task = self._handler.task_of(message)
-            self._seam.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
+            self._bus.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
         error = f"the handler took longer than {seconds:.3g} s"
         failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
         if self._handler.judge is not None:
@@ -420,7 +420,7 @@ class Engine:
             job.messages = await session.run(lambda client: client.admin.run(call)) or job.messages
         except SpanmqError as error:
             # If it has begun all the same, the release takes the attempt back.
-            self._seam.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
+            self._bus.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
             await asyncio.sleep(UNBEGUN_SECONDS)
             return Release()
         if job.messages[0] is reserved:
@@ -443,7 +443,7 @@ class Engine:
         """Release messages that no handler has begun, so that another worker can receive them at once."""
         for intake in self._intakes.values():
             if queue in (None, intake.queue):
-                for job in intake.line.drain():
+                for job in intake.limiter.drain():
                     self._settle(job, Release())
                     intake.share.held -= len(job.messages)
         if self._limited is not None:

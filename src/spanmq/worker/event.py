@@ -232,7 +232,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class Seam:
+class EventBus:
     """Passes each event to all observers, in the event loop's thread; exceptions of an observer are logged."""
 
     __slots__ = ("_always_hears", "_asked", "_observers")

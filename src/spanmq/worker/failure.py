@@ -8,7 +8,7 @@ from socket import gaierror
 from typing import Final, Literal
 
 from spanmq import errors
-from spanmq.client.call import duration
+from spanmq.client.argument import duration
 from spanmq.errors import InvalidArgumentError
 
 Category = Literal["TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN"]

@@ -13,7 +13,7 @@ from typing import Any
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
-from spanmq.worker.line import Limit
+from spanmq.worker.limiter import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.errors import SpanmqError
-from spanmq.worker.event import LeaseExtended, LeaseLost, Seam
+from spanmq.worker.event import EventBus, LeaseExtended, LeaseLost
 from spanmq.worker.job import Holding
 from spanmq.worker.session import Session
 
@@ -28,13 +28,13 @@ class Heartbeat:
         session: Session,
         *,
         lease_max: float,
-        seam: Seam,
+        bus: EventBus,
         on_lost: Callable[[Holding], None],
         on_extended: Callable[[Holding], Awaitable[None]],
     ) -> None:
         self._session = session
         self._lease_max = lease_max
-        self._seam = seam
+        self._bus = bus
         self._on_lost = on_lost
         self._on_extended = on_extended
         self._holdings: set[Holding] = set()
@@ -88,7 +88,7 @@ class Heartbeat:
         if count:
             # Measured before the call, because the database's time began later.
             holding.ends_at = now + seconds
-            self._seam.emit(LeaseExtended(holding.queue, holding.lease_id, count, seconds))
+            self._bus.emit(LeaseExtended(holding.queue, holding.lease_id, count, seconds))
             await self._on_extended(holding)
         elif holding.undecided:
             self._lose(holding)
@@ -100,7 +100,7 @@ class Heartbeat:
             return
         holding.is_lost = True
         self._holdings.discard(holding)
-        self._seam.emit(LeaseLost(holding.queue, holding.lease_id, holding.undecided))
+        self._bus.emit(LeaseLost(holding.queue, holding.lease_id, holding.undecided))
         self._on_lost(holding)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from spanmq.client import call as argument
-from spanmq.client.call import about, given
+from spanmq.client import argument
+from spanmq.client.argument import optional
+from spanmq.client.call import queue_call
 from spanmq.client.rows import nothing
 from spanmq.errors import (
     ConnectionFailedError,
@@ -19,11 +20,18 @@ from spanmq.errors import (
 )
 from spanmq.model import Message
 from spanmq.worker.breaker import Breaker, Change
-from spanmq.worker.event import BreakerClosed, BreakerOpened, BreakerTried, CallFailed, MessagesReceived, Seam
+from spanmq.worker.event import (
+    BreakerClosed,
+    BreakerOpened,
+    BreakerTried,
+    CallFailed,
+    EventBus,
+    MessagesReceived,
+)
 from spanmq.worker.failure import Failure, storable
 from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
-from spanmq.worker.line import Line
+from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.poller import FIRST_LOOK_SECONDS, GROWTH, LOOK_SECONDS
 from spanmq.worker.pool import Share
 from spanmq.worker.session import Session, backoff
@@ -39,7 +47,7 @@ BREAKER_SLACK_SECONDS: Final = 5.0
 
 @dataclass(eq=False, kw_only=True)
 class Intake:
-    """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in line.
+    """The receiving side of a queue; `on_lease` is called with each new lease before its jobs are in limiter.
 
     `on_progress` is that of its holdings. `on_decided` is called with a job that no handler gets, and `on_received`
     after each receive with what was asked for and what came, None after an error.
@@ -49,10 +57,10 @@ class Intake:
     session: Session
     settings: Settings
     one_each: bool
-    line: Line
+    limiter: ConcurrencyLimiter
     share: Share
     isolation: Isolation
-    seam: Seam
+    bus: EventBus
     on_lease: Callable[[Holding], None]
     on_progress: Callable[[], None]
     on_decided: Callable[[Job, Verdict], None]
@@ -102,11 +110,11 @@ class Intake:
             return
         if change == "opened":
             opened_by = self.breaker.opened_by
-            self.seam.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
+            self.bus.emit(BreakerOpened(self.queue, self.breaker.pause_seconds, *opened_by, error))
         elif change == "closed":
-            self.seam.emit(BreakerClosed(self.queue))
+            self.bus.emit(BreakerClosed(self.queue))
         else:
-            self.seam.emit(BreakerTried(self.queue))
+            self.bus.emit(BreakerTried(self.queue))
         report = asyncio.create_task(self._report_breaker(), name=f"spanmq breaker {self.queue}")
         self._reports.add(report)
         report.add_done_callback(self._reports.discard)
@@ -149,7 +157,7 @@ class Intake:
             # They were failed, and are retried by the queue's policy, possibly without a backoff. Other
             # messages may follow them.
             pause = min(pause, UNOPENED_SECONDS_MAX)
-        self.seam.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
+        self.bus.emit(CallFailed(self.queue, " ".join(str(error).split()), pause))
         self.ignored_until = monotonic() + pause
 
     def _take(self, messages: list[Message], now: float) -> None:
@@ -158,7 +166,7 @@ class Intake:
         holding = Holding(self.queue, lease_id, len(messages), now, seconds, self.on_progress)
         self.share.held += len(messages)
         self.on_lease(holding)
-        self.seam.emit(MessagesReceived(self.queue, lease_id, len(messages)))
+        self.bus.emit(MessagesReceived(self.queue, lease_id, len(messages)))
         if messages[0].slot == 0:
             self.isolation.add(Job(messages, holding, None))
             return
@@ -182,21 +190,21 @@ class Intake:
                 good.append(message)
         if not self.settings.in_batches:
             for message in good:
-                self.line.add(Job([message], holding, message.group if self.is_ordered else None))
+                self.limiter.add(Job([message], holding, message.group if self.is_ordered else None))
         elif good:
             # In an ordered queue, one batch after the other.
-            self.line.add(Job(good, holding, "" if self.is_ordered else None))
+            self.limiter.add(Job(good, holding, "" if self.is_ordered else None))
 
     async def _report_breaker(self) -> None:
         """Report the breaker's state to the database, for dashboards and monitoring."""
         breaker = self.breaker
         is_open = breaker.state != "closed"
         seconds = max(breaker.remaining(monotonic()), 0.001) + BREAKER_SLACK_SECONDS if is_open else None
-        arguments = (argument.text("worker", self.worker), *given(argument.seconds, "seconds", seconds))
+        arguments = (argument.text("worker", self.worker), *optional(argument.seconds, "seconds", seconds))
         # For display only: errors do not affect receiving.
         with suppress(SpanmqError):
             await self.session.run(
-                lambda client: client.admin.run(about(self.queue, "report_breaker", nothing, *arguments))
+                lambda client: client.admin.run(queue_call(self.queue, "report_breaker", nothing, *arguments))
             )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spanmq.client.call import Seconds
+from spanmq.client.argument import Seconds
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
 

@@ -13,7 +13,7 @@ from contextlib import (
 from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.call import Seconds
+from spanmq.client.argument import Seconds
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Final
 from uuid import uuid4
 
-from spanmq.client import AsyncClient, calls
+from spanmq.client import AsyncClient, functions
 from spanmq.client.call import Call, Result
 from spanmq.client.concurrency import AsyncEvent, Due
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
-from spanmq.worker.event import CallFailed, Seam
+from spanmq.worker.event import CallFailed, EventBus
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
 
@@ -46,7 +46,7 @@ class Poller:
 
     session: Session
     settings: Settings
-    seam: Seam
+    bus: EventBus
     on_ready: Callable[[str, bool], None]
     on_policy: Callable[[str, bool], None]
     on_cancel: Callable[[Collection[str]], None]
@@ -134,7 +134,7 @@ class Poller:
                 self._is_wanted.clear()
                 self._received.clear()
                 waits = self._is_heard and self._has_room.is_set()
-                call = calls.poll(self._key, waits=waits)
+                call = functions.poll(self._key, waits=waits)
                 try:
                     if monotonic() >= self._register_at:
                         await self._register()
@@ -145,7 +145,7 @@ class Poller:
                     failures += 1
                     pause = backoff(failures)
                     names = ", ".join(sorted(self._queues)[:3])
-                    self.seam.emit(CallFailed(names, " ".join(str(error).split()), pause))
+                    self.bus.emit(CallFailed(names, " ".join(str(error).split()), pause))
                     await asyncio.sleep(pause)
                     continue
                 if polled.ready is None:  # the server has crashed, or this process stood still
@@ -171,7 +171,7 @@ class Poller:
         if self._channel is not None:
             with suppress(TimeoutError, SpanmqError):
                 async with asyncio.timeout(LAST_SECONDS):
-                    await self.session.run(partial(_run, calls.pass_on(self._key, [], is_busy=True)))
+                    await self.session.run(partial(_run, functions.pass_on(self._key, [], is_busy=True)))
 
     @property
     def _gap(self) -> float:
@@ -189,7 +189,7 @@ class Poller:
 
     async def _register(self) -> None:
         queues = sorted(self._queues)
-        call = calls.await_messages(queues, self._key, has_channel=not self.settings.pooler)
+        call = functions.await_messages(queues, self._key, has_channel=not self.settings.pooler)
         awaited = await self.session.run(partial(_run, call))
         self._register_at = monotonic() + REGISTER_SECONDS
         self._names = {each.queue_id: each.queue for each in awaited}
@@ -230,7 +230,9 @@ class Poller:
 
     async def _pass_on(self, queues: dict[int, str], done: Callable[[str], None], is_busy: bool) -> None:
         with suppress(SpanmqError):  # others poll, too
-            left = await self.session.run(partial(_run, calls.pass_on(self._key, queues, is_busy=is_busy)))
+            left = await self.session.run(
+                partial(_run, functions.pass_on(self._key, queues, is_busy=is_busy))
+            )
             for number, name in queues.items():
                 if number not in left:
                     done(name)

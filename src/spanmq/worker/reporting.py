@@ -10,9 +10,9 @@ from math import ceil, log2
 from time import monotonic
 from typing import Any, Final
 
-from spanmq.client import AsyncClient
-from spanmq.client import call as argument
-from spanmq.client.call import Call, Shape, given
+from spanmq.client import AsyncClient, argument
+from spanmq.client.argument import optional
+from spanmq.client.call import Call, Shape
 from spanmq.client.rows import nothing
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
@@ -123,7 +123,7 @@ class Reporter:
             argument.text("worker", self.worker),
             argument.integer("slots", self.slots),
             argument.json("reports", json.dumps(reports)),
-            *given(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
+            *optional(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
         call = Call("report_worker", arguments, nothing, None, Shape.NOTHING, native=True, idle=True)
         return lambda client: client.admin.run(call)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.model.shard_map import ShardMap, newest
 from spanmq.worker.session import Session
@@ -36,7 +36,7 @@ class Roster:
     async def begin(self) -> dict[str, str]:
         """Return the shards at the start; every server must answer, and every chosen shard must exist."""
         found = [
-            await session.run(lambda client: client.admin.run(calls.get_shards(self._queue)))
+            await session.run(lambda client: client.admin.run(functions.get_shards(self._queue)))
             for session in self._sessions.values()
         ]
         there = newest(found)
@@ -84,7 +84,7 @@ class Roster:
         try:
             # Limited, because shards of other servers may be added meanwhile.
             async with asyncio.timeout(LOOK_SECONDS):
-                return await session.run(lambda client: client.admin.run(calls.get_shards(self._queue)))
+                return await session.run(lambda client: client.admin.run(functions.get_shards(self._queue)))
         except (TimeoutError, SpanmqError):
             return "away"
 

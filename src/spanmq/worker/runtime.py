@@ -19,7 +19,7 @@ from spanmq.errors import InvalidArgumentError, WorkerStartError
 from spanmq.worker import log
 from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
-from spanmq.worker.event import Observer, Seam
+from spanmq.worker.event import EventBus, Observer
 from spanmq.worker.handler import Handler, look_at
 from spanmq.worker.setting import Settings, WorkerSettings
 from spanmq.worker.trace import HandlerTraces
@@ -168,7 +168,7 @@ class Worker:
         if tracing.is_on():
             traces = HandlerTraces(self.name)
             handler, observers = traces.over(handler), (traces.observe, *observers)
-        return Engine(self.name, dsns, queues, handler, self.settings, Seam(observers))
+        return Engine(self.name, dsns, queues, handler, self.settings, EventBus(observers))
 
     def _address(self, dsn: str) -> str:
         return with_timeouts(dsn, self.settings.timeouts_passed, application_name="spanmq worker")

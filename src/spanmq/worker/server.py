@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from spanmq.codec.body import Decoder
-from spanmq.worker.event import Seam
+from spanmq.worker.event import EventBus
 from spanmq.worker.handler import Handler
 from spanmq.worker.heartbeat import Heartbeat
 from spanmq.worker.intake import Intake
@@ -23,7 +23,7 @@ RECEIVES_MAX: Final = 8
 BACKLOG_BATCHES: Final = 20
 
 
-class Server:
+class ServerConnection:
     """One session with its polls, settlements, heartbeats and reports: an unreachable server does not affect others."""
 
     __slots__ = ("_backlog_max", "heartbeat", "poller", "receiving", "reporter", "session", "settler")
@@ -39,7 +39,7 @@ class Server:
         intakes: Mapping[str, Intake],
         jobs: Callable[[], Iterable[Job]],
         worker: str,
-        seam: Seam,
+        bus: EventBus,
         judge: Callable[[BaseException, Job], Verdict],
         on_settled: Callable[[Holding, Verdict], None],
         on_lost: Callable[[Holding], None],
@@ -60,26 +60,26 @@ class Server:
             patience=settings.patience_seconds,
             pooler=settings.pooler,
             password=settings.password,
-            seam=seam,
+            bus=bus,
             server=name or None,
         )
         self.settler = Settler(
             session=self.session,
             worker=worker,
             gather=settings.gather,
-            seam=seam,
+            bus=bus,
             judge=judge,
             on_settled=on_settled,
             task_of=handler.task_of,
         )
         self.heartbeat = Heartbeat(
-            self.session, lease_max=settings.lease_max, seam=seam, on_lost=on_lost, on_extended=on_extended
+            self.session, lease_max=settings.lease_max, bus=bus, on_lost=on_lost, on_extended=on_extended
         )
         self.reporter = Reporter(self.session, worker, settings.concurrency, handler.kind_of, intakes, jobs)
         self.poller = Poller(
             session=self.session,
             settings=settings,
-            seam=seam,
+            bus=bus,
             on_ready=on_ready,
             on_policy=on_policy,
             on_cancel=on_cancel,

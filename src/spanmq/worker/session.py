@@ -14,7 +14,7 @@ from spanmq.codec.body import Codec, Decoder
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased
-from spanmq.worker.event import ConnectionBroken, ConnectionRestored, Seam
+from spanmq.worker.event import ConnectionBroken, ConnectionRestored, EventBus
 
 logger = logging.getLogger("spanmq.worker")
 
@@ -48,7 +48,7 @@ class Session:
     patience: float
     pooler: bool
     password: Password | None
-    seam: Seam
+    bus: EventBus
     # The name of the server, if the queue is sharded.
     server: str | None = None
 
@@ -131,7 +131,7 @@ class Session:
         while True:
             if attempt:
                 pause = backoff(attempt)
-                self.seam.emit(ConnectionBroken(" ".join(str(error).split()), pause, self.server))
+                self.bus.emit(ConnectionBroken(" ".join(str(error).split()), pause, self.server))
                 await asyncio.sleep(pause)
             attempt += 1
             try:
@@ -141,7 +141,7 @@ class Session:
                 error = again
                 continue
             await self._install(client)
-            self.seam.emit(ConnectionRestored(attempt, self.server))
+            self.bus.emit(ConnectionRestored(attempt, self.server))
             return
 
     async def _connect(self) -> AsyncClient:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from spanmq import tracing
-from spanmq.client import AsyncClient, calls
+from spanmq.client import AsyncClient, functions
 from spanmq.errors import TEMPORARY, ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased, Message, Settled
-from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, MessageSettled, Seam, SettlingStarted
+from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, EventBus, MessageSettled, SettlingStarted
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Gone, Holding, Job, Release, Stored, Verdict
 from spanmq.worker.session import Session, backoff
@@ -27,7 +27,7 @@ class Settler:
     session: Session
     worker: str
     gather: float
-    seam: Seam
+    bus: EventBus
     # Returns the verdict on a job whose result can't be stored.
     judge: Callable[[BaseException, Job], Verdict]
     on_settled: Callable[[Holding, Verdict], None]
@@ -116,7 +116,7 @@ class Settler:
         self, holding: Holding, verdict: Failure | Release | Stored | None, jobs: list[Job]
     ) -> None:
         ids = [message.message_id for job in jobs for message in job.messages]
-        self.seam.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
+        self.bus.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = False
         leased = Leased(holding.queue, holding.lease_id, ids)
@@ -135,7 +135,7 @@ class Settler:
                     await self._settle_each(holding, verdict, jobs, error)
                     return
                 # Otherwise the queue was dropped, or a right is missing: a retry would fail, too.
-                self.seam.emit(
+                self.bus.emit(
                     CallFailed(holding.queue, " ".join(str(error).split()), pause if is_temporary else None)
                 )
                 if not is_temporary:
@@ -167,7 +167,7 @@ class Settler:
         *,
         is_doubtful: bool,
     ) -> None:
-        if not self.seam.hears_routine():
+        if not self.bus.hears_routine():
             settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
         if settled:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
@@ -181,7 +181,7 @@ class Settler:
                 self._tell(message, outcome, job.seconds, failure)
 
     def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
-        self.seam.emit(
+        self.bus.emit(
             MessageSettled(
                 message.queue,
                 message.message_id,
@@ -210,7 +210,7 @@ def settlement(
     if isinstance(verdict, Release):
         return lambda client: client.release(leased)
     if isinstance(verdict, Stored):
-        stored = calls.ack_with_results(leased, results, verdict.keep_for)
+        stored = functions.ack_with_results(leased, results, verdict.keep_for)
 
         async def store(client: AsyncClient) -> list[Settled]:
             return tracing.settled("ack", await client.admin.run(stored))

@@ -10,7 +10,7 @@ from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
 from spanmq import errors
-from spanmq.client import AsyncClient, AsyncShardedQueue, calls
+from spanmq.client import AsyncClient, AsyncShardedQueue, functions
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.model import Message
 from spanmq.model.shard_map import Routing, ShardMap
@@ -183,10 +183,10 @@ async def test_change_that_stopped_half_way_is_completed_by_the_next_sender(
     half = ShardMap(
         queue="orders", epoch=2, routing="group", shards={"orders_1": "there"}, former=dict(before.shards)
     )
-    await clients["there"].admin.run(calls.set_shards(half))
+    await clients["there"].admin.run(functions.set_shards(half))
     for group in GROUPS:
         await orders.send(1, group=group)
-    known = await clients["here"].admin.run(calls.get_shards("orders"))
+    known = await clients["here"].admin.run(functions.get_shards("orders"))
     assert known is not None
     assert known.epoch == 2
 
@@ -197,7 +197,7 @@ async def test_change_waits_for_a_sender(
     with psycopg.connect(dsns["here"], autocommit=True) as observer:
         async with AsyncTasks() as tasks:
             async with clients["here"].transaction() as sender:
-                await sender.admin.run(calls.enter_shards("orders", 1))
+                await sender.admin.run(functions.enter_shards("orders", 1))
                 changing = tasks.start(AsyncShardedQueue("orders", clients).change, {"orders_1": "there"})
                 await until_async(observer, SOMEBODY_WAITS)
                 await sender.send("orders_0", 1, group="a")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink, AsyncPoolLink
 from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of, hear
 from spanmq.client._async.schedules import plan_schedules
-from spanmq.client.call import Call, Delay, Result, Seconds, about, about_any, given
-from spanmq.client.calls import Held
+from spanmq.client.argument import Delay, Seconds, optional
+from spanmq.client.call import Call, Result, optional_queue_call, queue_call
+from spanmq.client.functions import Held
 from spanmq.client.rows import flag, listed, nothing, number, pipeline_runs, receivers, string
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
@@ -61,14 +61,14 @@ class AsyncAdmin:
 
     async def version(self) -> str:
         """Return the version of the schema. Raises SchemaMissingError without one."""
-        return await self._link.run(about_any(None, "version", string))
+        return await self._link.run(optional_queue_call(None, "version", string))
 
     async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
 
         Raises MissingPrivilegeError without the right "maintain".
         """
-        steps = await self._link.run(calls.maintain(budget))
+        steps = await self._link.run(functions.maintain(budget))
         if not steps:
             await plan_schedules(self._link)
         return steps
@@ -79,7 +79,9 @@ class AsyncAdmin:
         Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
         message without a lease, and for no seconds.
         """
-        return await self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
+        return await self._link.run_all(
+            functions.settle("hold", messages, argument.seconds("seconds", seconds))
+        )
 
     def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
         """Return, for a block, an event that is set when a message of a `queue` is announced.
@@ -110,7 +112,7 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        await self._link.run(about_any(None, "create_token", nothing, *arguments))
+        await self._link.run(optional_queue_call(None, "create_token", nothing, *arguments))
         return secret
 
     async def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -125,17 +127,19 @@ class AsyncTokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not await self._link.run(about_any(None, "rotate_token", flag, *arguments)):
+        if not await self._link.run(optional_queue_call(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     async def revoke(self, name: str) -> bool:
         """Revoke the token of this `name`; return whether it existed. Services are notified at once."""
-        return await self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
+        return await self._link.run(
+            optional_queue_call(None, "revoke_token", flag, argument.text("name", name))
+        )
 
     async def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return await self._link.run(about_any(None, "list_tokens", listed(Token)))
+        return await self._link.run(optional_queue_call(None, "list_tokens", listed(Token)))
 
 
 class AsyncKeys:
@@ -163,17 +167,17 @@ class AsyncKeys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        await self._link.run(about_any(None, "create_access_key", nothing, *arguments))
+        await self._link.run(optional_queue_call(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     async def revoke(self, access_key_id: str) -> bool:
         """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return await self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
+        return await self._link.run(optional_queue_call(None, "revoke_access_key", flag, *arguments))
 
     async def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return await self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
+        return await self._link.run(optional_queue_call(None, "list_access_keys", listed(AccessKey)))
 
 
 class AsyncReceivers:
@@ -188,7 +192,9 @@ class AsyncReceivers:
         A stream that still runs under it stops with an error; what it has written and not settled is written again by
         the next. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
         """
-        await self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
+        await self._link.run(
+            queue_call(queue, "adopt_receiver", nothing, argument.text("receiver", receiver))
+        )
 
     async def release(
         self,
@@ -207,10 +213,10 @@ class AsyncReceivers:
         """
         arguments = (
             argument.text("receiver", receiver),
-            *given(argument.bigint, "settled", settled),
-            *given(_token, "settled_token", settled_token),
+            *optional(argument.bigint, "settled", settled),
+            *optional(_token, "settled_token", settled_token),
         )
-        return await self._link.run(about(queue, "release_receiver", number, *arguments))
+        return await self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
     async def reject(
         self,
@@ -230,10 +236,10 @@ class AsyncReceivers:
         arguments = (
             argument.text("receiver", receiver),
             argument.bigints("message_ids", message_ids).to("msg_ids"),
-            *given(argument.text, "error", error),
-            *given(argument.text, "category", category),
+            *optional(argument.text, "error", error),
+            *optional(argument.text, "category", category),
         )
-        return await self._link.run(about(queue, "reject_from_receiver", number, *arguments))
+        return await self._link.run(queue_call(queue, "reject_from_receiver", number, *arguments))
 
     async def forget_export(self, queue: str, lake: str) -> bool:
         """End the wait of a `queue`'s archive for a `lake` that `spanmq pipeline export` wrote into.
@@ -241,11 +247,11 @@ class AsyncReceivers:
         False if none of that name is noted: its folder's whole path, as the export resolved it. Raises
         QueueNotFoundError.
         """
-        return await self._link.run(about(queue, "forget_export", flag, argument.text("lake", lake)))
+        return await self._link.run(queue_call(queue, "forget_export", flag, argument.text("lake", lake)))
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a `queue`, or (None) of all, and what each holds."""
-        return await self._link.run(about_any(queue, "list_receivers", receivers))
+        return await self._link.run(optional_queue_call(queue, "list_receivers", receivers))
 
 
 def _token(name: str, value: str) -> argument.Argument:
@@ -266,17 +272,17 @@ class AsyncPipelineRuns:
         """
         arguments = (
             argument.text("job", job),
-            *given(argument.text, "target", target),
+            *optional(argument.text, "target", target),
         )
-        return await self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
+        return await self._link.run(optional_queue_call(queue, "begin_pipeline_run", number, *arguments))
 
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that the run `run_id` is alive, and the number of messages it has `done`.
 
         Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended.
         """
-        arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return await self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
+        arguments = (argument.bigint("run_id", run_id), *optional(argument.bigint, "done", done))
+        return await self._link.run(optional_queue_call(None, "note_pipeline_run", flag, *arguments))
 
     async def end(
         self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None
@@ -290,7 +296,7 @@ class AsyncPipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return await self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
+        return await self._link.run(optional_queue_call(None, "end_pipeline_run", flag, *arguments))
 
     async def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -301,9 +307,11 @@ class AsyncPipelineRuns:
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
-            *given(argument.bigint, "before", before),
+            *optional(argument.bigint, "before", before),
         )
-        return await self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
+        return await self._link.run(
+            optional_queue_call(queue, "list_pipeline_runs", pipeline_runs, *arguments)
+        )
 
 
 class AsyncNotifications:
@@ -313,7 +321,7 @@ class AsyncNotifications:
         self._link = link
 
     async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
-        """Listen to the `channel` of a listener (`calls.await_messages`), on a connection of its own.
+        """Listen to the `channel` of a listener (`functions.await_messages`), on a connection of its own.
 
         `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a message. It
         never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client over one connection.
@@ -338,13 +346,15 @@ class AsyncNotifications:
 
     async def disable(self, queue: str) -> None:
         """Stop notifying listeners of the new messages of a `queue`. Raises QueueNotFoundError."""
-        await self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
+        await self._link.run(queue_call(queue, "disable_notify_insert", nothing, native=False))
 
     async def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
         arguments = (argument.milliseconds("throttle", throttle).to("throttle_interval_ms"),)
-        await self._link.run(about(queue, function, nothing, *arguments, native=False))
+        await self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     async def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return await self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))
+        return await self._link.run(
+            optional_queue_call(None, "list_notify_insert_throttles", read, native=False)
+        )

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Shape, about_any
+from spanmq.client.call import Call, Shape, optional_queue_call
 from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -31,7 +30,7 @@ class AsyncCategories:
             argument.text("error", error),
             argument.text("error_class", error_class),
         )
-        return await self._link.run(about_any(queue, "classify", string, *arguments))
+        return await self._link.run(optional_queue_call(queue, "classify", string, *arguments))
 
     async def set_rule(
         self,
@@ -57,16 +56,18 @@ class AsyncCategories:
             argument.text("error_class", error_class),
             argument.integer("place", place),
         )
-        await self._link.run(about_any(queue, "set_category_rule", nothing, *arguments))
+        await self._link.run(optional_queue_call(queue, "set_category_rule", nothing, *arguments))
 
     async def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
         """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed."""
-        return await self._link.run(about_any(queue, "drop_category_rule", flag, argument.text("name", name)))
+        return await self._link.run(
+            optional_queue_call(queue, "drop_category_rule", flag, argument.text("name", name))
+        )
 
     async def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a `queue` and those of all queues, in the order in which they are applied."""
         read = listed(CategoryRule, queue="queue_name")
-        return await self._link.run(about_any(queue, "list_category_rules", read))
+        return await self._link.run(optional_queue_call(queue, "list_category_rules", read))
 
     async def set_policy(
         self, category: str, settings: Mapping[str, Any] | None, *, queue: str | None = None
@@ -78,7 +79,7 @@ class AsyncCategories:
         Raises InvalidArgumentError for a category or a setting that is unknown or out of range, and
         QueueNotFoundError.
         """
-        text = None if settings is None else calls.settings_text("category", dict(settings), queue)
+        text = None if settings is None else functions.settings_text("category", dict(settings), queue)
         arguments = (
             argument.text("queue", queue),
             argument.text("category", category),
@@ -91,4 +92,4 @@ class AsyncCategories:
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
         """List what each category means, in a `queue` or (None) in general."""
         read = listed(CategoryPolicy, queue="queue_name")
-        return await self._link.run(about_any(queue, "list_category_policies", read))
+        return await self._link.run(optional_queue_call(queue, "list_category_policies", read))

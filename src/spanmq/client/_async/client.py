@@ -13,8 +13,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from spanmq import tracing
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
 from spanmq.client._async.batches import AsyncBatches
@@ -30,10 +29,11 @@ from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
-from spanmq.client.call import Call, Delay, Seconds, about, given
-from spanmq.client.calls import Grouped, Held, SendOptions
+from spanmq.client.argument import Delay, Seconds, optional
+from spanmq.client.call import Call, queue_call
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
+from spanmq.client.functions import Grouped, Held, SendOptions
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
 from spanmq.client.rows import by_reason, number, numbers, settlements
@@ -151,7 +151,7 @@ class AsyncClient:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = AsyncListener(self._pool_link.dedicated)
-                self._settle_listener = AsyncListener(self._pool_link.dedicated, calls.await_settled)
+                self._settle_listener = AsyncListener(self._pool_link.dedicated, functions.await_settled)
             self._link = self._pool_link
         elif isinstance(connection, AsyncConnectionLink | AsyncSessionLink):
             self._link = connection
@@ -276,10 +276,10 @@ class AsyncClient:
             stored = codec.fingerprint(fingerprint)
             options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
             if dedup_id is None and options.is_plain:
-                return sending.sent(await self._link.run(calls.send(queue, *encoded, delay)))
+                return sending.sent(await self._link.run(functions.send(queue, *encoded, delay)))
             dedup_ids = None if dedup_id is None else [dedup_id]
             [message_id] = await self._link.run_all(
-                calls.send_messages(queue, iter([[encoded]]), delay, options, dedup_ids)
+                functions.send_messages(queue, iter([[encoded]]), delay, options, dedup_ids)
             )
             return sending.sent(message_id)
 
@@ -318,7 +318,7 @@ class AsyncClient:
             else:
                 chunks = batch.chunks(encoded)
                 message_ids = await self._link.run_all(
-                    calls.send_messages(queue, chunks, delay, options, dedup_ids)
+                    functions.send_messages(queue, chunks, delay, options, dedup_ids)
                 )
             sending.sent_many(len(message_ids))
             return message_ids
@@ -348,7 +348,7 @@ class AsyncClient:
         A message that can't be decrypted or decoded is nacked; its DecryptionError or InvalidBodyError is raised if
         no other came. Raises AnswerTooLargeError (with `answer_bytes_max`) and QueueNotFoundError.
         """
-        call = calls.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
+        call = functions.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
         messages = await self._take(call, wait)
         if any(type(message.body) is Unopened for message in messages):
             return await self._opened(messages)
@@ -375,7 +375,7 @@ class AsyncClient:
         """
         codec = self._codec.of(queue)
         condition = None if conditional is None else self._codec.encode(conditional)
-        return await self._take(calls.read(codec, queue, quantity, lease, condition, grouped), wait)
+        return await self._take(functions.read(codec, queue, quantity, lease, condition, grouped), wait)
 
     async def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Receive up to `quantity` messages of a `queue` and delete them.
@@ -384,7 +384,7 @@ class AsyncClient:
         `Unopened`, which has the error. Raises QueueNotFoundError and AnswerTooLargeError (with `answer_bytes_max`).
         """
         most = argument.integer("quantity", quantity).to("qty")
-        return await self._take(calls.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
+        return await self._take(functions.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
 
     async def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -395,7 +395,7 @@ class AsyncClient:
         QueueNotFoundError.
         """
         codec = self._codec.of(queue)
-        return await self._link.run(calls.peek("peek", codec, queue, quantity, after, body_bytes_max))
+        return await self._link.run(functions.peek("peek", codec, queue, quantity, after, body_bytes_max))
 
     # Settling: messages from `receive`, or `Leased(queue, lease_id, message_ids)` to name them by ids.
 
@@ -405,7 +405,7 @@ class AsyncClient:
         It is "acked", or "stale" if the lease no longer holds the message, which is then left alone. Raises
         InvalidArgumentError for a message without a lease, and QueueNotFoundError.
         """
-        return tracing.settled("ack", await self._link.run_all(calls.settle("ack", messages)))
+        return tracing.settled("ack", await self._link.run_all(functions.settle("ack", messages)))
 
     async def nack(
         self,
@@ -426,9 +426,9 @@ class AsyncClient:
         `error_class`, the name of its class. `traceback` and the name of the `worker` are kept with them. Raises
         InvalidArgumentError for a message without a lease or an unknown category, and QueueNotFoundError.
         """
-        failure = calls.failure(error, category, error_class, traceback, worker)
-        retry = given(argument.seconds, "retry_in", retry_in)
-        settled = await self._link.run_all(calls.settle("nack", messages, *failure, *retry))
+        failure = functions.failure(error, category, error_class, traceback, worker)
+        retry = optional(argument.seconds, "retry_in", retry_in)
+        settled = await self._link.run_all(functions.settle("nack", messages, *failure, *retry))
         return tracing.settled("nack", settled)
 
     async def reject(
@@ -446,8 +446,10 @@ class AsyncClient:
         Return the outcome for each, "dead" or "stale". `error`, `category`, `error_class`, `traceback` and `worker`
         are those of `nack`; so is what it raises.
         """
-        failure = calls.failure(error, category, error_class, traceback, worker)
-        return tracing.settled("reject", await self._link.run_all(calls.settle("reject", messages, *failure)))
+        failure = functions.failure(error, category, error_class, traceback, worker)
+        return tracing.settled(
+            "reject", await self._link.run_all(functions.settle("reject", messages, *failure))
+        )
 
     async def release(self, messages: Held | Iterable[Held]) -> list[Settled]:
         """Return received `messages` (one or several) to the queue unhandled: each is "released" or "stale".
@@ -455,7 +457,7 @@ class AsyncClient:
         They are visible at once, and this delivery does not count as an attempt. Raises InvalidArgumentError for a
         message without a lease, and QueueNotFoundError.
         """
-        return tracing.settled("release", await self._link.run_all(calls.settle("release", messages)))
+        return tracing.settled("release", await self._link.run_all(functions.settle("release", messages)))
 
     async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.
@@ -464,7 +466,7 @@ class AsyncClient:
         messages were received meanwhile. Raises QueueNotFoundError.
         """
         arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
-        return await self._link.run(about(queue, "extend", number, *arguments))
+        return await self._link.run(queue_call(queue, "extend", number, *arguments))
 
     async def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Cancel messages of a `queue` by their `message_ids` (one or several); return the outcome for each.
@@ -475,7 +477,7 @@ class AsyncClient:
         QueueNotFoundError.
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
-        return await self._link.run(about(queue, "cancel", settlements, *arguments))
+        return await self._link.run(queue_call(queue, "cancel", settlements, *arguments))
 
     async def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages of a `queue` by their `message_ids` (one or several), even those that a receiver holds.
@@ -483,7 +485,7 @@ class AsyncClient:
         Return the ids of those that existed. Raises QueueNotFoundError.
         """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
-        return await self._link.run(about(queue, "delete", numbers, ids, native=False))
+        return await self._link.run(queue_call(queue, "delete", numbers, ids, native=False))
 
     async def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Move messages of a `queue` to its archive by their `message_ids` (one or several), even leased ones.
@@ -491,7 +493,7 @@ class AsyncClient:
         Return the ids of those that existed. Raises QueueNotFoundError.
         """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
-        return await self._link.run(about(queue, "archive", numbers, ids, native=False))
+        return await self._link.run(queue_call(queue, "archive", numbers, ids, native=False))
 
     async def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages of a `queue`, by their `message_ids` (one or several), for a `delay` from now.
@@ -503,7 +505,7 @@ class AsyncClient:
             argument.bigints("message_ids", message_ids).to("msg_ids"),
             argument.moment("delay", delay).to("vt"),
         )
-        return await self._link.run(calls.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
+        return await self._link.run(functions.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

@@ -12,9 +12,10 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor, sql
 from psycopg.pq import PipelineStatus
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, fetch
-from spanmq.client.call import Call, Delay
+from spanmq.client.argument import Delay
+from spanmq.client.call import Call
 from spanmq.client.connection import typed
 from spanmq.client.copy_format import blocks, is_large
 from spanmq.codec.batch import Encoded, chunks
@@ -40,7 +41,7 @@ async def send_batch(
     batch = chain([first], large)
     if is_large(first):
         # Invalid arguments are refused before anything is sent.
-        calls.send_batch(queue, [], delay)
+        functions.send_batch(queue, [], delay)
         if isinstance(link, AsyncPoolLink):
             async with link.transaction() as inner:
                 return await _send_chunks(inner, queue, batch, delay)
@@ -52,7 +53,7 @@ async def send_batch(
                     return await _send_chunks(link, queue, whole, delay)
             return await _send_chunks(link, queue, whole, delay)
     small = chunks(chain.from_iterable(batch))
-    return await link.run_all(calls.send_batch(queue, chunk, delay) for chunk in small)
+    return await link.run_all(functions.send_batch(queue, chunk, delay) for chunk in small)
 
 
 async def _send_chunks(
@@ -67,7 +68,7 @@ async def _send_chunks(
             may_copy = sent is not None
         if sent is None:
             for small in chunks(iter(chunk)):
-                more = await link.run(calls.send_batch(queue, small, delay))
+                more = await link.run(functions.send_batch(queue, small, delay))
                 message_ids += more
         else:
             message_ids += sent
@@ -89,13 +90,13 @@ async def copy_batch(
     connection: AsyncConnection[Any], queue: str, batch: list[Encoded], delay: Delay | None
 ) -> list[int] | None:
     """Send one chunk in the transaction that is open; None, and nothing is sent, if the role may not copy."""
-    begin = calls.copy_begin(queue, len(batch))
+    begin = functions.copy_begin(queue, len(batch))
     try:
         runs = await execute(connection, begin)
         if not runs:
             return None
         await _copy(connection, runs, batch, begin)
-        await execute(connection, calls.copy_publish(queue, runs, delay))
+        await execute(connection, functions.copy_publish(queue, runs, delay))
     except SpanmqError as error:
         error.function = "send_batch"  # what the user called
         raise
@@ -103,7 +104,7 @@ async def copy_batch(
 
 
 async def _copy(
-    connection: AsyncConnection[Any], runs: list[calls.Run], batch: list[Encoded], call: Call[Any]
+    connection: AsyncConnection[Any], runs: list[functions.Run], batch: list[Encoded], call: Call[Any]
 ) -> None:
     """Copy a chunk: one COPY for each segment, which may hold several runs of ids."""
     messages = iter(batch)

@@ -1,8 +1,9 @@
 """Rights of roles on queues: `client.admin.grants`."""
 
-from spanmq.client import call as argument
+from spanmq.client import argument
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Argument, about, about_any
+from spanmq.client.argument import Argument
+from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import flag, listed, nothing
 from spanmq.model import QueueGrant
 
@@ -20,7 +21,7 @@ class AsyncGrants:
         Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role or verb,
         and QueueNotFoundError.
         """
-        await self._link.run(about(queue, "grant_queue", nothing, *_right(role, verb)))
+        await self._link.run(queue_call(queue, "grant_queue", nothing, *_right(role, verb)))
 
     async def revoke(self, role: str, queue: str, verb: str) -> bool:
         """Revoke the right `verb` of a `role` on a `queue`. False: the role still has some of it through another
@@ -29,7 +30,7 @@ class AsyncGrants:
         That is a role of which it is a member, "public", or a right on all queues. Raises what `create` raises, and
         NotPossibleError for the owner.
         """
-        return await self._link.run(about(queue, "revoke_queue", flag, *_right(role, verb)))
+        return await self._link.run(queue_call(queue, "revoke_queue", flag, *_right(role, verb)))
 
     async def all(self, role: str, verb: str) -> None:
         """Allow a `role` (or "public") to do something with all queues, also those to come.
@@ -38,14 +39,14 @@ class AsyncGrants:
         service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError unless you
         own the schema, InvalidArgumentError for an unknown role or verb.
         """
-        await self._link.run(about_any(None, "grant_all", nothing, *_right(role, verb)))
+        await self._link.run(optional_queue_call(None, "grant_all", nothing, *_right(role, verb)))
 
     async def revoke_all(self, role: str, verb: str) -> None:
         """Revoke the right `verb` of a `role` on all queues; rights on single queues stay.
 
         Raises what `all` raises, and NotPossibleError for the owner.
         """
-        await self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
+        await self._link.run(optional_queue_call(None, "revoke_all", nothing, *_right(role, verb)))
 
     async def follow_tables(self, *, follow: bool = True) -> list[QueueGrant]:
         """Count privileges on `pgmq.q_<name>` as verbs from now on, or (`follow` False) no longer; list those verbs.
@@ -55,7 +56,7 @@ class AsyncGrants:
         """
         read = listed(QueueGrant, queue="queue_name")
         return await self._link.run(
-            about_any(None, "follow_table_grants", read, argument.boolean("follow", follow))
+            optional_queue_call(None, "follow_table_grants", read, argument.boolean("follow", follow))
         )
 
     async def list(self, queue: str | None = None) -> list[QueueGrant]:
@@ -64,7 +65,7 @@ class AsyncGrants:
         `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
         """
         read = listed(QueueGrant, queue="queue_name")
-        return await self._link.run(about_any(queue, "list_grants", read))
+        return await self._link.run(optional_queue_call(queue, "list_grants", read))
 
 
 def _right(role: str, verb: str) -> tuple[Argument, ...]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Call, Seconds, about, about_any, given
+from spanmq.client.argument import Seconds, optional
+from spanmq.client.call import Call, optional_queue_call, queue_call
 from spanmq.client.rows import listed, worker_reports
 from spanmq.model import (
     Finding,
@@ -30,8 +30,8 @@ class AsyncHealth:
 
         Costs what their runs cost. Queues that do not exist are left out.
         """
-        arguments = calls.queue_names("queues", queues)
-        return await self._link.run(about_any(None, "health", listed(QueueHealth), *arguments))
+        arguments = functions.queue_names("queues", queues)
+        return await self._link.run(optional_queue_call(None, "health", listed(QueueHealth), *arguments))
 
     async def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
         """Return what a `queue` did in the last `seconds`, a sample a minute, oldest first.
@@ -40,14 +40,14 @@ class AsyncHealth:
         InvalidArgumentError unless `seconds` is more than 0, and QueueNotFoundError.
         """
         arguments = (argument.seconds("seconds", seconds),)
-        return await self._link.run(about(queue, "statistics", listed(Sample), *arguments))
+        return await self._link.run(queue_call(queue, "statistics", listed(Sample), *arguments))
 
     async def latest(self) -> list[LatestStatistics]:
         """Return the last sample of each queue that you may look into.
 
         Costs the same whatever waits there, where `now` reads every run.
         """
-        return await self._link.run(about_any(None, "latest_statistics", listed(LatestStatistics)))
+        return await self._link.run(optional_queue_call(None, "latest_statistics", listed(LatestStatistics)))
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
@@ -58,18 +58,20 @@ class AsyncHealth:
         Each row is about `step` seconds. Raises InvalidArgumentError for seconds that are not valid.
         """
         arguments = (
-            *calls.queue_names("queues", queues),
+            *functions.queue_names("queues", queues),
             argument.seconds("seconds", seconds),
             argument.seconds("step", step),
         )
-        return await self._link.run(about_any(None, "sum_statistics", listed(StatisticsStep), *arguments))
+        return await self._link.run(
+            optional_queue_call(None, "sum_statistics", listed(StatisticsStep), *arguments)
+        )
 
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
 
         Each has the progress of its handlers: see `spanmq.progress`.
         """
-        arguments = given(argument.texts, "queues", None if queue is None else [queue])
+        arguments = optional(argument.texts, "queues", None if queue is None else [queue])
         found = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(found, key=lambda each: (each.worker, each.queue))
 
@@ -81,7 +83,7 @@ class AsyncHealth:
         """
         arguments = (
             argument.seconds("seconds", seconds),
-            *given(argument.texts, "queues", None if queue is None else [queue]),
+            *optional(argument.texts, "queues", None if queue is None else [queue]),
         )
         found = await self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
         return sorted(found, key=lambda each: (each.queue, each.kind))
@@ -94,8 +96,8 @@ class AsyncHealth:
         """
         arguments = (
             argument.moment("client_at", datetime.now(UTC)),
-            *given(argument.integer, "connections", connections),
+            *optional(argument.integer, "connections", connections),
         )
         return await self._link.run(
-            about_any(None, "doctor", listed(Finding, check="check_name"), *arguments)
+            optional_queue_call(None, "doctor", listed(Finding, check="check_name"), *arguments)
         )

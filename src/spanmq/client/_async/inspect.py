@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import about, about_any, given
+from spanmq.client.argument import optional
+from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import changes, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import (
@@ -38,7 +38,7 @@ class AsyncInspect:
         QueueNotFoundError.
         """
         return await self._link.run(
-            about(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
+            queue_call(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
         )
 
     async def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
@@ -47,7 +47,7 @@ class AsyncInspect:
         For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced. None also for a
         queue that does not exist.
         """
-        return await self._link.run(calls.look_ahead_all(queues))
+        return await self._link.run(functions.look_ahead_all(queues))
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
         """List what went wrong with the message of a `queue` with this `message_id`, the first failure first.
@@ -55,7 +55,7 @@ class AsyncInspect:
         Raises QueueNotFoundError.
         """
         message = argument.bigint("message_id", message_id).to("msg_id")
-        return await self._link.run(about(queue, "failures", listed(Failure), message))
+        return await self._link.run(queue_call(queue, "failures", listed(Failure), message))
 
     async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
         """List what the messages that wait for another attempt failed of, those with the most messages first.
@@ -65,7 +65,7 @@ class AsyncInspect:
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
         return await self._link.run(
-            about_any(queue, "failing", read, argument.integer("limit", limit).to("qty"))
+            optional_queue_call(queue, "failing", read, argument.integer("limit", limit).to("qty"))
         )
 
     async def failing_messages(
@@ -78,12 +78,12 @@ class AsyncInspect:
         QueueNotFoundError.
         """
         arguments = (
-            *calls.failing_filters(filters),
+            *functions.failing_filters(filters),
             argument.bigint("after", after),
             argument.integer("limit", limit).to("qty"),
         )
         read = listed(FailingMessage, message_id="msg_id")
-        return await self._link.run(about(queue, "failing_messages", read, *arguments))
+        return await self._link.run(queue_call(queue, "failing_messages", read, *arguments))
 
     async def changes(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -93,8 +93,8 @@ class AsyncInspect:
         At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
         record what they change; it is kept for 90 days.
         """
-        arguments = (*given(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
-        return await self._link.run(about_any(queue, "list_changes", changes, *arguments))
+        arguments = (*optional(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
+        return await self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))
 
     async def archive(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -105,7 +105,9 @@ class AsyncInspect:
         QueueNotFoundError.
         """
         codec = self._codec.of(queue)
-        return await self._link.run(calls.peek("peek_archive", codec, queue, quantity, after, body_bytes_max))
+        return await self._link.run(
+            functions.peek("peek_archive", codec, queue, quantity, after, body_bytes_max)
+        )
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.
@@ -113,7 +115,7 @@ class AsyncInspect:
         Raises QueueNotFoundError.
         """
         most = argument.integer("limit", limit).to("qty")
-        return await self._link.run(about(queue, "list_leases", listed(HeldLease), most))
+        return await self._link.run(queue_call(queue, "list_leases", listed(HeldLease), most))
 
     async def groups(self, queue: str, limit: int = 100) -> list[Group]:
         """List groups of a `queue` and what they wait for, at most `limit`, blocked ones first.
@@ -123,13 +125,13 @@ class AsyncInspect:
         """
         read = listed(Group, group="group_key")
         return await self._link.run(
-            about(queue, "list_groups", read, argument.integer("limit", limit).to("qty"))
+            queue_call(queue, "list_groups", read, argument.integer("limit", limit).to("qty"))
         )
 
     async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
         """List the tables of the log of a `queue`, at most `limit`, the newest first. Raises QueueNotFoundError."""
         most = argument.integer("limit", limit).to("qty")
-        return await self._link.run(about(queue, "list_segments", listed(Segment), most))
+        return await self._link.run(queue_call(queue, "list_segments", listed(Segment), most))
 
     async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
         """Count the messages of each of these `queues` (None: all) that has at most `most` runs.
@@ -137,9 +139,11 @@ class AsyncInspect:
         Counts of others are None; queues that do not exist are left out. Raises InvalidArgumentError unless `most` is
         1 to 100,000.
         """
-        arguments = (*calls.queue_names("queues", queues), argument.integer("most", most))
-        return await self._link.run(about_any(None, "count_messages", listed(QueueCount), *arguments))
+        arguments = (*functions.queue_names("queues", queues), argument.integer("most", most))
+        return await self._link.run(
+            optional_queue_call(None, "count_messages", listed(QueueCount), *arguments)
+        )
 
     async def storage(self, queue: str) -> QueueStorage:
         """Return the disk space of a `queue`, in bytes. Raises QueueNotFoundError."""
-        return await self._link.run(about(queue, "storage", only(QueueStorage)))
+        return await self._link.run(queue_call(queue, "storage", only(QueueStorage)))

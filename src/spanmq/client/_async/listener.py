@@ -20,9 +20,10 @@ from uuid import uuid4
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._async.connection import AsyncLink, execute
-from spanmq.client.call import Call, Seconds, duration, is_missing_function, missing
+from spanmq.client.argument import Seconds, duration
+from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncEvent, AsyncJob, Due
 from spanmq.errors import (
     ConnectionFailedError,
@@ -97,7 +98,7 @@ async def receive_within(
     if (messages := await link.run(call)) or call.queue is None:
         return messages
     # PGMQ's own functions are there without ours.
-    ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
+    ahead = partial(link.run, functions.look_ahead(call.queue)) if call.native else None
     async with announcements_of(listener, call.queue) as announced:
         return await look_until(
             partial(link.run, call), bool, announced, deadline, poll_interval, ahead=ahead
@@ -305,18 +306,18 @@ class AsyncBell:
             if self._is_rung or self._poll_at > float("-inf"):
                 # The task that was woken has left, or nothing waits any more: other processes may.
                 self._is_rung, self._poll_at = False, float("-inf")
-                await self._run(calls.pass_on(self._key, unwanted, is_busy=True))
+                await self._run(functions.pass_on(self._key, unwanted, is_busy=True))
             return []
         if not (self._is_rung or is_new or now >= self._poll_at):
             return []
         # After a ring, too: another sender that saw this process being woken did not wake it again.
         self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
-        found = await self._run(calls.poll(self._key))
+        found = await self._run(functions.poll(self._key))
         if found is None or found.ready is None:
             self._register_at = float("-inf")
             return wanted
         if passed := [number for number in found.ready if number in unwanted]:
-            await self._run(calls.pass_on(self._key, passed))
+            await self._run(functions.pass_on(self._key, passed))
         return (
             [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
         )
@@ -324,7 +325,7 @@ class AsyncBell:
     async def _register(self, queues: list[str], now: float) -> None:
         self._queues.update(queues)
         self._register_at = now + RETRY_SECONDS
-        awaited = await self._run(calls.await_messages(queues, self._key))
+        awaited = await self._run(functions.await_messages(queues, self._key))
         if awaited is None:
             return
         self._register_at = now + REGISTER_SECONDS

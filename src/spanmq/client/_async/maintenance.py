@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._async.connection import AsyncPoolLink
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.concurrency import AsyncEvent, AsyncJob
@@ -97,6 +97,6 @@ class AsyncMaintenance:
 
     async def _steps(self, link: AsyncPoolLink) -> bool:
         for number in range(STEPS_MAX):
-            if self._stopped.is_set() or not await link.run(calls.maintain(BUDGET), counted=False):
+            if self._stopped.is_set() or not await link.run(functions.maintain(BUDGET), counted=False):
                 return number > 0
         return True

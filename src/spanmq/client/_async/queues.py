@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Shape, about, about_any
+from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
@@ -38,43 +37,43 @@ class AsyncQueues:
         if own and unlogged:
             raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
         function = "create_partitioned" if own else "create_unlogged" if unlogged else "create"
-        await self._link.run(about(name, function, nothing, *own, native=False))
+        await self._link.run(queue_call(name, function, nothing, *own, native=False))
 
     async def drop(self, queue: str) -> bool:
         """Drop a `queue` with its messages and its archive; return whether it existed.
 
         Raises NotPossibleError for a queue that has subscriptions.
         """
-        return await self._link.run(about(queue, "drop_queue", flag, native=False))
+        return await self._link.run(queue_call(queue, "drop_queue", flag, native=False))
 
     async def purge(self, queue: str) -> int:
         """Remove all messages of a `queue`; return how many there were. Raises QueueNotFoundError."""
-        return await self._link.run(about(queue, "purge_queue", number, native=False))
+        return await self._link.run(queue_call(queue, "purge_queue", number, native=False))
 
     async def pause(self, queue: str) -> None:
         """Pause the deliveries of a `queue`; messages can still be sent, and leased ones settled.
 
         Raises QueueNotFoundError.
         """
-        await self._link.run(about(queue, "pause", nothing))
+        await self._link.run(queue_call(queue, "pause", nothing))
 
     async def resume(self, queue: str) -> None:
         """Resume the deliveries of a `queue`. Raises QueueNotFoundError."""
-        await self._link.run(about(queue, "resume", nothing))
+        await self._link.run(queue_call(queue, "resume", nothing))
 
     async def metrics(self, queue: str) -> QueueMetrics:
         """Count the messages of a `queue`. Raises QueueNotFoundError."""
         read = only(QueueMetrics, **METRICS_COLUMNS)
-        return await self._link.run(about(queue, "metrics", read, native=False))
+        return await self._link.run(queue_call(queue, "metrics", read, native=False))
 
     async def metrics_all(self) -> list[QueueMetrics]:
         """Count the messages of every queue that you may look into."""
         read = listed(QueueMetrics, **METRICS_COLUMNS)
-        return await self._link.run(about_any(None, "metrics_all", read, native=False))
+        return await self._link.run(optional_queue_call(None, "metrics_all", read, native=False))
 
     async def policy(self, queue: str) -> Policy:
         """Return the settings of a `queue`, those with their default too. Raises QueueNotFoundError."""
-        return await self._link.run(about(queue, "get_policy", policy, shape=Shape.JSON))
+        return await self._link.run(queue_call(queue, "get_policy", policy, shape=Shape.JSON))
 
     async def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change those `settings` of a `queue` that are named, None to restore a default; return the whole policy.
@@ -82,16 +81,16 @@ class AsyncQueues:
         Raises InvalidArgumentError for a setting that is unknown or out of range (then nothing has changed),
         NotPossibleError for one that a subscription does not have, and QueueNotFoundError.
         """
-        text = calls.settings_text("policy", settings, queue)
+        text = functions.settings_text("policy", settings, queue)
         arguments = (argument.json("settings", text),)
-        return await self._link.run(about(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
+        return await self._link.run(queue_call(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
 
     async def schema(self, queue: str) -> QueueSchema:
         """Return the JSON Schema of the bodies of a `queue`; a subscription has its queue's.
 
         Raises QueueNotFoundError.
         """
-        return await self._link.run(about(queue, "get_schema", body_schema))
+        return await self._link.run(queue_call(queue, "get_schema", body_schema))
 
     async def set_schema(
         self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
@@ -102,11 +101,11 @@ class AsyncQueues:
         program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked, NotPossibleError for
         a subscription, and QueueNotFoundError.
         """
-        text = None if schema is None else calls.settings_text("schema", schema, queue)
+        text = None if schema is None else functions.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
-        await self._link.run(about(queue, "set_schema", nothing, *arguments))
+        await self._link.run(queue_call(queue, "set_schema", nothing, *arguments))
 
     async def list(self) -> list[Queue]:
         """List the queues that you may see."""
         read = listed(Queue, name="queue_name")
-        return await self._link.run(about_any(None, "list_queues", read, native=False))
+        return await self._link.run(optional_queue_call(None, "list_queues", read, native=False))

@@ -7,11 +7,11 @@ from time import monotonic
 from typing import Final
 
 from spanmq import tracing
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
-from spanmq.client.call import Call, Seconds, about, duration
+from spanmq.client.argument import Seconds, duration
+from spanmq.client.call import Call, queue_call
 from spanmq.client.rows import listed_results, nothing, numbers, results
 from spanmq.codec.body import Codec
 from spanmq.model import Message, Result, Settled
@@ -69,7 +69,7 @@ class AsyncResults:
             argument.json("result", self._codec.of(queue).encode(result)),
             argument.seconds("keep_for", keep_for),
         )
-        await self._link.run(about(queue, "store_result", nothing, *arguments))
+        await self._link.run(queue_call(queue, "store_result", nothing, *arguments))
 
     async def ack(self, message: Message, result: object, *, keep_for: Seconds = 3600.0) -> Settled:
         """Settle a received `message`, and store the `result` of its handler, for `keep_for` seconds.
@@ -77,9 +77,9 @@ class AsyncResults:
         The outcome is "acked", or "stale": then nothing is stored. Raises InvalidArgumentError for a result of more
         than 64 KB of JSON, and for a message that was not received with a lease.
         """
-        [held] = calls.by_lease(message)
+        [held] = functions.by_lease(message)
         encoded = self._codec.of(held.queue).encode(result)
-        [settled] = await self._link.run(calls.ack_with_results(held, [encoded], keep_for))
+        [settled] = await self._link.run(functions.ack_with_results(held, [encoded], keep_for))
         return tracing.settled("ack", [settled])[0]
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
@@ -90,7 +90,7 @@ class AsyncResults:
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(results, self._codec.of(queue))
-        return await self._link.run(about(queue, "get_results", read, *arguments))
+        return await self._link.run(queue_call(queue, "get_results", read, *arguments))
 
     async def list(self, queue: str, message_ids: int | Iterable[int]) -> list[Result]:
         """Return what became of messages of a queue: a `Result` for each of `message_ids`, in their order.
@@ -99,4 +99,4 @@ class AsyncResults:
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
         read = partial(listed_results, self._codec.of(queue), queue)
-        return await self._link.run(about(queue, "list_results", read, *arguments))
+        return await self._link.run(queue_call(queue, "list_results", read, *arguments))

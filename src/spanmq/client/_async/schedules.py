@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client import cron as cron_expression
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Shape, about, about_any, given
+from spanmq.client.argument import optional
+from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.concurrency import in_thread
 from spanmq.client.rows import Unplanned, flag, nothing, number, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -55,20 +55,26 @@ class AsyncSchedules:
             argument.boolean("catch_up", catch_up),
         )
         cron_expression.check(cron, time_zone)
-        await self._link.run(about(queue, "schedule", nothing, *arguments))
+        await self._link.run(queue_call(queue, "schedule", nothing, *arguments))
         await plan_schedules(self._link)
 
     async def delete(self, name: str) -> bool:
         """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay."""
-        return await self._link.run(about_any(None, "unschedule", flag, argument.text("name", name)))
+        return await self._link.run(
+            optional_queue_call(None, "unschedule", flag, argument.text("name", name))
+        )
 
     async def pause(self, name: str) -> None:
         """Pause the schedule of this `name`: times from now on are skipped. Raises NotFoundError."""
-        await self._link.run(about_any(None, "pause_schedule", nothing, argument.text("name", name)))
+        await self._link.run(
+            optional_queue_call(None, "pause_schedule", nothing, argument.text("name", name))
+        )
 
     async def resume(self, name: str) -> None:
         """Resume the schedule of this `name`; times within the pause are skipped. Raises NotFoundError."""
-        await self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
+        await self._link.run(
+            optional_queue_call(None, "resume_schedule", nothing, argument.text("name", name))
+        )
         await plan_schedules(self._link)
 
     async def run(self, name: str) -> int:
@@ -77,7 +83,9 @@ class AsyncSchedules:
         Also of a paused one. The header `x-spanmq-scheduled-at` has the time of the call. Raises NotFoundError, and
         what `send` raises.
         """
-        return await self._link.run(about_any(None, "run_schedule", number, argument.text("name", name)))
+        return await self._link.run(
+            optional_queue_call(None, "run_schedule", number, argument.text("name", name))
+        )
 
     async def list(
         self,
@@ -92,17 +100,19 @@ class AsyncSchedules:
         InvalidArgumentError for a limit that is not valid.
         """
         arguments = (
-            *calls.queue_names("queues", queues),
-            *given(argument.texts, "names", names),
-            *given(argument.integer, "body_bytes_max", body_bytes_max),
+            *functions.queue_names("queues", queues),
+            *optional(argument.texts, "names", names),
+            *optional(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(schedules, self._codec)
-        return await self._link.run(about_any(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES))
+        return await self._link.run(
+            optional_queue_call(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES)
+        )
 
 
 async def plan_schedules(link: AsyncLink) -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
-    upcoming = about_any(None, "upcoming_schedules", upcoming_schedules)
+    upcoming = optional_queue_call(None, "upcoming_schedules", upcoming_schedules)
     unplanned, due_in = await link.run(upcoming)
     planned = False
     for schedule in unplanned:
@@ -125,7 +135,7 @@ async def _plan(link: AsyncLink, schedule: Unplanned) -> bool:
             argument.moments("times", times),
             argument.moment("until", until).to("new_until"),
         )
-        return await link.run(about_any(None, "plan_schedule", flag, *arguments))
+        return await link.run(optional_queue_call(None, "plan_schedule", flag, *arguments))
     except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:

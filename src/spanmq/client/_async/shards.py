@@ -6,9 +6,9 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, Unpack, cast
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._async.client import AsyncClient
-from spanmq.client.call import Delay, Seconds, duration
+from spanmq.client.argument import Delay, Seconds, duration
 from spanmq.codec.body import Headers
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError, SpanmqError
 from spanmq.model import Message, Policy, PolicyChange, QueueMetrics, Settled
@@ -118,7 +118,7 @@ class AsyncShardedQueue:
                 # The map's lock excludes senders. Once no group is left to move, none is added: a sender that
                 # finds no message of its group sends to the new shard. So the servers can be checked one
                 # after the other.
-                if await held.admin.run(calls.set_shards(there)) != there.epoch:
+                if await held.admin.run(functions.set_shards(there)) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
                 if await self._any_to_move(there, server, held) or await self._any_left(there, server, held):
                     return False
@@ -133,7 +133,7 @@ class AsyncShardedQueue:
         for shard, server in there.all.items():
             await self._server(server).queues.drop(shard)
         for server in sorted(self.servers):
-            await self.servers[server].admin.run(calls.forget_shards(self.queue))
+            await self.servers[server].admin.run(functions.forget_shards(self.queue))
         self._map = None
         return True
 
@@ -183,14 +183,14 @@ class AsyncShardedQueue:
             try:
                 async with self._server(there.all[first]).transaction() as opened:
                     # While a change moves the group, its senders wait here, so that all see where its messages are.
-                    enter = calls.enter_shards(self.queue, there.epoch, former, group)
+                    enter = functions.enter_shards(self.queue, there.epoch, former, group)
                     if await opened.admin.run(enter) or former is None:
                         return await self._send(opened, first, kept, options)
                     if there.all[former] == there.shards[shard]:
                         return await self._send(opened, shard, kept, options)
                     # Committed before the lock at the former shard goes.
                     async with self._server(there.shards[shard]).transaction() as other:
-                        await other.admin.run(calls.enter_shards(self.queue, there.epoch))
+                        await other.admin.run(functions.enter_shards(self.queue, there.epoch))
                         return await self._send(other, shard, kept, options)
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
@@ -295,14 +295,14 @@ class AsyncShardedQueue:
 
     async def _look(self) -> ShardMap | None:
         """Find the newest map of all databases."""
-        maps = [await client.admin.run(calls.get_shards(self.queue)) for client in self.servers.values()]
+        maps = [await client.admin.run(functions.get_shards(self.queue)) for client in self.servers.values()]
         self._map = newest(maps)
         return self._map
 
     async def _publish(self, wanted: ShardMap) -> None:
         """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
-            await self.servers[server].admin.run(calls.set_shards(wanted))
+            await self.servers[server].admin.run(functions.set_shards(wanted))
         self._map = None
 
     async def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:
@@ -316,7 +316,7 @@ class AsyncShardedQueue:
             return False
         for shard in [name for name, place in (there.former or {}).items() if place == server]:
             after: str | None = None
-            while groups := await held.admin.run(calls.shard_groups(shard, after)):
+            while groups := await held.admin.run(functions.shard_groups(shard, after)):
                 if any(heaviest(there.shards, group) != shard for group in groups):
                     return True
                 after = groups[-1]

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from spanmq import tracing
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
-from spanmq.client.call import Delay, Seconds, about, about_any, given
+from spanmq.client.argument import Delay, Seconds, optional
+from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import BINDING_COLUMNS, first, flag, listed, nothing, only
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
@@ -29,12 +29,12 @@ class AsyncTopics:
         InvalidArgumentError for an invalid pattern, and QueueNotFoundError.
         """
         bound = argument.text("pattern", pattern)
-        await self._link.run(about(queue, "bind_topic", nothing, bound, native=False))
+        await self._link.run(queue_call(queue, "bind_topic", nothing, bound, native=False))
 
     async def unbind(self, pattern: str, queue: str) -> bool:
         """Remove the binding of a `queue` to a `pattern`; return whether it existed."""
         bound = argument.text("pattern", pattern)
-        return await self._link.run(about(queue, "unbind_topic", flag, bound, native=False))
+        return await self._link.run(queue_call(queue, "unbind_topic", flag, bound, native=False))
 
     async def match(self, routing_key: str) -> list[TopicBinding]:
         """List the bindings that a `routing_key` matches, such as "orders.new"; sends nothing.
@@ -42,7 +42,7 @@ class AsyncTopics:
         Raises InvalidArgumentError for an invalid key.
         """
         read, key = listed(TopicBinding, **BINDING_COLUMNS), argument.text("routing_key", routing_key)
-        return await self._link.run(about_any(None, "test_routing", read, key, native=False))
+        return await self._link.run(optional_queue_call(None, "test_routing", read, key, native=False))
 
     async def send(
         self,
@@ -61,7 +61,7 @@ class AsyncTopics:
         with tracing.sending("send_topic", routing_key) as sending:
             encoded = self._codec.of(f"topic {routing_key}").encode(body)
             sent_headers = encode_headers(sending.one(headers), group)
-            count = await self._link.run(calls.send_topic(routing_key, encoded, sent_headers, delay))
+            count = await self._link.run(functions.send_topic(routing_key, encoded, sent_headers, delay))
             sending.sent_many(count)
             return count
 
@@ -83,7 +83,7 @@ class AsyncTopics:
             codec = self._codec.of(f"topic {routing_key}")
             chunks = batch.chunks(batch.encode(codec, bodies, sending.each(headers), group))
             routed = await self._link.run_all(
-                calls.send_batch_topic(routing_key, chunk, delay) for chunk in chunks
+                functions.send_batch_topic(routing_key, chunk, delay) for chunk in chunks
             )
             sending.sent_many(len(routed))
             return routed
@@ -91,7 +91,7 @@ class AsyncTopics:
     async def list(self, queue: str | None = None) -> list[TopicBinding]:
         """List the bindings of a `queue`, or (None) of all."""
         read = listed(TopicBinding, **BINDING_COLUMNS)
-        return await self._link.run(about_any(queue, "list_topic_bindings", read, native=False))
+        return await self._link.run(optional_queue_call(queue, "list_topic_bindings", read, native=False))
 
 
 class AsyncSubscriptions:
@@ -121,11 +121,11 @@ class AsyncSubscriptions:
         """
         arguments = (
             argument.queue_name("name", name),
-            *given(argument.boolean, "waiting", waiting or None),
-            *given(argument.instant, "since", since),
-            *given(argument.bigint, "since_id", since_id),
+            *optional(argument.boolean, "waiting", waiting or None),
+            *optional(argument.instant, "since", since),
+            *optional(argument.bigint, "since_id", since_id),
         )
-        await self._link.run(about(queue, "create_subscription", nothing, *arguments))
+        await self._link.run(queue_call(queue, "create_subscription", nothing, *arguments))
 
     async def replay_extent(self, queue: str) -> ReplayExtent | None:
         """Return how far back `replay` of a `queue` reaches and what that takes; None for a subscription.
@@ -133,7 +133,7 @@ class AsyncSubscriptions:
         Raises QueueNotFoundError.
         """
         read = first(ReplayExtent, first_message_id="first_id", last_message_id="last_id")
-        return await self._link.run(about(queue, "replay_extent", read))
+        return await self._link.run(queue_call(queue, "replay_extent", read))
 
     async def replay(
         self,
@@ -160,18 +160,18 @@ class AsyncSubscriptions:
         """
         arguments = (
             argument.queue_name("into_queue", into),
-            *given(argument.instant, "since", since),
-            *given(argument.instant, "until", until),
-            *given(argument.text, "where", where, to="match"),
+            *optional(argument.instant, "since", since),
+            *optional(argument.instant, "until", until),
+            *optional(argument.text, "where", where, to="match"),
             argument.bigint("after", after),
-            *given(argument.bigint, "quantity", quantity, to="qty"),
-            *given(argument.bigints, "message_ids", message_ids, to="msg_ids"),
+            *optional(argument.bigint, "quantity", quantity, to="qty"),
+            *optional(argument.bigints, "message_ids", message_ids, to="msg_ids"),
             argument.boolean("dry_run", dry_run),
         )
         read = only(Replayed, count="n", last_message_id="last_id")
-        return await self._link.run(about(queue, "replay", read, *arguments))
+        return await self._link.run(queue_call(queue, "replay", read, *arguments))
 
     async def list(self, queue: str | None = None) -> list[Subscription]:
         """List the subscriptions of a `queue`, or (None) of all."""
         read = listed(Subscription, queue="queue_name")
-        return await self._link.run(about_any(queue, "list_subscriptions", read))
+        return await self._link.run(optional_queue_call(queue, "list_subscriptions", read))

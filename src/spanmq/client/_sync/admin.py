@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._sync.connection import Link, PoolLink
 from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.listener import Announcement, Listener, announcements_of, hear
 from spanmq.client._sync.schedules import plan_schedules
-from spanmq.client.call import Call, Delay, Result, Seconds, about, about_any, given
-from spanmq.client.calls import Held
+from spanmq.client.argument import Delay, Seconds, optional
+from spanmq.client.call import Call, Result, optional_queue_call, queue_call
+from spanmq.client.functions import Held
 from spanmq.client.rows import flag, listed, nothing, number, pipeline_runs, receivers, string
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec
@@ -63,14 +63,14 @@ class Admin:
 
     def version(self) -> str:
         """Return the version of the schema. Raises SchemaMissingError without one."""
-        return self._link.run(about_any(None, "version", string))
+        return self._link.run(optional_queue_call(None, "version", string))
 
     def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
         """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
 
         Raises MissingPrivilegeError without the right "maintain".
         """
-        steps = self._link.run(calls.maintain(budget))
+        steps = self._link.run(functions.maintain(budget))
         if not steps:
             plan_schedules(self._link)
         return steps
@@ -81,7 +81,7 @@ class Admin:
         Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
         message without a lease, and for no seconds.
         """
-        return self._link.run_all(calls.settle("hold", messages, argument.seconds("seconds", seconds)))
+        return self._link.run_all(functions.settle("hold", messages, argument.seconds("seconds", seconds)))
 
     def announcements(self, queue: str) -> AbstractContextManager[Announcement]:
         """Return, for a block, an event that is set when a message of a `queue` is announced.
@@ -112,7 +112,7 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             *rights("token", queues, verbs, expires),
         )
-        self._link.run(about_any(None, "create_token", nothing, *arguments))
+        self._link.run(optional_queue_call(None, "create_token", nothing, *arguments))
         return secret
 
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
@@ -127,17 +127,17 @@ class Tokens:
             argument.text("secret_hash", hash_of(secret)),
             argument.seconds("overlap", overlap),
         )
-        if not self._link.run(about_any(None, "rotate_token", flag, *arguments)):
+        if not self._link.run(optional_queue_call(None, "rotate_token", flag, *arguments)):
             raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:
         """Revoke the token of this `name`; return whether it existed. Services are notified at once."""
-        return self._link.run(about_any(None, "revoke_token", flag, argument.text("name", name)))
+        return self._link.run(optional_queue_call(None, "revoke_token", flag, argument.text("name", name)))
 
     def list(self) -> list[Token]:
         """List the tokens by name, those that have expired too."""
-        return self._link.run(about_any(None, "list_tokens", listed(Token)))
+        return self._link.run(optional_queue_call(None, "list_tokens", listed(Token)))
 
 
 class Keys:
@@ -165,17 +165,17 @@ class Keys:
             argument.text("secret", secret),
             *rights("key", queues, verbs, expires),
         )
-        self._link.run(about_any(None, "create_access_key", nothing, *arguments))
+        self._link.run(optional_queue_call(None, "create_access_key", nothing, *arguments))
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     def revoke(self, access_key_id: str) -> bool:
         """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once."""
         arguments = (argument.text("access_key_id", access_key_id),)
-        return self._link.run(about_any(None, "revoke_access_key", flag, *arguments))
+        return self._link.run(optional_queue_call(None, "revoke_access_key", flag, *arguments))
 
     def list(self) -> list[AccessKey]:
         """List the keys by their ids, without their secrets, those that have expired too."""
-        return self._link.run(about_any(None, "list_access_keys", listed(AccessKey)))
+        return self._link.run(optional_queue_call(None, "list_access_keys", listed(AccessKey)))
 
 
 class Receivers:
@@ -190,7 +190,7 @@ class Receivers:
         A stream that still runs under it stops with an error; what it has written and not settled is written again by
         the next. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
         """
-        self._link.run(about(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
+        self._link.run(queue_call(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
     def release(
         self,
@@ -209,10 +209,10 @@ class Receivers:
         """
         arguments = (
             argument.text("receiver", receiver),
-            *given(argument.bigint, "settled", settled),
-            *given(_token, "settled_token", settled_token),
+            *optional(argument.bigint, "settled", settled),
+            *optional(_token, "settled_token", settled_token),
         )
-        return self._link.run(about(queue, "release_receiver", number, *arguments))
+        return self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
     def reject(
         self,
@@ -232,10 +232,10 @@ class Receivers:
         arguments = (
             argument.text("receiver", receiver),
             argument.bigints("message_ids", message_ids).to("msg_ids"),
-            *given(argument.text, "error", error),
-            *given(argument.text, "category", category),
+            *optional(argument.text, "error", error),
+            *optional(argument.text, "category", category),
         )
-        return self._link.run(about(queue, "reject_from_receiver", number, *arguments))
+        return self._link.run(queue_call(queue, "reject_from_receiver", number, *arguments))
 
     def forget_export(self, queue: str, lake: str) -> bool:
         """End the wait of a `queue`'s archive for a `lake` that `spanmq pipeline export` wrote into.
@@ -243,11 +243,11 @@ class Receivers:
         False if none of that name is noted: its folder's whole path, as the export resolved it. Raises
         QueueNotFoundError.
         """
-        return self._link.run(about(queue, "forget_export", flag, argument.text("lake", lake)))
+        return self._link.run(queue_call(queue, "forget_export", flag, argument.text("lake", lake)))
 
     def list(self, queue: str | None = None) -> list[Receiver]:
         """List the receivers of a `queue`, or (None) of all, and what each holds."""
-        return self._link.run(about_any(queue, "list_receivers", receivers))
+        return self._link.run(optional_queue_call(queue, "list_receivers", receivers))
 
 
 def _token(name: str, value: str) -> argument.Argument:
@@ -268,17 +268,17 @@ class PipelineRuns:
         """
         arguments = (
             argument.text("job", job),
-            *given(argument.text, "target", target),
+            *optional(argument.text, "target", target),
         )
-        return self._link.run(about_any(queue, "begin_pipeline_run", number, *arguments))
+        return self._link.run(optional_queue_call(queue, "begin_pipeline_run", number, *arguments))
 
     def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that the run `run_id` is alive, and the number of messages it has `done`.
 
         Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended.
         """
-        arguments = (argument.bigint("run_id", run_id), *given(argument.bigint, "done", done))
-        return self._link.run(about_any(None, "note_pipeline_run", flag, *arguments))
+        arguments = (argument.bigint("run_id", run_id), *optional(argument.bigint, "done", done))
+        return self._link.run(optional_queue_call(None, "note_pipeline_run", flag, *arguments))
 
     def end(self, run_id: int, *, report: Mapping[str, Any] | None = None, error: str | None = None) -> bool:
         """Record the end of the run `run_id`, with its `report`, a mapping, or with the text of its `error`.
@@ -290,7 +290,7 @@ class PipelineRuns:
             argument.json("report", None if report is None else Codec().encode(dict(report))),
             argument.text("error", error),
         )
-        return self._link.run(about_any(None, "end_pipeline_run", flag, *arguments))
+        return self._link.run(optional_queue_call(None, "end_pipeline_run", flag, *arguments))
 
     def list(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
@@ -301,9 +301,9 @@ class PipelineRuns:
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
-            *given(argument.bigint, "before", before),
+            *optional(argument.bigint, "before", before),
         )
-        return self._link.run(about_any(queue, "list_pipeline_runs", pipeline_runs, *arguments))
+        return self._link.run(optional_queue_call(queue, "list_pipeline_runs", pipeline_runs, *arguments))
 
 
 class Notifications:
@@ -313,7 +313,7 @@ class Notifications:
         self._link = link
 
     def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
-        """Listen to the `channel` of a listener (`calls.await_messages`), on a connection of its own.
+        """Listen to the `channel` of a listener (`functions.await_messages`), on a connection of its own.
 
         `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a message. It
         never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client over one connection.
@@ -338,13 +338,13 @@ class Notifications:
 
     def disable(self, queue: str) -> None:
         """Stop notifying listeners of the new messages of a `queue`. Raises QueueNotFoundError."""
-        self._link.run(about(queue, "disable_notify_insert", nothing, native=False))
+        self._link.run(queue_call(queue, "disable_notify_insert", nothing, native=False))
 
     def _throttle(self, function: str, queue: str, throttle: Seconds) -> None:
         arguments = (argument.milliseconds("throttle", throttle).to("throttle_interval_ms"),)
-        self._link.run(about(queue, function, nothing, *arguments, native=False))
+        self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     def list(self) -> list[NotifyThrottle]:
         """List the queues that notify."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
-        return self._link.run(about_any(None, "list_notify_insert_throttles", read, native=False))
+        return self._link.run(optional_queue_call(None, "list_notify_insert_throttles", read, native=False))

@@ -5,9 +5,10 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from spanmq.client import call as argument
+from spanmq.client import argument
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Call, Shape, about, given
+from spanmq.client.argument import optional
+from spanmq.client.call import Call, Shape, queue_call
 from spanmq.client.rows import batches, number
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
@@ -40,13 +41,13 @@ class Batches:
             argument.json("headers", encode_headers(headers, group)),
         )
         with self._link.transaction() as link:
-            batch_id = link.run(about(queue, "create_batch", number, *arguments))
+            batch_id = link.run(queue_call(queue, "create_batch", number, *arguments))
             for name, message_ids in sorted(messages.items()):
                 added = (
                     argument.bigint("batch_id", batch_id),
                     argument.bigints("message_ids", message_ids).to("msg_ids"),
                 )
-                link.run(about(name, "add_to_batch", number, *added))
+                link.run(queue_call(name, "add_to_batch", number, *added))
         return batch_id
 
     def list(self, queue: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Batch]:
@@ -56,8 +57,8 @@ class Batches:
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
-            *given(argument.texts, "queues", None if queue is None else [queue]),
-            *given(argument.bigint, "before", before),
+            *optional(argument.texts, "queues", None if queue is None else [queue]),
+            *optional(argument.bigint, "before", before),
         )
         read = partial(batches, self._codec)
         found = self._link.run(Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True))

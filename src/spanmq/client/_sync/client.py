@@ -15,8 +15,7 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from spanmq import tracing
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._sync import copy
 from spanmq.client._sync.admin import Admin
 from spanmq.client._sync.batches import Batches
@@ -32,10 +31,11 @@ from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client._sync.topics import Subscriptions, Topics
-from spanmq.client.call import Call, Delay, Seconds, about, given
-from spanmq.client.calls import Grouped, Held, SendOptions
+from spanmq.client.argument import Delay, Seconds, optional
+from spanmq.client.call import Call, queue_call
 from spanmq.client.concurrency import in_place
 from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
+from spanmq.client.functions import Grouped, Held, SendOptions
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
 from spanmq.client.rows import by_reason, number, numbers, settlements
@@ -153,7 +153,7 @@ class Client:
             # A pool of one has none to spare.
             if listen and not pooler and (dsn is not None or pool.max_size > 1):
                 self._listener = Listener(self._pool_link.dedicated)
-                self._settle_listener = Listener(self._pool_link.dedicated, calls.await_settled)
+                self._settle_listener = Listener(self._pool_link.dedicated, functions.await_settled)
             self._link = self._pool_link
         elif isinstance(connection, ConnectionLink | SessionLink):
             self._link = connection
@@ -278,10 +278,10 @@ class Client:
             stored = codec.fingerprint(fingerprint)
             options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
             if dedup_id is None and options.is_plain:
-                return sending.sent(self._link.run(calls.send(queue, *encoded, delay)))
+                return sending.sent(self._link.run(functions.send(queue, *encoded, delay)))
             dedup_ids = None if dedup_id is None else [dedup_id]
             [message_id] = self._link.run_all(
-                calls.send_messages(queue, iter([[encoded]]), delay, options, dedup_ids)
+                functions.send_messages(queue, iter([[encoded]]), delay, options, dedup_ids)
             )
             return sending.sent(message_id)
 
@@ -320,7 +320,7 @@ class Client:
             else:
                 chunks = batch.chunks(encoded)
                 message_ids = self._link.run_all(
-                    calls.send_messages(queue, chunks, delay, options, dedup_ids)
+                    functions.send_messages(queue, chunks, delay, options, dedup_ids)
                 )
             sending.sent_many(len(message_ids))
             return message_ids
@@ -350,7 +350,7 @@ class Client:
         A message that can't be decrypted or decoded is nacked; its DecryptionError or InvalidBodyError is raised if
         no other came. Raises AnswerTooLargeError (with `answer_bytes_max`) and QueueNotFoundError.
         """
-        call = calls.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
+        call = functions.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
         messages = self._take(call, wait)
         if any(type(message.body) is Unopened for message in messages):
             return self._opened(messages)
@@ -377,7 +377,7 @@ class Client:
         """
         codec = self._codec.of(queue)
         condition = None if conditional is None else self._codec.encode(conditional)
-        return self._take(calls.read(codec, queue, quantity, lease, condition, grouped), wait)
+        return self._take(functions.read(codec, queue, quantity, lease, condition, grouped), wait)
 
     def pop(self, queue: str, quantity: int = 1) -> list[Message]:
         """Receive up to `quantity` messages of a `queue` and delete them.
@@ -386,7 +386,7 @@ class Client:
         `Unopened`, which has the error. Raises QueueNotFoundError and AnswerTooLargeError (with `answer_bytes_max`).
         """
         most = argument.integer("quantity", quantity).to("qty")
-        return self._take(calls.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
+        return self._take(functions.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
 
     def peek(
         self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
@@ -397,7 +397,7 @@ class Client:
         QueueNotFoundError.
         """
         codec = self._codec.of(queue)
-        return self._link.run(calls.peek("peek", codec, queue, quantity, after, body_bytes_max))
+        return self._link.run(functions.peek("peek", codec, queue, quantity, after, body_bytes_max))
 
     # Settling: messages from `receive`, or `Leased(queue, lease_id, message_ids)` to name them by ids.
 
@@ -407,7 +407,7 @@ class Client:
         It is "acked", or "stale" if the lease no longer holds the message, which is then left alone. Raises
         InvalidArgumentError for a message without a lease, and QueueNotFoundError.
         """
-        return tracing.settled("ack", self._link.run_all(calls.settle("ack", messages)))
+        return tracing.settled("ack", self._link.run_all(functions.settle("ack", messages)))
 
     def nack(
         self,
@@ -428,9 +428,9 @@ class Client:
         `error_class`, the name of its class. `traceback` and the name of the `worker` are kept with them. Raises
         InvalidArgumentError for a message without a lease or an unknown category, and QueueNotFoundError.
         """
-        failure = calls.failure(error, category, error_class, traceback, worker)
-        retry = given(argument.seconds, "retry_in", retry_in)
-        settled = self._link.run_all(calls.settle("nack", messages, *failure, *retry))
+        failure = functions.failure(error, category, error_class, traceback, worker)
+        retry = optional(argument.seconds, "retry_in", retry_in)
+        settled = self._link.run_all(functions.settle("nack", messages, *failure, *retry))
         return tracing.settled("nack", settled)
 
     def reject(
@@ -448,8 +448,8 @@ class Client:
         Return the outcome for each, "dead" or "stale". `error`, `category`, `error_class`, `traceback` and `worker`
         are those of `nack`; so is what it raises.
         """
-        failure = calls.failure(error, category, error_class, traceback, worker)
-        return tracing.settled("reject", self._link.run_all(calls.settle("reject", messages, *failure)))
+        failure = functions.failure(error, category, error_class, traceback, worker)
+        return tracing.settled("reject", self._link.run_all(functions.settle("reject", messages, *failure)))
 
     def release(self, messages: Held | Iterable[Held]) -> list[Settled]:
         """Return received `messages` (one or several) to the queue unhandled: each is "released" or "stale".
@@ -457,7 +457,7 @@ class Client:
         They are visible at once, and this delivery does not count as an attempt. Raises InvalidArgumentError for a
         message without a lease, and QueueNotFoundError.
         """
-        return tracing.settled("release", self._link.run_all(calls.settle("release", messages)))
+        return tracing.settled("release", self._link.run_all(functions.settle("release", messages)))
 
     def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.
@@ -466,7 +466,7 @@ class Client:
         messages were received meanwhile. Raises QueueNotFoundError.
         """
         arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
-        return self._link.run(about(queue, "extend", number, *arguments))
+        return self._link.run(queue_call(queue, "extend", number, *arguments))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Cancel messages of a `queue` by their `message_ids` (one or several); return the outcome for each.
@@ -477,7 +477,7 @@ class Client:
         QueueNotFoundError.
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
-        return self._link.run(about(queue, "cancel", settlements, *arguments))
+        return self._link.run(queue_call(queue, "cancel", settlements, *arguments))
 
     def delete(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Delete messages of a `queue` by their `message_ids` (one or several), even those that a receiver holds.
@@ -485,7 +485,7 @@ class Client:
         Return the ids of those that existed. Raises QueueNotFoundError.
         """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
-        return self._link.run(about(queue, "delete", numbers, ids, native=False))
+        return self._link.run(queue_call(queue, "delete", numbers, ids, native=False))
 
     def archive(self, queue: str, message_ids: int | Iterable[int]) -> list[int]:
         """Move messages of a `queue` to its archive by their `message_ids` (one or several), even leased ones.
@@ -493,7 +493,7 @@ class Client:
         Return the ids of those that existed. Raises QueueNotFoundError.
         """
         ids = argument.bigints("message_ids", message_ids).to("msg_ids")
-        return self._link.run(about(queue, "archive", numbers, ids, native=False))
+        return self._link.run(queue_call(queue, "archive", numbers, ids, native=False))
 
     def set_vt(self, queue: str, message_ids: int | Iterable[int], delay: Delay) -> list[Message]:
         """Hide messages of a `queue`, by their `message_ids` (one or several), for a `delay` from now.
@@ -505,7 +505,7 @@ class Client:
             argument.bigints("message_ids", message_ids).to("msg_ids"),
             argument.moment("delay", delay).to("vt"),
         )
-        return self._link.run(calls.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
+        return self._link.run(functions.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:

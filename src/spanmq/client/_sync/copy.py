@@ -14,9 +14,10 @@ import psycopg
 from psycopg import Connection, Cursor, sql
 from psycopg.pq import PipelineStatus
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink, execute, fetch
-from spanmq.client.call import Call, Delay
+from spanmq.client.argument import Delay
+from spanmq.client.call import Call
 from spanmq.client.connection import typed
 from spanmq.client.copy_format import blocks, is_large
 from spanmq.codec.batch import Encoded, chunks
@@ -40,7 +41,7 @@ def send_batch(link: Link, queue: str, encoded: Iterator[Encoded], delay: Delay 
     batch = chain([first], large)
     if is_large(first):
         # Invalid arguments are refused before anything is sent.
-        calls.send_batch(queue, [], delay)
+        functions.send_batch(queue, [], delay)
         if isinstance(link, PoolLink):
             with link.transaction() as inner:
                 return _send_chunks(inner, queue, batch, delay)
@@ -52,7 +53,7 @@ def send_batch(link: Link, queue: str, encoded: Iterator[Encoded], delay: Delay 
                     return _send_chunks(link, queue, whole, delay)
             return _send_chunks(link, queue, whole, delay)
     small = chunks(chain.from_iterable(batch))
-    return link.run_all(calls.send_batch(queue, chunk, delay) for chunk in small)
+    return link.run_all(functions.send_batch(queue, chunk, delay) for chunk in small)
 
 
 def _send_chunks(
@@ -67,7 +68,7 @@ def _send_chunks(
             may_copy = sent is not None
         if sent is None:
             for small in chunks(iter(chunk)):
-                more = link.run(calls.send_batch(queue, small, delay))
+                more = link.run(functions.send_batch(queue, small, delay))
                 message_ids += more
         else:
             message_ids += sent
@@ -89,20 +90,22 @@ def copy_batch(
     connection: Connection[Any], queue: str, batch: list[Encoded], delay: Delay | None
 ) -> list[int] | None:
     """Send one chunk in the transaction that is open; None, and nothing is sent, if the role may not copy."""
-    begin = calls.copy_begin(queue, len(batch))
+    begin = functions.copy_begin(queue, len(batch))
     try:
         runs = execute(connection, begin)
         if not runs:
             return None
         _copy(connection, runs, batch, begin)
-        execute(connection, calls.copy_publish(queue, runs, delay))
+        execute(connection, functions.copy_publish(queue, runs, delay))
     except SpanmqError as error:
         error.function = "send_batch"  # what the user called
         raise
     return [message_id for _, first, last, _ in runs for message_id in range(first, last + 1)]
 
 
-def _copy(connection: Connection[Any], runs: list[calls.Run], batch: list[Encoded], call: Call[Any]) -> None:
+def _copy(
+    connection: Connection[Any], runs: list[functions.Run], batch: list[Encoded], call: Call[Any]
+) -> None:
     """Copy a chunk: one COPY for each segment, which may hold several runs of ids."""
     messages = iter(batch)
     try:

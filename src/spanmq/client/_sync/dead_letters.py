@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._sync.categories import Categories
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Seconds, Shape, about, about_any, given
-from spanmq.client.calls import UNCHANGED
+from spanmq.client.argument import Seconds, optional
+from spanmq.client.call import Shape, optional_queue_call, queue_call
+from spanmq.client.functions import UNCHANGED
 from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
@@ -39,10 +39,10 @@ class DeadLetters:
         """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
-            *given(argument.integer, "body_bytes_max", body_bytes_max),
+            *optional(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
-        return self._link.run(about(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
+        return self._link.run(queue_call(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     def count(self, queue: str | None = None) -> list[DeadLetterCount]:
         """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
@@ -50,7 +50,7 @@ class DeadLetters:
         Costs the same whatever their number. Raises QueueNotFoundError.
         """
         read = listed(DeadLetterCount, queue="queue_name", count="n")
-        return self._link.run(about_any(queue, "count_dead_letters", read))
+        return self._link.run(optional_queue_call(queue, "count_dead_letters", read))
 
     def redrive(
         self,
@@ -74,15 +74,15 @@ class DeadLetters:
         for an encrypted body and for a message that a subscription has too. The dead letter keeps its body.
         """
         arguments = (
-            *calls.dead_letter_filters(self._codec, filters),
-            *given(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
+            *functions.dead_letter_filters(self._codec, filters),
+            *optional(argument.json, "patch", None if patch is None else self._codec.encode(patch)),
             argument.integer("limit", limit).to("qty"),
-            *given(argument.real, "rate", rate),
-            *given(argument.seconds, "delay", delay),
+            *optional(argument.real, "rate", rate),
+            *optional(argument.seconds, "delay", delay),
             argument.boolean("dry_run", dry_run),
         )
         read = partial(redriven_letters, self._codec.of(queue))
-        return self._link.run(about(queue, "redrive", read, *arguments))
+        return self._link.run(queue_call(queue, "redrive", read, *arguments))
 
     def edit(
         self,
@@ -103,9 +103,9 @@ class DeadLetters:
             argument.bigint("message_id", message_id).to("msg_id"),
             *(() if body is UNCHANGED else (argument.json("message", encode(body)),)),
             *(() if headers is None else (argument.json("headers", encode_headers(headers, None)),)),
-            *given(argument.seconds, "delay", delay),
+            *optional(argument.seconds, "delay", delay),
         )
-        return self._link.run(about(queue, "redrive_message", number, *arguments))
+        return self._link.run(queue_call(queue, "redrive_message", number, *arguments))
 
     def discard(
         self,
@@ -118,12 +118,12 @@ class DeadLetters:
     ) -> int:
         """Delete up to `limit` dead letters for good and return how many; with `dry_run` only count."""
         arguments = (
-            *calls.dead_letter_filters(self._codec, filters),
+            *functions.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.integer("limit", limit).to("qty"),
             argument.boolean("dry_run", dry_run),
         )
-        return self._link.run(about(queue, "purge_dead_letters", number, *arguments))
+        return self._link.run(queue_call(queue, "purge_dead_letters", number, *arguments))
 
     def retry_failing(
         self,
@@ -162,11 +162,11 @@ class DeadLetters:
         filters: FailingFilters,
     ) -> int:
         arguments = (
-            *calls.failing_filters(filters),
-            *given(argument.bigints, "message_ids", message_ids, to="msg_ids"),
+            *functions.failing_filters(filters),
+            *optional(argument.bigints, "message_ids", message_ids, to="msg_ids"),
             argument.integer("limit", limit).to("qty"),
         )
-        return self._link.run(about(queue, function, number, *arguments))
+        return self._link.run(queue_call(queue, function, number, *arguments))
 
     def list(
         self,
@@ -185,11 +185,13 @@ class DeadLetters:
         more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
         """
         arguments = (
-            *calls.dead_letter_filters(self._codec, filters),
+            *functions.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
             argument.bigint("after", after),
             argument.integer("limit", limit).to("qty"),
-            *given(argument.integer, "body_bytes_max", body_bytes_max),
+            *optional(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(dead_letters, self._codec)
-        return self._link.run(about_any(queue, "dead_letters", read, *arguments, shape=Shape.MESSAGES))
+        return self._link.run(
+            optional_queue_call(queue, "dead_letters", read, *arguments, shape=Shape.MESSAGES)
+        )

@@ -2,9 +2,10 @@
 
 """Rights of roles on queues: `client.admin.grants`."""
 
-from spanmq.client import call as argument
+from spanmq.client import argument
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Argument, about, about_any
+from spanmq.client.argument import Argument
+from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import flag, listed, nothing
 from spanmq.model import QueueGrant
 
@@ -22,7 +23,7 @@ class Grants:
         Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role or verb,
         and QueueNotFoundError.
         """
-        self._link.run(about(queue, "grant_queue", nothing, *_right(role, verb)))
+        self._link.run(queue_call(queue, "grant_queue", nothing, *_right(role, verb)))
 
     def revoke(self, role: str, queue: str, verb: str) -> bool:
         """Revoke the right `verb` of a `role` on a `queue`. False: the role still has some of it through another
@@ -31,7 +32,7 @@ class Grants:
         That is a role of which it is a member, "public", or a right on all queues. Raises what `create` raises, and
         NotPossibleError for the owner.
         """
-        return self._link.run(about(queue, "revoke_queue", flag, *_right(role, verb)))
+        return self._link.run(queue_call(queue, "revoke_queue", flag, *_right(role, verb)))
 
     def all(self, role: str, verb: str) -> None:
         """Allow a `role` (or "public") to do something with all queues, also those to come.
@@ -40,14 +41,14 @@ class Grants:
         service needs besides) or "admin" (tokens and keys of the service). Raises MissingPrivilegeError unless you
         own the schema, InvalidArgumentError for an unknown role or verb.
         """
-        self._link.run(about_any(None, "grant_all", nothing, *_right(role, verb)))
+        self._link.run(optional_queue_call(None, "grant_all", nothing, *_right(role, verb)))
 
     def revoke_all(self, role: str, verb: str) -> None:
         """Revoke the right `verb` of a `role` on all queues; rights on single queues stay.
 
         Raises what `all` raises, and NotPossibleError for the owner.
         """
-        self._link.run(about_any(None, "revoke_all", nothing, *_right(role, verb)))
+        self._link.run(optional_queue_call(None, "revoke_all", nothing, *_right(role, verb)))
 
     def follow_tables(self, *, follow: bool = True) -> list[QueueGrant]:
         """Count privileges on `pgmq.q_<name>` as verbs from now on, or (`follow` False) no longer; list those verbs.
@@ -57,7 +58,7 @@ class Grants:
         """
         read = listed(QueueGrant, queue="queue_name")
         return self._link.run(
-            about_any(None, "follow_table_grants", read, argument.boolean("follow", follow))
+            optional_queue_call(None, "follow_table_grants", read, argument.boolean("follow", follow))
         )
 
     def list(self, queue: str | None = None) -> list[QueueGrant]:
@@ -66,7 +67,7 @@ class Grants:
         `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
         """
         read = listed(QueueGrant, queue="queue_name")
-        return self._link.run(about_any(queue, "list_grants", read))
+        return self._link.run(optional_queue_call(queue, "list_grants", read))
 
 
 def _right(role: str, verb: str) -> tuple[Argument, ...]:

@@ -22,9 +22,10 @@ from uuid import uuid4
 import psycopg
 from psycopg import Connection, sql
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._sync.connection import Link, execute
-from spanmq.client.call import Call, Seconds, duration, is_missing_function, missing
+from spanmq.client.argument import Seconds, duration
+from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due, Event, Job
 from spanmq.errors import (
     ConnectionFailedError,
@@ -99,7 +100,7 @@ def receive_within(
     if (messages := link.run(call)) or call.queue is None:
         return messages
     # PGMQ's own functions are there without ours.
-    ahead = partial(link.run, calls.look_ahead(call.queue)) if call.native else None
+    ahead = partial(link.run, functions.look_ahead(call.queue)) if call.native else None
     with announcements_of(listener, call.queue) as announced:
         return look_until(partial(link.run, call), bool, announced, deadline, poll_interval, ahead=ahead)
 
@@ -303,18 +304,18 @@ class Bell:
             if self._is_rung or self._poll_at > float("-inf"):
                 # The task that was woken has left, or nothing waits any more: other processes may.
                 self._is_rung, self._poll_at = False, float("-inf")
-                self._run(calls.pass_on(self._key, unwanted, is_busy=True))
+                self._run(functions.pass_on(self._key, unwanted, is_busy=True))
             return []
         if not (self._is_rung or is_new or now >= self._poll_at):
             return []
         # After a ring, too: another sender that saw this process being woken did not wake it again.
         self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
-        found = self._run(calls.poll(self._key))
+        found = self._run(functions.poll(self._key))
         if found is None or found.ready is None:
             self._register_at = float("-inf")
             return wanted
         if passed := [number for number in found.ready if number in unwanted]:
-            self._run(calls.pass_on(self._key, passed))
+            self._run(functions.pass_on(self._key, passed))
         return (
             [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
         )
@@ -322,7 +323,7 @@ class Bell:
     def _register(self, queues: list[str], now: float) -> None:
         self._queues.update(queues)
         self._register_at = now + RETRY_SECONDS
-        awaited = self._run(calls.await_messages(queues, self._key))
+        awaited = self._run(functions.await_messages(queues, self._key))
         if awaited is None:
             return
         self._register_at = now + REGISTER_SECONDS

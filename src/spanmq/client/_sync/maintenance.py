@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._sync.connection import PoolLink
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.concurrency import Event, Job
@@ -99,6 +99,6 @@ class Maintenance:
 
     def _steps(self, link: PoolLink) -> bool:
         for number in range(STEPS_MAX):
-            if self._stopped.is_set() or not link.run(calls.maintain(BUDGET), counted=False):
+            if self._stopped.is_set() or not link.run(functions.maintain(BUDGET), counted=False):
                 return number > 0
         return True

@@ -5,10 +5,9 @@
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any
+from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
@@ -40,43 +39,43 @@ class Queues:
         if own and unlogged:
             raise InvalidArgumentError("a queue can't be unlogged and partitioned", queue=name)
         function = "create_partitioned" if own else "create_unlogged" if unlogged else "create"
-        self._link.run(about(name, function, nothing, *own, native=False))
+        self._link.run(queue_call(name, function, nothing, *own, native=False))
 
     def drop(self, queue: str) -> bool:
         """Drop a `queue` with its messages and its archive; return whether it existed.
 
         Raises NotPossibleError for a queue that has subscriptions.
         """
-        return self._link.run(about(queue, "drop_queue", flag, native=False))
+        return self._link.run(queue_call(queue, "drop_queue", flag, native=False))
 
     def purge(self, queue: str) -> int:
         """Remove all messages of a `queue`; return how many there were. Raises QueueNotFoundError."""
-        return self._link.run(about(queue, "purge_queue", number, native=False))
+        return self._link.run(queue_call(queue, "purge_queue", number, native=False))
 
     def pause(self, queue: str) -> None:
         """Pause the deliveries of a `queue`; messages can still be sent, and leased ones settled.
 
         Raises QueueNotFoundError.
         """
-        self._link.run(about(queue, "pause", nothing))
+        self._link.run(queue_call(queue, "pause", nothing))
 
     def resume(self, queue: str) -> None:
         """Resume the deliveries of a `queue`. Raises QueueNotFoundError."""
-        self._link.run(about(queue, "resume", nothing))
+        self._link.run(queue_call(queue, "resume", nothing))
 
     def metrics(self, queue: str) -> QueueMetrics:
         """Count the messages of a `queue`. Raises QueueNotFoundError."""
         read = only(QueueMetrics, **METRICS_COLUMNS)
-        return self._link.run(about(queue, "metrics", read, native=False))
+        return self._link.run(queue_call(queue, "metrics", read, native=False))
 
     def metrics_all(self) -> list[QueueMetrics]:
         """Count the messages of every queue that you may look into."""
         read = listed(QueueMetrics, **METRICS_COLUMNS)
-        return self._link.run(about_any(None, "metrics_all", read, native=False))
+        return self._link.run(optional_queue_call(None, "metrics_all", read, native=False))
 
     def policy(self, queue: str) -> Policy:
         """Return the settings of a `queue`, those with their default too. Raises QueueNotFoundError."""
-        return self._link.run(about(queue, "get_policy", policy, shape=Shape.JSON))
+        return self._link.run(queue_call(queue, "get_policy", policy, shape=Shape.JSON))
 
     def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:
         """Change those `settings` of a `queue` that are named, None to restore a default; return the whole policy.
@@ -84,16 +83,16 @@ class Queues:
         Raises InvalidArgumentError for a setting that is unknown or out of range (then nothing has changed),
         NotPossibleError for one that a subscription does not have, and QueueNotFoundError.
         """
-        text = calls.settings_text("policy", settings, queue)
+        text = functions.settings_text("policy", settings, queue)
         arguments = (argument.json("settings", text),)
-        return self._link.run(about(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
+        return self._link.run(queue_call(queue, "set_policy", policy, *arguments, shape=Shape.JSON))
 
     def schema(self, queue: str) -> QueueSchema:
         """Return the JSON Schema of the bodies of a `queue`; a subscription has its queue's.
 
         Raises QueueNotFoundError.
         """
-        return self._link.run(about(queue, "get_schema", body_schema))
+        return self._link.run(queue_call(queue, "get_schema", body_schema))
 
     def set_schema(
         self, queue: str, schema: Mapping[str, Any] | bool | None, *, checked: bool = False
@@ -104,11 +103,11 @@ class Queues:
         program. Raises InvalidArgumentError for a schema that is not valid, or can't be checked, NotPossibleError for
         a subscription, and QueueNotFoundError.
         """
-        text = None if schema is None else calls.settings_text("schema", schema, queue)
+        text = None if schema is None else functions.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
-        self._link.run(about(queue, "set_schema", nothing, *arguments))
+        self._link.run(queue_call(queue, "set_schema", nothing, *arguments))
 
     def list(self) -> list[Queue]:
         """List the queues that you may see."""
         read = listed(Queue, name="queue_name")
-        return self._link.run(about_any(None, "list_queues", read, native=False))
+        return self._link.run(optional_queue_call(None, "list_queues", read, native=False))

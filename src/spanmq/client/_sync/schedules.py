@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from spanmq.client import call as argument
-from spanmq.client import calls
+from spanmq.client import argument, functions
 from spanmq.client import cron as cron_expression
 from spanmq.client._sync.connection import Link
-from spanmq.client.call import Shape, about, about_any, given
+from spanmq.client.argument import optional
+from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.concurrency import in_place
 from spanmq.client.rows import Unplanned, flag, nothing, number, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
@@ -57,20 +57,20 @@ class Schedules:
             argument.boolean("catch_up", catch_up),
         )
         cron_expression.check(cron, time_zone)
-        self._link.run(about(queue, "schedule", nothing, *arguments))
+        self._link.run(queue_call(queue, "schedule", nothing, *arguments))
         plan_schedules(self._link)
 
     def delete(self, name: str) -> bool:
         """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay."""
-        return self._link.run(about_any(None, "unschedule", flag, argument.text("name", name)))
+        return self._link.run(optional_queue_call(None, "unschedule", flag, argument.text("name", name)))
 
     def pause(self, name: str) -> None:
         """Pause the schedule of this `name`: times from now on are skipped. Raises NotFoundError."""
-        self._link.run(about_any(None, "pause_schedule", nothing, argument.text("name", name)))
+        self._link.run(optional_queue_call(None, "pause_schedule", nothing, argument.text("name", name)))
 
     def resume(self, name: str) -> None:
         """Resume the schedule of this `name`; times within the pause are skipped. Raises NotFoundError."""
-        self._link.run(about_any(None, "resume_schedule", nothing, argument.text("name", name)))
+        self._link.run(optional_queue_call(None, "resume_schedule", nothing, argument.text("name", name)))
         plan_schedules(self._link)
 
     def run(self, name: str) -> int:
@@ -79,7 +79,7 @@ class Schedules:
         Also of a paused one. The header `x-spanmq-scheduled-at` has the time of the call. Raises NotFoundError, and
         what `send` raises.
         """
-        return self._link.run(about_any(None, "run_schedule", number, argument.text("name", name)))
+        return self._link.run(optional_queue_call(None, "run_schedule", number, argument.text("name", name)))
 
     def list(
         self,
@@ -94,17 +94,19 @@ class Schedules:
         InvalidArgumentError for a limit that is not valid.
         """
         arguments = (
-            *calls.queue_names("queues", queues),
-            *given(argument.texts, "names", names),
-            *given(argument.integer, "body_bytes_max", body_bytes_max),
+            *functions.queue_names("queues", queues),
+            *optional(argument.texts, "names", names),
+            *optional(argument.integer, "body_bytes_max", body_bytes_max),
         )
         read = partial(schedules, self._codec)
-        return self._link.run(about_any(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES))
+        return self._link.run(
+            optional_queue_call(None, "list_schedules", read, *arguments, shape=Shape.MESSAGES)
+        )
 
 
 def plan_schedules(link: Link) -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
-    upcoming = about_any(None, "upcoming_schedules", upcoming_schedules)
+    upcoming = optional_queue_call(None, "upcoming_schedules", upcoming_schedules)
     unplanned, due_in = link.run(upcoming)
     planned = False
     for schedule in unplanned:
@@ -127,7 +129,7 @@ def _plan(link: Link, schedule: Unplanned) -> bool:
             argument.moments("times", times),
             argument.moment("until", until).to("new_until"),
         )
-        return link.run(about_any(None, "plan_schedule", flag, *arguments))
+        return link.run(optional_queue_call(None, "plan_schedule", flag, *arguments))
     except NotFoundError:
         return False  # deleted meanwhile
     except (ExtraNotInstalledError, InvalidArgumentError) as error:

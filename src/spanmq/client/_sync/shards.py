@@ -8,9 +8,9 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final, Unpack, cast
 
-from spanmq.client import calls
+from spanmq.client import functions
 from spanmq.client._sync.client import Client
-from spanmq.client.call import Delay, Seconds, duration
+from spanmq.client.argument import Delay, Seconds, duration
 from spanmq.codec.body import Headers
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, ShardsChangedError, SpanmqError
 from spanmq.model import Message, Policy, PolicyChange, QueueMetrics, Settled
@@ -120,7 +120,7 @@ class ShardedQueue:
                 # The map's lock excludes senders. Once no group is left to move, none is added: a sender that
                 # finds no message of its group sends to the new shard. So the servers can be checked one
                 # after the other.
-                if held.admin.run(calls.set_shards(there)) != there.epoch:
+                if held.admin.run(functions.set_shards(there)) != there.epoch:
                     raise ShardsChangedError(f"the shards of {self.queue} have changed", queue=self.queue)
                 if self._any_to_move(there, server, held) or self._any_left(there, server, held):
                     return False
@@ -135,7 +135,7 @@ class ShardedQueue:
         for shard, server in there.all.items():
             self._server(server).queues.drop(shard)
         for server in sorted(self.servers):
-            self.servers[server].admin.run(calls.forget_shards(self.queue))
+            self.servers[server].admin.run(functions.forget_shards(self.queue))
         self._map = None
         return True
 
@@ -185,14 +185,14 @@ class ShardedQueue:
             try:
                 with self._server(there.all[first]).transaction() as opened:
                     # While a change moves the group, its senders wait here, so that all see where its messages are.
-                    enter = calls.enter_shards(self.queue, there.epoch, former, group)
+                    enter = functions.enter_shards(self.queue, there.epoch, former, group)
                     if opened.admin.run(enter) or former is None:
                         return self._send(opened, first, kept, options)
                     if there.all[former] == there.shards[shard]:
                         return self._send(opened, shard, kept, options)
                     # Committed before the lock at the former shard goes.
                     with self._server(there.shards[shard]).transaction() as other:
-                        other.admin.run(calls.enter_shards(self.queue, there.epoch))
+                        other.admin.run(functions.enter_shards(self.queue, there.epoch))
                         return self._send(other, shard, kept, options)
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
@@ -294,14 +294,14 @@ class ShardedQueue:
 
     def _look(self) -> ShardMap | None:
         """Find the newest map of all databases."""
-        maps = [client.admin.run(calls.get_shards(self.queue)) for client in self.servers.values()]
+        maps = [client.admin.run(functions.get_shards(self.queue)) for client in self.servers.values()]
         self._map = newest(maps)
         return self._map
 
     def _publish(self, wanted: ShardMap) -> None:
         """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
-            self.servers[server].admin.run(calls.set_shards(wanted))
+            self.servers[server].admin.run(functions.set_shards(wanted))
         self._map = None
 
     def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:
@@ -315,7 +315,7 @@ class ShardedQueue:
             return False
         for shard in [name for name, place in (there.former or {}).items() if place == server]:
             after: str | None = None
-            while groups := held.admin.run(calls.shard_groups(shard, after)):
+            while groups := held.admin.run(functions.shard_groups(shard, after)):
                 if any(heaviest(there.shards, group) != shard for group in groups):
                     return True
                 after = groups[-1]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from spanmq.client import AsyncClient
-from spanmq.client import call as argument
-from spanmq.client.call import Call, Seconds, about, about_any, given
-from spanmq.client.calls import by_lease
+from spanmq.client import AsyncClient, argument
+from spanmq.client.argument import Seconds, optional
+from spanmq.client.call import Call, optional_queue_call, queue_call
+from spanmq.client.functions import by_lease
 from spanmq.client.rows import Rows, first, flag, listed, nothing, numbers
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
@@ -69,7 +69,7 @@ async def list_queues(client: AsyncClient, queue: str | None = None) -> list[Sqs
             for each in listed(SqsQueue, queue="queue_name")(rows)
         ]
 
-    return await client.admin.run(about_any(queue, "list_sqs_queues", read))
+    return await client.admin.run(optional_queue_call(queue, "list_sqs_queues", read))
 
 
 async def set_queue(
@@ -84,7 +84,7 @@ async def set_queue(
         argument.json("attributes", json.dumps(dict(attributes or {}))),
         argument.json("tags", json.dumps(dict(tags or {}))),
     )
-    await client.admin.run(about(queue, "set_sqs_queue", nothing, *arguments))
+    await client.admin.run(queue_call(queue, "set_sqs_queue", nothing, *arguments))
 
 
 async def start_move(
@@ -109,8 +109,8 @@ async def start_move(
         argument.text("source_arn", source_arn),
         argument.text("destination_arn", destination_arn),
         argument.bigint("to_move", to_move),
-        *given(argument.integer, "rate", rate),
-        *given(argument.text, "access_key_id", access_key_id),
+        *optional(argument.integer, "rate", rate),
+        *optional(argument.text, "access_key_id", access_key_id),
     )
     return await client.admin.run(Call("start_sqs_move", arguments, Rows.scalar, source, native=True))
 
@@ -124,25 +124,25 @@ async def list_moves(client: AsyncClient, source: str, quantity: int = 10) -> li
 async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
     """Return a task, if it exists."""
     return await client.admin.run(
-        about_any(None, "find_sqs_move", first(SqsMove), argument.text("handle", handle))
+        optional_queue_call(None, "find_sqs_move", first(SqsMove), argument.text("handle", handle))
     )
 
 
 async def cancel_move(client: AsyncClient, handle: str) -> int | None:
     """Cancel a task; return the number of moved messages, or None if no such task is running."""
     return await client.admin.run(
-        about_any(None, "cancel_sqs_move", Rows.scalar, argument.text("handle", handle))
+        optional_queue_call(None, "cancel_sqs_move", Rows.scalar, argument.text("handle", handle))
     )
 
 
 async def take_move(client: AsyncClient) -> SqsMove | None:
     """Lock a task whose next step is due until the end of the transaction."""
-    return await client.admin.run(about_any(None, "take_sqs_move", first(SqsMove)))
+    return await client.admin.run(optional_queue_call(None, "take_sqs_move", first(SqsMove)))
 
 
 async def has_moves(client: AsyncClient) -> bool:
     """Return whether any task is running, in this service or another one."""
-    return await client.admin.run(about_any(None, "has_sqs_moves", flag))
+    return await client.admin.run(optional_queue_call(None, "has_sqs_moves", flag))
 
 
 async def note_move(
@@ -154,10 +154,10 @@ async def note_move(
     """
     arguments = (
         argument.text("handle", handle),
-        *given(argument.bigint, "moved", moved),
-        *given(argument.text, "failure", failure),
+        *optional(argument.bigint, "moved", moved),
+        *optional(argument.text, "failure", failure),
     )
-    return await client.admin.run(about_any(None, "note_sqs_move", Rows.scalar, *arguments))
+    return await client.admin.run(optional_queue_call(None, "note_sqs_move", Rows.scalar, *arguments))
 
 
 async def move_messages(
@@ -188,7 +188,7 @@ async def move_messages(
             argument.jsons("messages", [bodies[message_id] for message_id in ids]),
             argument.bigints("received", [received[message_id] for message_id in ids]),
             argument.seconds("expires_in", expires_in),
-            *given(argument.text, "task", task),
+            *optional(argument.text, "task", task),
         )
         moved += await client.admin.run(
             Call("move_sqs_messages", arguments, numbers, each.queue, native=True)
@@ -200,7 +200,7 @@ async def list_moved(client: AsyncClient, queue: str, message_ids: Iterable[int]
     """List the source queues of messages in a dead-letter queue; messages that were not moved are omitted."""
     arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)
     read = listed(SqsOrigin, message_id="msg_id")
-    return await client.admin.run(about(queue, "list_sqs_moved", read, *arguments))
+    return await client.admin.run(queue_call(queue, "list_sqs_moved", read, *arguments))
 
 
 def _object(value: Any) -> dict[str, str]:

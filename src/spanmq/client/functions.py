@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from spanmq.client import call as argument
-from spanmq.client.call import Argument, Call, Delay, Seconds, Shape, about, about_any, given
+from spanmq.client import argument
+from spanmq.client.argument import Argument, Delay, Seconds, optional
+from spanmq.client.call import Call, Shape, optional_queue_call, queue_call
 from spanmq.client.rows import (
     Rows,
     flag,
@@ -56,15 +57,15 @@ def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Cal
     arguments = (
         argument.json("msg", body),
         argument.json("headers", headers),
-        *given(argument.moment, "delay", delay),
+        *optional(argument.moment, "delay", delay),
     )
-    return about(queue, "send", number, *arguments, native=False)
+    return queue_call(queue, "send", number, *arguments, native=False)
 
 
 def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
     """Send as many messages as one call may carry."""
-    arguments = (*_batch("msgs", batch), *given(argument.moment, "delay", delay))
-    return about(queue, "send_batch", numbers, *arguments, native=False)
+    arguments = (*_batch("msgs", batch), *optional(argument.moment, "delay", delay))
+    return queue_call(queue, "send_batch", numbers, *arguments, native=False)
 
 
 def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
@@ -73,7 +74,7 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     if headers is not None or delay is not None:
         # PGMQ has headers only together with a delay, and that in whole seconds.
         arguments += [argument.json("headers", headers), argument.whole_seconds("delay", delay or 0)]
-    return about_any(None, "send_topic", number, *arguments, native=False)
+    return optional_queue_call(None, "send_topic", number, *arguments, native=False)
 
 
 def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
@@ -81,10 +82,10 @@ def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None
     arguments = (
         argument.text("routing_key", routing_key),
         *_batch("msgs", batch),
-        *given(argument.moment, "delay", delay),
+        *optional(argument.moment, "delay", delay),
     )
     read = listed(Routed, queue="queue_name", message_id="msg_id")
-    return about_any(None, "send_batch_topic", read, *arguments, native=False)
+    return optional_queue_call(None, "send_batch_topic", read, *arguments, native=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +128,16 @@ def send_messages(
             raise InvalidArgumentError("a batch needs a dedup_id, or None, for each body", queue=queue)
         arguments = (
             *_batch("messages", chunk),
-            *given(argument.seconds_from_now, "delay", delay),
-            *given(argument.integer, "priority", options.priority or None),
-            *given(argument.seconds, "expires_in", options.expires_in),
-            *given(argument.integer, "max_attempts", options.max_attempts),
-            *given(argument.texts, "dedup_ids", own),
-            *given(argument.seconds, "dedup_for", None if own is None else options.dedup_for),
-            *given(argument.text, "fingerprint", options.fingerprint),
-            *given(argument.boolean, "ordered", options.ordered or None),
+            *optional(argument.seconds_from_now, "delay", delay),
+            *optional(argument.integer, "priority", options.priority or None),
+            *optional(argument.seconds, "expires_in", options.expires_in),
+            *optional(argument.integer, "max_attempts", options.max_attempts),
+            *optional(argument.texts, "dedup_ids", own),
+            *optional(argument.seconds, "dedup_for", None if own is None else options.dedup_for),
+            *optional(argument.text, "fingerprint", options.fingerprint),
+            *optional(argument.boolean, "ordered", options.ordered or None),
         )
-        yield about(queue, "send_messages", numbers, *arguments)
+        yield queue_call(queue, "send_messages", numbers, *arguments)
     if ids is not None and next(ids, ids) is not ids:
         raise InvalidArgumentError("a batch has more dedup_ids than bodies", queue=queue)
 
@@ -153,7 +154,7 @@ def copy_begin(queue: str, count: int) -> Call[list[Run]]:
             (row["log_table"], row["first_id"], row["last_id"], row["enqueued_at"]) for row in rows.records()
         ]
 
-    return about(queue, "copy_begin", read, argument.integer("count", count).to("n"))
+    return queue_call(queue, "copy_begin", read, argument.integer("count", count).to("n"))
 
 
 def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
@@ -161,9 +162,9 @@ def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]
     arguments = (
         argument.bigints("first_ids", (first for _, first, _, _ in runs)),
         argument.bigints("last_ids", (last for _, _, last, _ in runs)),
-        *given(argument.moment, "delay", delay),
+        *optional(argument.moment, "delay", delay),
     )
-    return about(queue, "copy_publish", nothing, *arguments)
+    return queue_call(queue, "copy_publish", nothing, *arguments)
 
 
 def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
@@ -183,9 +184,9 @@ def receive(
     arguments = (
         argument.queue_name("queue", queue),
         argument.integer("quantity", quantity).to("qty"),
-        *given(argument.seconds, "lease", lease),
+        *optional(argument.seconds, "lease", lease),
         argument.integer("slots", slots),
-        *given(argument.boolean, "alone", alone or None),
+        *optional(argument.boolean, "alone", alone or None),
     )
     read = partial(messages, codec, queue)
     # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
@@ -203,7 +204,7 @@ def read(
     arguments = (
         argument.whole_seconds("lease", lease).to("vt"),
         argument.integer("quantity", quantity).to("qty"),
-        *given(argument.json, "conditional", conditional),
+        *optional(argument.json, "conditional", conditional),
     )
     function = "read" if grouped is None else _GROUPED[grouped]
     return from_pgmq(codec, queue, function, *arguments)
@@ -212,7 +213,7 @@ def read(
 def from_pgmq(codec: Codec, queue: str, function: str, *arguments: Argument) -> Call[list[Message]]:
     """Call a function of PGMQ that returns messages."""
     read = partial(messages, codec, queue)
-    return about(queue, function, read, *arguments, shape=Shape.MESSAGES, native=False)
+    return queue_call(queue, function, read, *arguments, shape=Shape.MESSAGES, native=False)
 
 
 def peek(
@@ -222,16 +223,16 @@ def peek(
     arguments = (
         argument.integer("quantity", quantity).to("qty"),
         argument.bigint("after", after),
-        *given(argument.integer, "body_bytes_max", body_bytes_max),
+        *optional(argument.integer, "body_bytes_max", body_bytes_max),
     )
-    return about(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
+    return queue_call(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
 
 
 def begin_alone(codec: Codec, reserved: Message) -> Call[list[Message]]:
     """Begin the delivery of a message that is reserved; without a result its lease has ended."""
     lease = argument.bigint("lease_id", reserved.lease_id or 0)
     read = partial(messages, codec.of(reserved.queue), reserved.queue)
-    return about(reserved.queue, "begin_alone", read, lease, shape=Shape.MESSAGES)
+    return queue_call(reserved.queue, "begin_alone", read, lease, shape=Shape.MESSAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +293,7 @@ def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dic
         argument.bigint("lease_id", lease_id),
         argument.bigints("message_ids", message_ids).to("msg_ids"),
     )
-    return about(
+    return queue_call(
         queue,
         "cancelled",
         lambda rows: {int(each): bool(is_taken) for each, is_taken in rows.values},
@@ -353,7 +354,7 @@ def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Itera
             argument.bigints("msg_ids", each.message_ids),
             *more,
         )
-        yield about(each.queue, function, settlements, *arguments)
+        yield queue_call(each.queue, function, settlements, *arguments)
 
 
 def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> Call[list[Settled]]:
@@ -373,11 +374,11 @@ def failure(
 ) -> tuple[Argument, ...]:
     """Pass why messages were not handled."""
     return (
-        *given(argument.text, "error", error),
-        *given(argument.text, "category", category),
-        *given(argument.text, "error_class", error_class),
-        *given(argument.text, "traceback", traceback),
-        *given(argument.text, "worker", worker),
+        *optional(argument.text, "error", error),
+        *optional(argument.text, "category", category),
+        *optional(argument.text, "error_class", error_class),
+        *optional(argument.text, "traceback", traceback),
+        *optional(argument.text, "worker", worker),
     )
 
 
@@ -386,7 +387,7 @@ def failure(
 
 def maintain(budget: int) -> Call[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
-    return about_any(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
+    return optional_queue_call(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
 
 
 # Dead letters and other nouns: arguments that several verbs take.
@@ -398,14 +399,14 @@ def dead_letter_filters(codec: Codec, filters: DeadLetterFilters) -> tuple[Argum
         raise TypeError(f"dead letters have no filter {', '.join(sorted(unknown))}")
     payload = filters.get("payload")
     return (
-        *given(argument.text, "category", filters.get("category")),
-        *given(argument.text, "error", filters.get("error")),
-        *given(argument.text, "error_class", filters.get("error_class")),
-        *given(argument.instant, "since", filters.get("since")),
-        *given(argument.instant, "until", filters.get("until")),
-        *given(argument.json, "payload", None if payload is None else codec.encode(payload)),
-        *given(argument.text, "where", filters.get("where"), to="match"),
-        *given(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
+        *optional(argument.text, "category", filters.get("category")),
+        *optional(argument.text, "error", filters.get("error")),
+        *optional(argument.text, "error_class", filters.get("error_class")),
+        *optional(argument.instant, "since", filters.get("since")),
+        *optional(argument.instant, "until", filters.get("until")),
+        *optional(argument.json, "payload", None if payload is None else codec.encode(payload)),
+        *optional(argument.text, "where", filters.get("where"), to="match"),
+        *optional(argument.bigints, "dead_letter_ids", filters.get("dead_letter_ids")),
     )
 
 
@@ -413,14 +414,14 @@ def failing_filters(filters: FailingFilters) -> tuple[Argument, ...]:
     """Pass which failing messages are meant; raises TypeError for an unknown filter."""
     if unknown := filters.keys() - FailingFilters.__annotations__.keys():
         raise TypeError(f"failing messages have no filter {', '.join(sorted(unknown))}")
-    return tuple(each for name, value in filters.items() for each in given(argument.text, name, value))
+    return tuple(each for name, value in filters.items() for each in optional(argument.text, name, value))
 
 
 def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:
     """Pass the names of queues; None stands for all."""
     if isinstance(queues, str):
         raise InvalidArgumentError("queues are a list of names, not one name")
-    return given(argument.texts, name, queues)
+    return optional(argument.texts, name, queues)
 
 
 def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | None) -> str:
@@ -445,7 +446,7 @@ def get_shards(queue: str) -> Call[ShardMap | None]:
         ]
         return next(iter(made(ShardMap, own)), None)
 
-    return about(queue, "get_shards", read)
+    return queue_call(queue, "get_shards", read)
 
 
 def set_shards(shard_map: ShardMap) -> Call[int]:
@@ -458,14 +459,14 @@ def set_shards(shard_map: ShardMap) -> Call[int]:
         argument.bigint("epoch", shard_map.epoch),
         argument.text("routing", shard_map.routing),
         argument.json("shards", json.dumps(dict(shard_map.shards))),
-        *given(argument.json, "former", former),
+        *optional(argument.json, "former", former),
     )
-    return about(shard_map.queue, "set_shards", number, *arguments)
+    return queue_call(shard_map.queue, "set_shards", number, *arguments)
 
 
 def forget_shards(queue: str) -> Call[bool]:
     """Delete a map; the shards stay, as queues. Return whether there was one."""
-    return about(queue, "forget_shards", flag)
+    return queue_call(queue, "forget_shards", flag)
 
 
 def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> Call[bool]:
@@ -477,13 +478,13 @@ def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | 
     one = shard is not None and group is not None
     arguments = (
         argument.bigint("epoch", epoch),
-        *given(argument.queue_name, "shard", shard if one else None),
-        *given(argument.text, "group_key", group if one else None),
+        *optional(argument.queue_name, "shard", shard if one else None),
+        *optional(argument.text, "group_key", group if one else None),
     )
-    return about(queue, "enter_shards", flag, *arguments)
+    return queue_call(queue, "enter_shards", flag, *arguments)
 
 
 def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
     """List groups that have unsettled messages, in an order of their own, following `after`."""
-    arguments = (*given(argument.text, "after", after), argument.integer("limit", limit).to("qty"))
-    return about(queue, "shard_groups", Rows.column, *arguments)
+    arguments = (*optional(argument.text, "after", after), argument.integer("limit", limit).to("qty"))
+    return queue_call(queue, "shard_groups", Rows.column, *arguments)

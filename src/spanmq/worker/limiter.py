@@ -14,7 +14,7 @@ def by_group(job: Job) -> Limit | None:
     return None if job.group is None else (job.group, 1)
 
 
-class Line:
+class ConcurrencyLimiter:
     """Passes jobs on to `begin`; holds back those of a kind whose limit is reached."""
 
     __slots__ = ("_begin", "_limit_of", "_parked", "_running", "parked")

@@ -135,7 +135,7 @@ def plain(client: Client, _: psycopg.Connection[Any]) -> None:
     client.archive("Orders", taken[11].message_id)
     client.cancel("Orders", taken[12].message_id)
     # Leases that were lost, so that the message comes by itself.
-    for _ in range(2):
+    for _lost in range(2):
         client.set_vt("Orders", taken[13].message_id, 0)
         client.receive("Orders", 1, lease=0)
     client.send_batch("Orders", [{"n": 1}] * 3, delay=1000 * DAY)

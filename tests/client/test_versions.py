@@ -1,6 +1,7 @@
 """A client and a schema that are one release apart."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -89,10 +90,11 @@ def test_column_that_has_to_exist_is_named(client: Client, database: str) -> Non
     client.queues.set_policy("orders", lease=5)
     without(database, "action")
     execute(database, POLICY.format(setting="lease"))
-    for name, call in {
+    calls: dict[str, Callable[[], object]] = {
         "lease": lambda: client.queues.policy("orders"),
         "action": lambda: client.inspect.changes("orders"),
-    }.items():
+    }
+    for name, call in calls.items():
         with pytest.raises(SchemaVersionError, match=f"'{name}'") as refused:
             call()
         assert (refused.value.code, refused.value.queue) == ("schema_older", "orders")

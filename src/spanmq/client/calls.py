@@ -292,7 +292,12 @@ def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dic
         argument.bigint("lease_id", lease_id),
         argument.bigints("message_ids", message_ids).to("msg_ids"),
     )
-    return about(queue, "cancelled", lambda rows: {int(each): bool(is_taken) for each, is_taken in rows.values}, *arguments)
+    return about(
+        queue,
+        "cancelled",
+        lambda rows: {int(each): bool(is_taken) for each, is_taken in rows.values},
+        *arguments,
+    )
 
 
 def await_settled(queue: str, seconds: Seconds) -> Call[str]:

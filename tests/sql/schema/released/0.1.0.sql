@@ -1590,7 +1590,7 @@ end $$;
 COMMENT ON FUNCTION spanmq.cancel_sqs_move(handle text) IS 'Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.';
 
 
-CREATE FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, is_taken boolean)
     LANGUAGE plpgsql STABLE
     AS $_$
 declare
@@ -1603,7 +1603,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled, or the lease no longer holds them.';
+COMMENT ON FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
+that they are there still and the lease no longer holds them.';
 
 
 CREATE FUNCTION spanmq.check_session(key_hash text) RETURNS SETOF spanmq.token
@@ -5032,7 +5033,7 @@ CREATE FUNCTION spanmq_call.cancel_41(bigint[]) RETURNS TABLE(msg_id bigint, out
     AS $_$begin return query select * from spanmq_call.cancel('jobs', $1); end$_$;
 
 
-CREATE FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, is_taken boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -5045,16 +5046,18 @@ declare
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     return query
-        select distinct id from unnest(msg_ids) id
-        where exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled)
-           or not exists (select from spanmq_core.find_run(this.queue_id, id) r where r.lease_id = cancelled.lease_id) order by id;
+        select id, r.lo is not null and r.lease_id is distinct from cancelled.lease_id
+        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r on true
+        where r.lease_id is distinct from cancelled.lease_id
+           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled) order by id;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled, or the lease no longer holds them.';
+COMMENT ON FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
+that they are there still and the lease no longer holds them.';
 
 
-CREATE FUNCTION spanmq_call.cancelled_41(bigint, bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION spanmq_call.cancelled_41(bigint, bigint[]) RETURNS TABLE(msg_id bigint, is_taken boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$begin return query select * from spanmq_call.cancelled('jobs', $1, $2); end$_$;
@@ -8471,7 +8474,10 @@ begin
     if running_for is not null then
         insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
-                   coalesce((reports -> q.folded_name ->> 'held')::int, 0), coalesce(reports -> q.folded_name -> 'progress', '[]')
+                   coalesce((reports -> q.folded_name ->> 'held')::int, 0),
+                   -- Of their keys only these: others have no limit.
+                   coalesce((select jsonb_agg(to_jsonb(p)) from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
+                             (msg_id bigint, kind text, share double precision, note text)), '[]')
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,
@@ -21548,26 +21554,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.708727+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.708727+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.708727+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.708727+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.739842+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.675103+00', '2026-11-28 08:33:45.824315+00', '2029-08-24 08:33:45.675103+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.735842+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.751181+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 08:33:46.956357+00', NULL, '2026-11-28 08:33:47.075018+00', '2026-11-28 08:33:46.956357+00', '0', NULL),
-	(16385, 0, '2026-11-28 08:33:46.956357+00', NULL, '2026-11-28 08:33:47.075018+00', '2026-11-28 08:33:46.956357+00', '1', NULL),
-	(16386, 0, '2026-11-28 08:33:46.956357+00', NULL, '2026-11-28 08:33:47.075018+00', '2026-11-28 08:33:46.956357+00', '2', NULL);
+	(16384, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '0', NULL),
+	(16385, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '1', NULL),
+	(16386, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 08:33:47.12497+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 08:47:00.040057+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQIHT67N99BBDLHV', 'UxgyuNiZr67ZngEsE3TjVsLiBzmya3HejFW72sQv', '{jobs}', '{send}', '2026-11-28 08:33:48.504896+00', NULL);
+	('SPANMQWQEEPIJ35HVU5R', 'UQbwQDeSaMFPyp-X09a-BPgeosUaBAY8FXw_9feN', '{jobs}', '{send}', '2026-11-28 08:47:00.426615+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -21579,12 +21585,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713137722052995597, NULL, NULL, '{"at": "2026-11-28T08:33:49.239279+00:00", "seen": "894:894:", "since": "2026-11-28T08:33:49.239279+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T08:33:49.243346+00:00", "seen": "894:894:", "since": "2026-11-28T08:33:49.243346+00:00", "starts": [], "prepared": []}', '2026-11-28 08:33:49.243399+00');
+	(38, 7713141146310651893, NULL, NULL, '{"at": "2026-11-28T08:47:00.638316+00:00", "seen": "892:892:", "since": "2026-11-28T08:47:00.638316+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T08:47:00.639593+00:00", "seen": "892:892:", "since": "2026-11-28T08:47:00.639593+00:00", "starts": [], "prepared": []}', '2026-11-28 08:47:00.639647+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '865', '2026-11-28 08:33:47.73956+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '866', '2026-11-28 08:33:47.756755+00', '2026-11-28 08:33:49.144061+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 08:47:00.208736+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 08:47:00.210895+00', '2026-11-28 08:47:00.617523+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -21600,27 +21606,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 08:33:48.794121+00', 1, '2026-11-28 08:33:49.517301+00', 0, '{}', '{}'),
-	(38, 18, 17379, '2026-11-28 08:33:48.794121+00', 17383, '2026-11-28 08:33:49.517301+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 08:33:48.937963+00', 1004, '2026-11-28 08:33:49.584431+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 08:33:48.937963+00', 1, '2026-11-28 08:33:49.584431+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 08:33:48.937963+00', 1, '2026-11-28 08:33:49.584431+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 08:33:48.937963+00', 2, '2026-11-28 08:33:49.584431+00', 0, '{}', '{}'),
-	(39, 119, 20, '2026-11-28 08:33:50.136345+00', 69, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
-	(40, 120, 16, '2026-11-28 08:33:50.136345+00', 60, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
-	(1, 124, 37, '2026-11-28 08:33:50.136345+00', 38, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
-	(34, 125, 21, '2026-11-28 08:33:45.893191+00', 69, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
-	(35, 126, 2, '2026-11-28 08:33:46.173262+00', 12, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
-	(36, 127, 2, '2026-11-28 08:33:50.136345+00', 5, '2026-11-28 08:33:50.267415+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 08:47:00.534115+00', 1, '2026-11-28 08:47:00.703457+00', 0, '{}', '{}'),
+	(38, 18, 17379, '2026-11-28 08:47:00.534115+00', 17383, '2026-11-28 08:47:00.703457+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 08:47:00.586328+00', 1004, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 08:47:00.586328+00', 1, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 08:47:00.586328+00', 1, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 08:47:00.586328+00', 2, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
+	(39, 119, 20, '2026-11-28 08:47:00.837169+00', 69, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(40, 120, 16, '2026-11-28 08:47:00.837169+00', 60, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(1, 124, 37, '2026-11-28 08:47:00.837169+00', 38, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(34, 125, 21, '2026-11-28 08:46:59.76296+00', 69, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(35, 126, 2, '2026-11-28 08:46:59.81745+00', 12, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(36, 127, 2, '2026-11-28 08:47:00.837169+00', 5, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 08:33:46.362362+00');
+	(36, 'worker', '2026-11-29 08:46:59.851095+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 08:33:47.54718+00');
+	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 08:47:00.140023+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -21628,7 +21634,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 08:33:47.546929+00');
+	(3, 40, 'writer', 2, '2026-11-28 08:47:00.139715+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -21657,44 +21663,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 08:33:44.382863+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 08:33:45.547266+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 08:33:45.551632+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 08:33:45.585843+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 08:33:45.593816+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 08:33:45.61246+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 08:33:45.626393+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 08:33:46.040968+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 08:33:46.046655+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 08:33:46.295147+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 08:33:46.303711+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 08:33:46.446587+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 08:33:46.460234+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 08:33:46.519302+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 08:33:47.126665+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 08:33:47.198929+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 08:33:47.335903+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 08:33:47.627675+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 08:33:47.681224+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 08:33:47.708623+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 08:33:47.728006+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 08:33:47.734254+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 08:33:48.233283+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 08:33:48.357807+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 08:33:48.486834+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 08:33:48.496258+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 08:33:48.505307+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQIHT67N99BBDLHV"}'),
-	(60, '2026-11-28 08:33:48.628362+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 08:33:48.702801+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 08:33:49.088631+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 08:46:59.379255+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 08:46:59.678698+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 08:46:59.68279+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 08:46:59.692659+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 08:46:59.695005+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 08:46:59.696893+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 08:46:59.701919+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 08:46:59.792299+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 08:46:59.794491+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 08:46:59.839042+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 08:46:59.842857+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 08:46:59.865106+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 08:46:59.86955+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 08:46:59.882061+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 08:47:00.041356+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 08:47:00.06627+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 08:47:00.110658+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 08:47:00.163003+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 08:47:00.177085+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 08:47:00.201687+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 08:47:00.205127+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 08:47:00.207046+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 08:47:00.287202+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 08:47:00.349718+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 08:47:00.421875+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 08:47:00.423294+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 08:47:00.426963+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQWQEEPIJ35HVU5R"}'),
+	(60, '2026-11-28 08:47:00.461861+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 08:47:00.505638+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 08:47:00.598523+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.762393+00', '2026-11-28 08:33:45.762393+00', '2026-11-28 08:33:45.762393+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.762393+00', '2026-11-28 08:33:45.762393+00', '2026-11-28 08:33:45.762393+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 08:33:46.072521+00', '2026-11-28 08:33:46.190234+00', '2026-11-28 08:33:46.190234+00', '2026-11-28 08:33:46.190234+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:33:45.937191+00:00"}', NULL, NULL, 0, '2026-11-28 08:33:45.936547+00', '2026-11-28 08:33:46.731918+00', '2026-11-28 08:33:46.731918+00', '2026-11-28 08:33:46.731918+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 08:33:45.638998+00', '2026-11-28 08:33:45.806454+00', '2026-11-28 08:33:46.747483+00', '2026-11-28 08:33:46.747483+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T08:33:45.806454+00:00", "failed_at": "2026-11-28T08:33:45.806454+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T08:33:45.900077+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 08:46:59.798192+00', '2026-11-28 08:46:59.825312+00', '2026-11-28 08:46:59.825312+00', '2026-11-28 08:46:59.825312+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:46:59.773013+00:00"}', NULL, NULL, 0, '2026-11-28 08:46:59.772333+00', '2026-11-28 08:46:59.917158+00', '2026-11-28 08:46:59.917158+00', '2026-11-28 08:46:59.917158+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.749331+00', '2026-11-28 08:46:59.92743+00', '2026-11-28 08:46:59.92743+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T08:46:59.749331+00:00", "failed_at": "2026-11-28T08:46:59.749331+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T08:46:59.763625+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -21705,7 +21711,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 08:33:45.941328+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 08:46:59.775007+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -21713,22 +21719,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 08:33:50.431558+00', NULL);
+	(45, 'dropped', '2026-11-28 08:47:00.956337+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 08:33:45.830455+00', true),
-	(34, 66, '2029-08-24 08:33:45.940037+00', false),
-	(39, 66, '2029-08-24 08:33:45.940037+00', false),
-	(43, 1, '2026-11-29 08:33:48.775229+00', false);
+	(34, 13, '2026-11-28 08:46:59.754343+00', true),
+	(34, 66, '2029-08-24 08:46:59.773655+00', false),
+	(39, 66, '2029-08-24 08:46:59.773655+00', false),
+	(43, 1, '2026-11-29 08:47:00.52255+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 08:33:45.784391+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 08:33:45.784391+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 08:33:45.806454+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 08:33:45.806454+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 08:33:45.900077+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 08:33:46.184069+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 08:33:46.184069+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 08:46:59.745987+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 08:46:59.745987+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 08:46:59.749331+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 08:46:59.749331+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 08:46:59.763625+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 08:46:59.818793+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 08:46:59.818793+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -25879,22 +25885,22 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883090269360881667, 1, 0, 0, '2029-08-24 08:33:45.364232+00', '2026-11-28 08:33:45.364232+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 08:33:45.784391+00', '2026-11-28 08:33:45.675103+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883090269686988804, 1, 0, 0, '2029-08-24 08:33:45.675103+00', '2026-11-28 08:33:45.675103+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883090269686988804, 1, 0, 0, '2029-08-24 08:33:45.675103+00', '2026-11-28 08:33:45.675103+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 08:33:45.893191+00', '2026-11-28 08:33:45.675103+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 08:33:45.916892+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883090270106419207, 1, 0, 0, '2029-08-24 08:33:46.074571+00', '2026-11-28 08:33:46.074571+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 08:33:46.173262+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 08:33:46.184069+00', '2026-11-28 08:33:46.074571+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883090270375903240, 1, 0, 0, '2029-08-24 08:33:46.332018+00', '2026-11-28 08:33:46.332018+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 08:33:45.916892+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883090271549259788, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 08:33:47.450719+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883091102201806851, 1, 0, 0, '2029-08-24 08:46:59.62265+00', '2026-11-28 08:46:59.62265+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 08:46:59.745987+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883091102297227268, 1, 0, 0, '2029-08-24 08:46:59.714466+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883091102297227268, 1, 0, 0, '2029-08-24 08:46:59.714466+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 08:46:59.76296+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 08:46:59.767483+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883091102386356231, 1, 0, 0, '2029-08-24 08:46:59.798739+00', '2026-11-28 08:46:59.798739+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 08:46:59.81745+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 08:46:59.818793+00', '2026-11-28 08:46:59.798739+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883091102436687880, 1, 0, 0, '2029-08-24 08:46:59.84659+00', '2026-11-28 08:46:59.84659+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 08:46:59.767483+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883091102732386316, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 08:47:00.128568+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
-	('1000', '1000', '{}');
+	('998', '998', '{}');
 
 
 INSERT INTO spanmq_core.lane VALUES
@@ -25902,7 +25908,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('401e6ef0-61d9-4b86-a766-719dcbe5db7c', 57, 'spanmq_a1382932450647a081f99110a1d5c762', '{41}', '869', '2026-11-28 08:35:17.786536+00');
+	('05a8e893-e11e-432c-9f69-c71918e10718', 46, 'spanmq_50fe504c55f845e9b7121a2a8c9bae47', '{41}', '867', '2026-11-28 08:48:30.216497+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -26021,446 +26027,446 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 08:33:45.337126+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 08:33:45.337126+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 08:33:45.337126+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 08:33:45.337126+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 08:33:45.337126+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 08:46:59.621464+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 08:46:59.621464+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 08:46:59.621464+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 08:46:59.621464+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 08:46:59.621464+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 08:33:45.638998+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 08:33:45.917529+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 08:33:45.917529+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 08:33:45.917529+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 08:33:45.929802+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 08:33:45.936547+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:33:45.937191+00:00"}'),
-	(66, '2026-11-28 08:33:45.940205+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T08:33:45.940037+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 08:33:45.943053+00', '{"once": true}', NULL),
-	(68, '2026-11-28 08:33:45.960448+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 08:33:45.960448+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 08:46:59.770709+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 08:46:59.772333+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:46:59.773013+00:00"}'),
+	(66, '2026-11-28 08:46:59.773816+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T08:46:59.773655+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 08:46:59.777113+00', '{"once": true}', NULL),
+	(68, '2026-11-28 08:46:59.7783+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 08:46:59.7783+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 08:33:46.060362+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 08:33:46.060362+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 08:33:46.060362+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 08:33:46.06469+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 08:33:46.06469+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 08:33:46.06469+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 08:33:46.068085+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 08:33:46.068085+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 08:33:46.068085+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 08:33:46.072521+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 08:33:46.072521+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 08:33:46.072521+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 08:33:46.323561+00', '0', NULL),
-	(2, '2026-11-28 08:33:46.323561+00', '1', NULL),
-	(3, '2026-11-28 08:33:46.323561+00', '2', NULL),
-	(4, '2026-11-28 08:33:46.323561+00', '3', NULL),
-	(5, '2026-11-28 08:33:46.323561+00', '4', NULL);
+	(1, '2026-11-28 08:46:59.845589+00', '0', NULL),
+	(2, '2026-11-28 08:46:59.845589+00', '1', NULL),
+	(3, '2026-11-28 08:46:59.845589+00', '2', NULL),
+	(4, '2026-11-28 08:46:59.845589+00', '3', NULL),
+	(5, '2026-11-28 08:46:59.845589+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 08:33:46.45781+00', 'null', NULL);
+	(1, '2026-11-28 08:46:59.867289+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_50 VALUES
-	(17152, '2026-11-28 08:33:46.956357+00', '768', NULL),
-	(17153, '2026-11-28 08:33:46.956357+00', '769', NULL),
-	(17154, '2026-11-28 08:33:46.956357+00', '770', NULL),
-	(17155, '2026-11-28 08:33:46.956357+00', '771', NULL),
-	(17156, '2026-11-28 08:33:46.956357+00', '772', NULL),
-	(17157, '2026-11-28 08:33:46.956357+00', '773', NULL),
-	(17158, '2026-11-28 08:33:46.956357+00', '774', NULL),
-	(17159, '2026-11-28 08:33:46.956357+00', '775', NULL),
-	(17160, '2026-11-28 08:33:46.956357+00', '776', NULL),
-	(17161, '2026-11-28 08:33:46.956357+00', '777', NULL),
-	(17162, '2026-11-28 08:33:46.956357+00', '778', NULL),
-	(17163, '2026-11-28 08:33:46.956357+00', '779', NULL),
-	(17164, '2026-11-28 08:33:46.956357+00', '780', NULL),
-	(17165, '2026-11-28 08:33:46.956357+00', '781', NULL),
-	(17166, '2026-11-28 08:33:46.956357+00', '782', NULL),
-	(17167, '2026-11-28 08:33:46.956357+00', '783', NULL),
-	(17168, '2026-11-28 08:33:46.956357+00', '784', NULL),
-	(17169, '2026-11-28 08:33:46.956357+00', '785', NULL),
-	(17170, '2026-11-28 08:33:46.956357+00', '786', NULL),
-	(17171, '2026-11-28 08:33:46.956357+00', '787', NULL),
-	(17172, '2026-11-28 08:33:46.956357+00', '788', NULL),
-	(17173, '2026-11-28 08:33:46.956357+00', '789', NULL),
-	(17174, '2026-11-28 08:33:46.956357+00', '790', NULL),
-	(17175, '2026-11-28 08:33:46.956357+00', '791', NULL),
-	(17176, '2026-11-28 08:33:46.956357+00', '792', NULL),
-	(17177, '2026-11-28 08:33:46.956357+00', '793', NULL),
-	(17178, '2026-11-28 08:33:46.956357+00', '794', NULL),
-	(17179, '2026-11-28 08:33:46.956357+00', '795', NULL),
-	(17180, '2026-11-28 08:33:46.956357+00', '796', NULL),
-	(17181, '2026-11-28 08:33:46.956357+00', '797', NULL),
-	(17182, '2026-11-28 08:33:46.956357+00', '798', NULL),
-	(17183, '2026-11-28 08:33:46.956357+00', '799', NULL),
-	(17184, '2026-11-28 08:33:46.956357+00', '800', NULL),
-	(17185, '2026-11-28 08:33:46.956357+00', '801', NULL),
-	(17186, '2026-11-28 08:33:46.956357+00', '802', NULL),
-	(17187, '2026-11-28 08:33:46.956357+00', '803', NULL),
-	(17188, '2026-11-28 08:33:46.956357+00', '804', NULL),
-	(17189, '2026-11-28 08:33:46.956357+00', '805', NULL),
-	(17190, '2026-11-28 08:33:46.956357+00', '806', NULL),
-	(17191, '2026-11-28 08:33:46.956357+00', '807', NULL),
-	(17192, '2026-11-28 08:33:46.956357+00', '808', NULL),
-	(17193, '2026-11-28 08:33:46.956357+00', '809', NULL),
-	(17194, '2026-11-28 08:33:46.956357+00', '810', NULL),
-	(17195, '2026-11-28 08:33:46.956357+00', '811', NULL),
-	(17196, '2026-11-28 08:33:46.956357+00', '812', NULL),
-	(17197, '2026-11-28 08:33:46.956357+00', '813', NULL),
-	(17198, '2026-11-28 08:33:46.956357+00', '814', NULL),
-	(17199, '2026-11-28 08:33:46.956357+00', '815', NULL),
-	(17200, '2026-11-28 08:33:46.956357+00', '816', NULL),
-	(17201, '2026-11-28 08:33:46.956357+00', '817', NULL),
-	(17202, '2026-11-28 08:33:46.956357+00', '818', NULL),
-	(17203, '2026-11-28 08:33:46.956357+00', '819', NULL),
-	(17204, '2026-11-28 08:33:46.956357+00', '820', NULL),
-	(17205, '2026-11-28 08:33:46.956357+00', '821', NULL),
-	(17206, '2026-11-28 08:33:46.956357+00', '822', NULL),
-	(17207, '2026-11-28 08:33:46.956357+00', '823', NULL),
-	(17208, '2026-11-28 08:33:46.956357+00', '824', NULL),
-	(17209, '2026-11-28 08:33:46.956357+00', '825', NULL),
-	(17210, '2026-11-28 08:33:46.956357+00', '826', NULL),
-	(17211, '2026-11-28 08:33:46.956357+00', '827', NULL),
-	(17212, '2026-11-28 08:33:46.956357+00', '828', NULL),
-	(17213, '2026-11-28 08:33:46.956357+00', '829', NULL),
-	(17214, '2026-11-28 08:33:46.956357+00', '830', NULL),
-	(17215, '2026-11-28 08:33:46.956357+00', '831', NULL),
-	(17216, '2026-11-28 08:33:46.956357+00', '832', NULL),
-	(17217, '2026-11-28 08:33:46.956357+00', '833', NULL),
-	(17218, '2026-11-28 08:33:46.956357+00', '834', NULL),
-	(17219, '2026-11-28 08:33:46.956357+00', '835', NULL),
-	(17220, '2026-11-28 08:33:46.956357+00', '836', NULL),
-	(17221, '2026-11-28 08:33:46.956357+00', '837', NULL),
-	(17222, '2026-11-28 08:33:46.956357+00', '838', NULL),
-	(17223, '2026-11-28 08:33:46.956357+00', '839', NULL),
-	(17224, '2026-11-28 08:33:46.956357+00', '840', NULL),
-	(17225, '2026-11-28 08:33:46.956357+00', '841', NULL),
-	(17226, '2026-11-28 08:33:46.956357+00', '842', NULL),
-	(17227, '2026-11-28 08:33:46.956357+00', '843', NULL),
-	(17228, '2026-11-28 08:33:46.956357+00', '844', NULL),
-	(17229, '2026-11-28 08:33:46.956357+00', '845', NULL),
-	(17230, '2026-11-28 08:33:46.956357+00', '846', NULL),
-	(17231, '2026-11-28 08:33:46.956357+00', '847', NULL),
-	(17232, '2026-11-28 08:33:46.956357+00', '848', NULL),
-	(17233, '2026-11-28 08:33:46.956357+00', '849', NULL),
-	(17234, '2026-11-28 08:33:46.956357+00', '850', NULL),
-	(17235, '2026-11-28 08:33:46.956357+00', '851', NULL),
-	(17236, '2026-11-28 08:33:46.956357+00', '852', NULL),
-	(17237, '2026-11-28 08:33:46.956357+00', '853', NULL),
-	(17238, '2026-11-28 08:33:46.956357+00', '854', NULL),
-	(17239, '2026-11-28 08:33:46.956357+00', '855', NULL),
-	(17240, '2026-11-28 08:33:46.956357+00', '856', NULL),
-	(17241, '2026-11-28 08:33:46.956357+00', '857', NULL),
-	(17242, '2026-11-28 08:33:46.956357+00', '858', NULL),
-	(17243, '2026-11-28 08:33:46.956357+00', '859', NULL),
-	(17244, '2026-11-28 08:33:46.956357+00', '860', NULL),
-	(17245, '2026-11-28 08:33:46.956357+00', '861', NULL),
-	(17246, '2026-11-28 08:33:46.956357+00', '862', NULL),
-	(17247, '2026-11-28 08:33:46.956357+00', '863', NULL),
-	(17248, '2026-11-28 08:33:46.956357+00', '864', NULL),
-	(17249, '2026-11-28 08:33:46.956357+00', '865', NULL),
-	(17250, '2026-11-28 08:33:46.956357+00', '866', NULL),
-	(17251, '2026-11-28 08:33:46.956357+00', '867', NULL),
-	(17252, '2026-11-28 08:33:46.956357+00', '868', NULL),
-	(17253, '2026-11-28 08:33:46.956357+00', '869', NULL),
-	(17254, '2026-11-28 08:33:46.956357+00', '870', NULL),
-	(17255, '2026-11-28 08:33:46.956357+00', '871', NULL),
-	(17256, '2026-11-28 08:33:46.956357+00', '872', NULL),
-	(17257, '2026-11-28 08:33:46.956357+00', '873', NULL),
-	(17258, '2026-11-28 08:33:46.956357+00', '874', NULL),
-	(17259, '2026-11-28 08:33:46.956357+00', '875', NULL),
-	(17260, '2026-11-28 08:33:46.956357+00', '876', NULL),
-	(17261, '2026-11-28 08:33:46.956357+00', '877', NULL),
-	(17262, '2026-11-28 08:33:46.956357+00', '878', NULL),
-	(17263, '2026-11-28 08:33:46.956357+00', '879', NULL),
-	(17264, '2026-11-28 08:33:46.956357+00', '880', NULL),
-	(17265, '2026-11-28 08:33:46.956357+00', '881', NULL),
-	(17266, '2026-11-28 08:33:46.956357+00', '882', NULL),
-	(17267, '2026-11-28 08:33:46.956357+00', '883', NULL),
-	(17268, '2026-11-28 08:33:46.956357+00', '884', NULL),
-	(17269, '2026-11-28 08:33:46.956357+00', '885', NULL),
-	(17270, '2026-11-28 08:33:46.956357+00', '886', NULL),
-	(17271, '2026-11-28 08:33:46.956357+00', '887', NULL),
-	(17272, '2026-11-28 08:33:46.956357+00', '888', NULL),
-	(17273, '2026-11-28 08:33:46.956357+00', '889', NULL),
-	(17274, '2026-11-28 08:33:46.956357+00', '890', NULL),
-	(17275, '2026-11-28 08:33:46.956357+00', '891', NULL),
-	(17276, '2026-11-28 08:33:46.956357+00', '892', NULL),
-	(17277, '2026-11-28 08:33:46.956357+00', '893', NULL),
-	(17278, '2026-11-28 08:33:46.956357+00', '894', NULL),
-	(17279, '2026-11-28 08:33:46.956357+00', '895', NULL),
-	(17280, '2026-11-28 08:33:46.956357+00', '896', NULL),
-	(17281, '2026-11-28 08:33:46.956357+00', '897', NULL),
-	(17282, '2026-11-28 08:33:46.956357+00', '898', NULL),
-	(17283, '2026-11-28 08:33:46.956357+00', '899', NULL),
-	(17284, '2026-11-28 08:33:46.956357+00', '900', NULL),
-	(17285, '2026-11-28 08:33:46.956357+00', '901', NULL),
-	(17286, '2026-11-28 08:33:46.956357+00', '902', NULL),
-	(17287, '2026-11-28 08:33:46.956357+00', '903', NULL),
-	(17288, '2026-11-28 08:33:46.956357+00', '904', NULL),
-	(17289, '2026-11-28 08:33:46.956357+00', '905', NULL),
-	(17290, '2026-11-28 08:33:46.956357+00', '906', NULL),
-	(17291, '2026-11-28 08:33:46.956357+00', '907', NULL),
-	(17292, '2026-11-28 08:33:46.956357+00', '908', NULL),
-	(17293, '2026-11-28 08:33:46.956357+00', '909', NULL),
-	(17294, '2026-11-28 08:33:46.956357+00', '910', NULL),
-	(17295, '2026-11-28 08:33:46.956357+00', '911', NULL),
-	(17296, '2026-11-28 08:33:46.956357+00', '912', NULL),
-	(17297, '2026-11-28 08:33:46.956357+00', '913', NULL),
-	(17298, '2026-11-28 08:33:46.956357+00', '914', NULL),
-	(17299, '2026-11-28 08:33:46.956357+00', '915', NULL),
-	(17300, '2026-11-28 08:33:46.956357+00', '916', NULL),
-	(17301, '2026-11-28 08:33:46.956357+00', '917', NULL),
-	(17302, '2026-11-28 08:33:46.956357+00', '918', NULL),
-	(17303, '2026-11-28 08:33:46.956357+00', '919', NULL),
-	(17304, '2026-11-28 08:33:46.956357+00', '920', NULL),
-	(17305, '2026-11-28 08:33:46.956357+00', '921', NULL),
-	(17306, '2026-11-28 08:33:46.956357+00', '922', NULL),
-	(17307, '2026-11-28 08:33:46.956357+00', '923', NULL),
-	(17308, '2026-11-28 08:33:46.956357+00', '924', NULL),
-	(17309, '2026-11-28 08:33:46.956357+00', '925', NULL),
-	(17310, '2026-11-28 08:33:46.956357+00', '926', NULL),
-	(17311, '2026-11-28 08:33:46.956357+00', '927', NULL),
-	(17312, '2026-11-28 08:33:46.956357+00', '928', NULL),
-	(17313, '2026-11-28 08:33:46.956357+00', '929', NULL),
-	(17314, '2026-11-28 08:33:46.956357+00', '930', NULL),
-	(17315, '2026-11-28 08:33:46.956357+00', '931', NULL),
-	(17316, '2026-11-28 08:33:46.956357+00', '932', NULL),
-	(17317, '2026-11-28 08:33:46.956357+00', '933', NULL),
-	(17318, '2026-11-28 08:33:46.956357+00', '934', NULL),
-	(17319, '2026-11-28 08:33:46.956357+00', '935', NULL),
-	(17320, '2026-11-28 08:33:46.956357+00', '936', NULL),
-	(17321, '2026-11-28 08:33:46.956357+00', '937', NULL),
-	(17322, '2026-11-28 08:33:46.956357+00', '938', NULL),
-	(17323, '2026-11-28 08:33:46.956357+00', '939', NULL),
-	(17324, '2026-11-28 08:33:46.956357+00', '940', NULL),
-	(17325, '2026-11-28 08:33:46.956357+00', '941', NULL),
-	(17326, '2026-11-28 08:33:46.956357+00', '942', NULL),
-	(17327, '2026-11-28 08:33:46.956357+00', '943', NULL),
-	(17328, '2026-11-28 08:33:46.956357+00', '944', NULL),
-	(17329, '2026-11-28 08:33:46.956357+00', '945', NULL),
-	(17330, '2026-11-28 08:33:46.956357+00', '946', NULL),
-	(17331, '2026-11-28 08:33:46.956357+00', '947', NULL),
-	(17332, '2026-11-28 08:33:46.956357+00', '948', NULL),
-	(17333, '2026-11-28 08:33:46.956357+00', '949', NULL),
-	(17334, '2026-11-28 08:33:46.956357+00', '950', NULL),
-	(17335, '2026-11-28 08:33:46.956357+00', '951', NULL),
-	(17336, '2026-11-28 08:33:46.956357+00', '952', NULL),
-	(17337, '2026-11-28 08:33:46.956357+00', '953', NULL),
-	(17338, '2026-11-28 08:33:46.956357+00', '954', NULL),
-	(17339, '2026-11-28 08:33:46.956357+00', '955', NULL),
-	(17340, '2026-11-28 08:33:46.956357+00', '956', NULL),
-	(17341, '2026-11-28 08:33:46.956357+00', '957', NULL),
-	(17342, '2026-11-28 08:33:46.956357+00', '958', NULL),
-	(17343, '2026-11-28 08:33:46.956357+00', '959', NULL),
-	(17344, '2026-11-28 08:33:46.956357+00', '960', NULL),
-	(17345, '2026-11-28 08:33:46.956357+00', '961', NULL),
-	(17346, '2026-11-28 08:33:46.956357+00', '962', NULL),
-	(17347, '2026-11-28 08:33:46.956357+00', '963', NULL),
-	(17348, '2026-11-28 08:33:46.956357+00', '964', NULL),
-	(17349, '2026-11-28 08:33:46.956357+00', '965', NULL),
-	(17350, '2026-11-28 08:33:46.956357+00', '966', NULL),
-	(17351, '2026-11-28 08:33:46.956357+00', '967', NULL),
-	(17352, '2026-11-28 08:33:46.956357+00', '968', NULL),
-	(17353, '2026-11-28 08:33:46.956357+00', '969', NULL),
-	(17354, '2026-11-28 08:33:46.956357+00', '970', NULL),
-	(17355, '2026-11-28 08:33:46.956357+00', '971', NULL),
-	(17356, '2026-11-28 08:33:46.956357+00', '972', NULL),
-	(17357, '2026-11-28 08:33:46.956357+00', '973', NULL),
-	(17358, '2026-11-28 08:33:46.956357+00', '974', NULL),
-	(17359, '2026-11-28 08:33:46.956357+00', '975', NULL),
-	(17360, '2026-11-28 08:33:46.956357+00', '976', NULL),
-	(17361, '2026-11-28 08:33:46.956357+00', '977', NULL),
-	(17362, '2026-11-28 08:33:46.956357+00', '978', NULL),
-	(17363, '2026-11-28 08:33:46.956357+00', '979', NULL),
-	(17364, '2026-11-28 08:33:46.956357+00', '980', NULL),
-	(17365, '2026-11-28 08:33:46.956357+00', '981', NULL),
-	(17366, '2026-11-28 08:33:46.956357+00', '982', NULL),
-	(17367, '2026-11-28 08:33:46.956357+00', '983', NULL),
-	(17368, '2026-11-28 08:33:46.956357+00', '984', NULL),
-	(17369, '2026-11-28 08:33:46.956357+00', '985', NULL),
-	(17370, '2026-11-28 08:33:46.956357+00', '986', NULL),
-	(17371, '2026-11-28 08:33:46.956357+00', '987', NULL),
-	(17372, '2026-11-28 08:33:46.956357+00', '988', NULL),
-	(17373, '2026-11-28 08:33:46.956357+00', '989', NULL),
-	(17374, '2026-11-28 08:33:46.956357+00', '990', NULL),
-	(17375, '2026-11-28 08:33:46.956357+00', '991', NULL),
-	(17376, '2026-11-28 08:33:46.956357+00', '992', NULL),
-	(17377, '2026-11-28 08:33:46.956357+00', '993', NULL),
-	(17378, '2026-11-28 08:33:46.956357+00', '994', NULL),
-	(17379, '2026-11-28 08:33:46.956357+00', '995', NULL),
-	(17380, '2026-11-28 08:33:46.956357+00', '996', NULL),
-	(17381, '2026-11-28 08:33:46.956357+00', '997', NULL),
-	(17382, '2026-11-28 08:33:46.956357+00', '998', NULL),
-	(17383, '2026-11-28 08:33:46.956357+00', '999', NULL);
+	(17152, '2026-11-28 08:46:59.992565+00', '768', NULL),
+	(17153, '2026-11-28 08:46:59.992565+00', '769', NULL),
+	(17154, '2026-11-28 08:46:59.992565+00', '770', NULL),
+	(17155, '2026-11-28 08:46:59.992565+00', '771', NULL),
+	(17156, '2026-11-28 08:46:59.992565+00', '772', NULL),
+	(17157, '2026-11-28 08:46:59.992565+00', '773', NULL),
+	(17158, '2026-11-28 08:46:59.992565+00', '774', NULL),
+	(17159, '2026-11-28 08:46:59.992565+00', '775', NULL),
+	(17160, '2026-11-28 08:46:59.992565+00', '776', NULL),
+	(17161, '2026-11-28 08:46:59.992565+00', '777', NULL),
+	(17162, '2026-11-28 08:46:59.992565+00', '778', NULL),
+	(17163, '2026-11-28 08:46:59.992565+00', '779', NULL),
+	(17164, '2026-11-28 08:46:59.992565+00', '780', NULL),
+	(17165, '2026-11-28 08:46:59.992565+00', '781', NULL),
+	(17166, '2026-11-28 08:46:59.992565+00', '782', NULL),
+	(17167, '2026-11-28 08:46:59.992565+00', '783', NULL),
+	(17168, '2026-11-28 08:46:59.992565+00', '784', NULL),
+	(17169, '2026-11-28 08:46:59.992565+00', '785', NULL),
+	(17170, '2026-11-28 08:46:59.992565+00', '786', NULL),
+	(17171, '2026-11-28 08:46:59.992565+00', '787', NULL),
+	(17172, '2026-11-28 08:46:59.992565+00', '788', NULL),
+	(17173, '2026-11-28 08:46:59.992565+00', '789', NULL),
+	(17174, '2026-11-28 08:46:59.992565+00', '790', NULL),
+	(17175, '2026-11-28 08:46:59.992565+00', '791', NULL),
+	(17176, '2026-11-28 08:46:59.992565+00', '792', NULL),
+	(17177, '2026-11-28 08:46:59.992565+00', '793', NULL),
+	(17178, '2026-11-28 08:46:59.992565+00', '794', NULL),
+	(17179, '2026-11-28 08:46:59.992565+00', '795', NULL),
+	(17180, '2026-11-28 08:46:59.992565+00', '796', NULL),
+	(17181, '2026-11-28 08:46:59.992565+00', '797', NULL),
+	(17182, '2026-11-28 08:46:59.992565+00', '798', NULL),
+	(17183, '2026-11-28 08:46:59.992565+00', '799', NULL),
+	(17184, '2026-11-28 08:46:59.992565+00', '800', NULL),
+	(17185, '2026-11-28 08:46:59.992565+00', '801', NULL),
+	(17186, '2026-11-28 08:46:59.992565+00', '802', NULL),
+	(17187, '2026-11-28 08:46:59.992565+00', '803', NULL),
+	(17188, '2026-11-28 08:46:59.992565+00', '804', NULL),
+	(17189, '2026-11-28 08:46:59.992565+00', '805', NULL),
+	(17190, '2026-11-28 08:46:59.992565+00', '806', NULL),
+	(17191, '2026-11-28 08:46:59.992565+00', '807', NULL),
+	(17192, '2026-11-28 08:46:59.992565+00', '808', NULL),
+	(17193, '2026-11-28 08:46:59.992565+00', '809', NULL),
+	(17194, '2026-11-28 08:46:59.992565+00', '810', NULL),
+	(17195, '2026-11-28 08:46:59.992565+00', '811', NULL),
+	(17196, '2026-11-28 08:46:59.992565+00', '812', NULL),
+	(17197, '2026-11-28 08:46:59.992565+00', '813', NULL),
+	(17198, '2026-11-28 08:46:59.992565+00', '814', NULL),
+	(17199, '2026-11-28 08:46:59.992565+00', '815', NULL),
+	(17200, '2026-11-28 08:46:59.992565+00', '816', NULL),
+	(17201, '2026-11-28 08:46:59.992565+00', '817', NULL),
+	(17202, '2026-11-28 08:46:59.992565+00', '818', NULL),
+	(17203, '2026-11-28 08:46:59.992565+00', '819', NULL),
+	(17204, '2026-11-28 08:46:59.992565+00', '820', NULL),
+	(17205, '2026-11-28 08:46:59.992565+00', '821', NULL),
+	(17206, '2026-11-28 08:46:59.992565+00', '822', NULL),
+	(17207, '2026-11-28 08:46:59.992565+00', '823', NULL),
+	(17208, '2026-11-28 08:46:59.992565+00', '824', NULL),
+	(17209, '2026-11-28 08:46:59.992565+00', '825', NULL),
+	(17210, '2026-11-28 08:46:59.992565+00', '826', NULL),
+	(17211, '2026-11-28 08:46:59.992565+00', '827', NULL),
+	(17212, '2026-11-28 08:46:59.992565+00', '828', NULL),
+	(17213, '2026-11-28 08:46:59.992565+00', '829', NULL),
+	(17214, '2026-11-28 08:46:59.992565+00', '830', NULL),
+	(17215, '2026-11-28 08:46:59.992565+00', '831', NULL),
+	(17216, '2026-11-28 08:46:59.992565+00', '832', NULL),
+	(17217, '2026-11-28 08:46:59.992565+00', '833', NULL),
+	(17218, '2026-11-28 08:46:59.992565+00', '834', NULL),
+	(17219, '2026-11-28 08:46:59.992565+00', '835', NULL),
+	(17220, '2026-11-28 08:46:59.992565+00', '836', NULL),
+	(17221, '2026-11-28 08:46:59.992565+00', '837', NULL),
+	(17222, '2026-11-28 08:46:59.992565+00', '838', NULL),
+	(17223, '2026-11-28 08:46:59.992565+00', '839', NULL),
+	(17224, '2026-11-28 08:46:59.992565+00', '840', NULL),
+	(17225, '2026-11-28 08:46:59.992565+00', '841', NULL),
+	(17226, '2026-11-28 08:46:59.992565+00', '842', NULL),
+	(17227, '2026-11-28 08:46:59.992565+00', '843', NULL),
+	(17228, '2026-11-28 08:46:59.992565+00', '844', NULL),
+	(17229, '2026-11-28 08:46:59.992565+00', '845', NULL),
+	(17230, '2026-11-28 08:46:59.992565+00', '846', NULL),
+	(17231, '2026-11-28 08:46:59.992565+00', '847', NULL),
+	(17232, '2026-11-28 08:46:59.992565+00', '848', NULL),
+	(17233, '2026-11-28 08:46:59.992565+00', '849', NULL),
+	(17234, '2026-11-28 08:46:59.992565+00', '850', NULL),
+	(17235, '2026-11-28 08:46:59.992565+00', '851', NULL),
+	(17236, '2026-11-28 08:46:59.992565+00', '852', NULL),
+	(17237, '2026-11-28 08:46:59.992565+00', '853', NULL),
+	(17238, '2026-11-28 08:46:59.992565+00', '854', NULL),
+	(17239, '2026-11-28 08:46:59.992565+00', '855', NULL),
+	(17240, '2026-11-28 08:46:59.992565+00', '856', NULL),
+	(17241, '2026-11-28 08:46:59.992565+00', '857', NULL),
+	(17242, '2026-11-28 08:46:59.992565+00', '858', NULL),
+	(17243, '2026-11-28 08:46:59.992565+00', '859', NULL),
+	(17244, '2026-11-28 08:46:59.992565+00', '860', NULL),
+	(17245, '2026-11-28 08:46:59.992565+00', '861', NULL),
+	(17246, '2026-11-28 08:46:59.992565+00', '862', NULL),
+	(17247, '2026-11-28 08:46:59.992565+00', '863', NULL),
+	(17248, '2026-11-28 08:46:59.992565+00', '864', NULL),
+	(17249, '2026-11-28 08:46:59.992565+00', '865', NULL),
+	(17250, '2026-11-28 08:46:59.992565+00', '866', NULL),
+	(17251, '2026-11-28 08:46:59.992565+00', '867', NULL),
+	(17252, '2026-11-28 08:46:59.992565+00', '868', NULL),
+	(17253, '2026-11-28 08:46:59.992565+00', '869', NULL),
+	(17254, '2026-11-28 08:46:59.992565+00', '870', NULL),
+	(17255, '2026-11-28 08:46:59.992565+00', '871', NULL),
+	(17256, '2026-11-28 08:46:59.992565+00', '872', NULL),
+	(17257, '2026-11-28 08:46:59.992565+00', '873', NULL),
+	(17258, '2026-11-28 08:46:59.992565+00', '874', NULL),
+	(17259, '2026-11-28 08:46:59.992565+00', '875', NULL),
+	(17260, '2026-11-28 08:46:59.992565+00', '876', NULL),
+	(17261, '2026-11-28 08:46:59.992565+00', '877', NULL),
+	(17262, '2026-11-28 08:46:59.992565+00', '878', NULL),
+	(17263, '2026-11-28 08:46:59.992565+00', '879', NULL),
+	(17264, '2026-11-28 08:46:59.992565+00', '880', NULL),
+	(17265, '2026-11-28 08:46:59.992565+00', '881', NULL),
+	(17266, '2026-11-28 08:46:59.992565+00', '882', NULL),
+	(17267, '2026-11-28 08:46:59.992565+00', '883', NULL),
+	(17268, '2026-11-28 08:46:59.992565+00', '884', NULL),
+	(17269, '2026-11-28 08:46:59.992565+00', '885', NULL),
+	(17270, '2026-11-28 08:46:59.992565+00', '886', NULL),
+	(17271, '2026-11-28 08:46:59.992565+00', '887', NULL),
+	(17272, '2026-11-28 08:46:59.992565+00', '888', NULL),
+	(17273, '2026-11-28 08:46:59.992565+00', '889', NULL),
+	(17274, '2026-11-28 08:46:59.992565+00', '890', NULL),
+	(17275, '2026-11-28 08:46:59.992565+00', '891', NULL),
+	(17276, '2026-11-28 08:46:59.992565+00', '892', NULL),
+	(17277, '2026-11-28 08:46:59.992565+00', '893', NULL),
+	(17278, '2026-11-28 08:46:59.992565+00', '894', NULL),
+	(17279, '2026-11-28 08:46:59.992565+00', '895', NULL),
+	(17280, '2026-11-28 08:46:59.992565+00', '896', NULL),
+	(17281, '2026-11-28 08:46:59.992565+00', '897', NULL),
+	(17282, '2026-11-28 08:46:59.992565+00', '898', NULL),
+	(17283, '2026-11-28 08:46:59.992565+00', '899', NULL),
+	(17284, '2026-11-28 08:46:59.992565+00', '900', NULL),
+	(17285, '2026-11-28 08:46:59.992565+00', '901', NULL),
+	(17286, '2026-11-28 08:46:59.992565+00', '902', NULL),
+	(17287, '2026-11-28 08:46:59.992565+00', '903', NULL),
+	(17288, '2026-11-28 08:46:59.992565+00', '904', NULL),
+	(17289, '2026-11-28 08:46:59.992565+00', '905', NULL),
+	(17290, '2026-11-28 08:46:59.992565+00', '906', NULL),
+	(17291, '2026-11-28 08:46:59.992565+00', '907', NULL),
+	(17292, '2026-11-28 08:46:59.992565+00', '908', NULL),
+	(17293, '2026-11-28 08:46:59.992565+00', '909', NULL),
+	(17294, '2026-11-28 08:46:59.992565+00', '910', NULL),
+	(17295, '2026-11-28 08:46:59.992565+00', '911', NULL),
+	(17296, '2026-11-28 08:46:59.992565+00', '912', NULL),
+	(17297, '2026-11-28 08:46:59.992565+00', '913', NULL),
+	(17298, '2026-11-28 08:46:59.992565+00', '914', NULL),
+	(17299, '2026-11-28 08:46:59.992565+00', '915', NULL),
+	(17300, '2026-11-28 08:46:59.992565+00', '916', NULL),
+	(17301, '2026-11-28 08:46:59.992565+00', '917', NULL),
+	(17302, '2026-11-28 08:46:59.992565+00', '918', NULL),
+	(17303, '2026-11-28 08:46:59.992565+00', '919', NULL),
+	(17304, '2026-11-28 08:46:59.992565+00', '920', NULL),
+	(17305, '2026-11-28 08:46:59.992565+00', '921', NULL),
+	(17306, '2026-11-28 08:46:59.992565+00', '922', NULL),
+	(17307, '2026-11-28 08:46:59.992565+00', '923', NULL),
+	(17308, '2026-11-28 08:46:59.992565+00', '924', NULL),
+	(17309, '2026-11-28 08:46:59.992565+00', '925', NULL),
+	(17310, '2026-11-28 08:46:59.992565+00', '926', NULL),
+	(17311, '2026-11-28 08:46:59.992565+00', '927', NULL),
+	(17312, '2026-11-28 08:46:59.992565+00', '928', NULL),
+	(17313, '2026-11-28 08:46:59.992565+00', '929', NULL),
+	(17314, '2026-11-28 08:46:59.992565+00', '930', NULL),
+	(17315, '2026-11-28 08:46:59.992565+00', '931', NULL),
+	(17316, '2026-11-28 08:46:59.992565+00', '932', NULL),
+	(17317, '2026-11-28 08:46:59.992565+00', '933', NULL),
+	(17318, '2026-11-28 08:46:59.992565+00', '934', NULL),
+	(17319, '2026-11-28 08:46:59.992565+00', '935', NULL),
+	(17320, '2026-11-28 08:46:59.992565+00', '936', NULL),
+	(17321, '2026-11-28 08:46:59.992565+00', '937', NULL),
+	(17322, '2026-11-28 08:46:59.992565+00', '938', NULL),
+	(17323, '2026-11-28 08:46:59.992565+00', '939', NULL),
+	(17324, '2026-11-28 08:46:59.992565+00', '940', NULL),
+	(17325, '2026-11-28 08:46:59.992565+00', '941', NULL),
+	(17326, '2026-11-28 08:46:59.992565+00', '942', NULL),
+	(17327, '2026-11-28 08:46:59.992565+00', '943', NULL),
+	(17328, '2026-11-28 08:46:59.992565+00', '944', NULL),
+	(17329, '2026-11-28 08:46:59.992565+00', '945', NULL),
+	(17330, '2026-11-28 08:46:59.992565+00', '946', NULL),
+	(17331, '2026-11-28 08:46:59.992565+00', '947', NULL),
+	(17332, '2026-11-28 08:46:59.992565+00', '948', NULL),
+	(17333, '2026-11-28 08:46:59.992565+00', '949', NULL),
+	(17334, '2026-11-28 08:46:59.992565+00', '950', NULL),
+	(17335, '2026-11-28 08:46:59.992565+00', '951', NULL),
+	(17336, '2026-11-28 08:46:59.992565+00', '952', NULL),
+	(17337, '2026-11-28 08:46:59.992565+00', '953', NULL),
+	(17338, '2026-11-28 08:46:59.992565+00', '954', NULL),
+	(17339, '2026-11-28 08:46:59.992565+00', '955', NULL),
+	(17340, '2026-11-28 08:46:59.992565+00', '956', NULL),
+	(17341, '2026-11-28 08:46:59.992565+00', '957', NULL),
+	(17342, '2026-11-28 08:46:59.992565+00', '958', NULL),
+	(17343, '2026-11-28 08:46:59.992565+00', '959', NULL),
+	(17344, '2026-11-28 08:46:59.992565+00', '960', NULL),
+	(17345, '2026-11-28 08:46:59.992565+00', '961', NULL),
+	(17346, '2026-11-28 08:46:59.992565+00', '962', NULL),
+	(17347, '2026-11-28 08:46:59.992565+00', '963', NULL),
+	(17348, '2026-11-28 08:46:59.992565+00', '964', NULL),
+	(17349, '2026-11-28 08:46:59.992565+00', '965', NULL),
+	(17350, '2026-11-28 08:46:59.992565+00', '966', NULL),
+	(17351, '2026-11-28 08:46:59.992565+00', '967', NULL),
+	(17352, '2026-11-28 08:46:59.992565+00', '968', NULL),
+	(17353, '2026-11-28 08:46:59.992565+00', '969', NULL),
+	(17354, '2026-11-28 08:46:59.992565+00', '970', NULL),
+	(17355, '2026-11-28 08:46:59.992565+00', '971', NULL),
+	(17356, '2026-11-28 08:46:59.992565+00', '972', NULL),
+	(17357, '2026-11-28 08:46:59.992565+00', '973', NULL),
+	(17358, '2026-11-28 08:46:59.992565+00', '974', NULL),
+	(17359, '2026-11-28 08:46:59.992565+00', '975', NULL),
+	(17360, '2026-11-28 08:46:59.992565+00', '976', NULL),
+	(17361, '2026-11-28 08:46:59.992565+00', '977', NULL),
+	(17362, '2026-11-28 08:46:59.992565+00', '978', NULL),
+	(17363, '2026-11-28 08:46:59.992565+00', '979', NULL),
+	(17364, '2026-11-28 08:46:59.992565+00', '980', NULL),
+	(17365, '2026-11-28 08:46:59.992565+00', '981', NULL),
+	(17366, '2026-11-28 08:46:59.992565+00', '982', NULL),
+	(17367, '2026-11-28 08:46:59.992565+00', '983', NULL),
+	(17368, '2026-11-28 08:46:59.992565+00', '984', NULL),
+	(17369, '2026-11-28 08:46:59.992565+00', '985', NULL),
+	(17370, '2026-11-28 08:46:59.992565+00', '986', NULL),
+	(17371, '2026-11-28 08:46:59.992565+00', '987', NULL),
+	(17372, '2026-11-28 08:46:59.992565+00', '988', NULL),
+	(17373, '2026-11-28 08:46:59.992565+00', '989', NULL),
+	(17374, '2026-11-28 08:46:59.992565+00', '990', NULL),
+	(17375, '2026-11-28 08:46:59.992565+00', '991', NULL),
+	(17376, '2026-11-28 08:46:59.992565+00', '992', NULL),
+	(17377, '2026-11-28 08:46:59.992565+00', '993', NULL),
+	(17378, '2026-11-28 08:46:59.992565+00', '994', NULL),
+	(17379, '2026-11-28 08:46:59.992565+00', '995', NULL),
+	(17380, '2026-11-28 08:46:59.992565+00', '996', NULL),
+	(17381, '2026-11-28 08:46:59.992565+00', '997', NULL),
+	(17382, '2026-11-28 08:46:59.992565+00', '998', NULL),
+	(17383, '2026-11-28 08:46:59.992565+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_51 VALUES
-	(1, '2026-11-28 08:33:47.35829+00', '0', NULL),
-	(2, '2026-11-28 08:33:47.35829+00', '1', NULL),
-	(3, '2026-11-28 08:33:47.35829+00', '2', NULL),
-	(4, '2026-11-28 08:33:47.35829+00', '3', NULL),
-	(5, '2026-11-28 08:33:47.35829+00', '4', NULL),
-	(6, '2026-11-28 08:33:47.35829+00', '5', NULL),
-	(7, '2026-11-28 08:33:47.35829+00', '6', NULL),
-	(8, '2026-11-28 08:33:47.35829+00', '7', NULL),
-	(9, '2026-11-28 08:33:47.35829+00', '8', NULL),
-	(10, '2026-11-28 08:33:47.35829+00', '9', NULL),
-	(11, '2026-11-28 08:33:47.35829+00', '10', NULL),
-	(12, '2026-11-28 08:33:47.35829+00', '11', NULL),
-	(13, '2026-11-28 08:33:47.35829+00', '12', NULL),
-	(14, '2026-11-28 08:33:47.35829+00', '13', NULL),
-	(15, '2026-11-28 08:33:47.35829+00', '14', NULL),
-	(16, '2026-11-28 08:33:47.35829+00', '15', NULL),
-	(17, '2026-11-28 08:33:47.35829+00', '16', NULL),
-	(18, '2026-11-28 08:33:47.35829+00', '17', NULL),
-	(19, '2026-11-28 08:33:47.35829+00', '18', NULL),
-	(20, '2026-11-28 08:33:47.35829+00', '19', NULL),
-	(21, '2026-11-28 08:33:47.35829+00', '20', NULL),
-	(22, '2026-11-28 08:33:47.35829+00', '21', NULL),
-	(23, '2026-11-28 08:33:47.35829+00', '22', NULL),
-	(24, '2026-11-28 08:33:47.35829+00', '23', NULL),
-	(25, '2026-11-28 08:33:47.35829+00', '24', NULL),
-	(26, '2026-11-28 08:33:47.35829+00', '25', NULL),
-	(27, '2026-11-28 08:33:47.35829+00', '26', NULL),
-	(28, '2026-11-28 08:33:47.35829+00', '27', NULL),
-	(29, '2026-11-28 08:33:47.35829+00', '28', NULL),
-	(30, '2026-11-28 08:33:47.35829+00', '29', NULL),
-	(31, '2026-11-28 08:33:47.477481+00', '31', NULL),
-	(32, '2026-11-28 08:33:47.477481+00', '32', NULL),
-	(33, '2026-11-28 08:33:47.477481+00', '33', NULL),
-	(34, '2026-11-28 08:33:47.477481+00', '34', NULL),
-	(35, '2026-11-28 08:33:47.477481+00', '35', NULL),
-	(36, '2026-11-28 08:33:47.477481+00', '36', NULL),
-	(37, '2026-11-28 08:33:47.477481+00', '37', NULL),
-	(38, '2026-11-28 08:33:47.477481+00', '38', NULL),
-	(39, '2026-11-28 08:33:47.477481+00', '39', NULL),
-	(40, '2026-11-28 08:33:47.477481+00', '40', NULL),
-	(41, '2026-11-28 08:33:47.538851+00', '41', NULL),
-	(42, '2026-11-28 08:33:47.538851+00', '42', NULL),
-	(43, '2026-11-28 08:33:47.538851+00', '43', NULL),
-	(44, '2026-11-28 08:33:47.538851+00', '44', NULL),
-	(45, '2026-11-28 08:33:47.538851+00', '45', NULL),
-	(46, '2026-11-28 08:33:47.538851+00', '46', NULL),
-	(47, '2026-11-28 08:33:47.538851+00', '47', NULL),
-	(48, '2026-11-28 08:33:47.538851+00', '48', NULL),
-	(49, '2026-11-28 08:33:47.538851+00', '49', NULL),
-	(50, '2026-11-28 08:33:47.538851+00', '50', NULL),
-	(51, '2026-11-28 08:33:47.547166+00', '51', NULL),
-	(52, '2026-11-28 08:33:47.547166+00', '52', NULL),
-	(53, '2026-11-28 08:33:47.547166+00', '53', NULL),
-	(54, '2026-11-28 08:33:47.547166+00', '54', NULL),
-	(55, '2026-11-28 08:33:47.547166+00', '55', NULL),
-	(56, '2026-11-28 08:33:47.547166+00', '56', NULL),
-	(57, '2026-11-28 08:33:47.547166+00', '57', NULL),
-	(58, '2026-11-28 08:33:47.547166+00', '58', NULL),
-	(59, '2026-11-28 08:33:47.547166+00', '59', NULL),
-	(60, '2026-11-28 08:33:47.547166+00', '60', NULL);
+	(1, '2026-11-28 08:47:00.114532+00', '0', NULL),
+	(2, '2026-11-28 08:47:00.114532+00', '1', NULL),
+	(3, '2026-11-28 08:47:00.114532+00', '2', NULL),
+	(4, '2026-11-28 08:47:00.114532+00', '3', NULL),
+	(5, '2026-11-28 08:47:00.114532+00', '4', NULL),
+	(6, '2026-11-28 08:47:00.114532+00', '5', NULL),
+	(7, '2026-11-28 08:47:00.114532+00', '6', NULL),
+	(8, '2026-11-28 08:47:00.114532+00', '7', NULL),
+	(9, '2026-11-28 08:47:00.114532+00', '8', NULL),
+	(10, '2026-11-28 08:47:00.114532+00', '9', NULL),
+	(11, '2026-11-28 08:47:00.114532+00', '10', NULL),
+	(12, '2026-11-28 08:47:00.114532+00', '11', NULL),
+	(13, '2026-11-28 08:47:00.114532+00', '12', NULL),
+	(14, '2026-11-28 08:47:00.114532+00', '13', NULL),
+	(15, '2026-11-28 08:47:00.114532+00', '14', NULL),
+	(16, '2026-11-28 08:47:00.114532+00', '15', NULL),
+	(17, '2026-11-28 08:47:00.114532+00', '16', NULL),
+	(18, '2026-11-28 08:47:00.114532+00', '17', NULL),
+	(19, '2026-11-28 08:47:00.114532+00', '18', NULL),
+	(20, '2026-11-28 08:47:00.114532+00', '19', NULL),
+	(21, '2026-11-28 08:47:00.114532+00', '20', NULL),
+	(22, '2026-11-28 08:47:00.114532+00', '21', NULL),
+	(23, '2026-11-28 08:47:00.114532+00', '22', NULL),
+	(24, '2026-11-28 08:47:00.114532+00', '23', NULL),
+	(25, '2026-11-28 08:47:00.114532+00', '24', NULL),
+	(26, '2026-11-28 08:47:00.114532+00', '25', NULL),
+	(27, '2026-11-28 08:47:00.114532+00', '26', NULL),
+	(28, '2026-11-28 08:47:00.114532+00', '27', NULL),
+	(29, '2026-11-28 08:47:00.114532+00', '28', NULL),
+	(30, '2026-11-28 08:47:00.114532+00', '29', NULL),
+	(31, '2026-11-28 08:47:00.132202+00', '31', NULL),
+	(32, '2026-11-28 08:47:00.132202+00', '32', NULL),
+	(33, '2026-11-28 08:47:00.132202+00', '33', NULL),
+	(34, '2026-11-28 08:47:00.132202+00', '34', NULL),
+	(35, '2026-11-28 08:47:00.132202+00', '35', NULL),
+	(36, '2026-11-28 08:47:00.132202+00', '36', NULL),
+	(37, '2026-11-28 08:47:00.132202+00', '37', NULL),
+	(38, '2026-11-28 08:47:00.132202+00', '38', NULL),
+	(39, '2026-11-28 08:47:00.132202+00', '39', NULL),
+	(40, '2026-11-28 08:47:00.132202+00', '40', NULL),
+	(41, '2026-11-28 08:47:00.137986+00', '41', NULL),
+	(42, '2026-11-28 08:47:00.137986+00', '42', NULL),
+	(43, '2026-11-28 08:47:00.137986+00', '43', NULL),
+	(44, '2026-11-28 08:47:00.137986+00', '44', NULL),
+	(45, '2026-11-28 08:47:00.137986+00', '45', NULL),
+	(46, '2026-11-28 08:47:00.137986+00', '46', NULL),
+	(47, '2026-11-28 08:47:00.137986+00', '47', NULL),
+	(48, '2026-11-28 08:47:00.137986+00', '48', NULL),
+	(49, '2026-11-28 08:47:00.137986+00', '49', NULL),
+	(50, '2026-11-28 08:47:00.137986+00', '50', NULL),
+	(51, '2026-11-28 08:47:00.140009+00', '51', NULL),
+	(52, '2026-11-28 08:47:00.140009+00', '52', NULL),
+	(53, '2026-11-28 08:47:00.140009+00', '53', NULL),
+	(54, '2026-11-28 08:47:00.140009+00', '54', NULL),
+	(55, '2026-11-28 08:47:00.140009+00', '55', NULL),
+	(56, '2026-11-28 08:47:00.140009+00', '56', NULL),
+	(57, '2026-11-28 08:47:00.140009+00', '57', NULL),
+	(58, '2026-11-28 08:47:00.140009+00', '58', NULL),
+	(59, '2026-11-28 08:47:00.140009+00', '59', NULL),
+	(60, '2026-11-28 08:47:00.140009+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_52 VALUES
-	(1001, '2026-11-28 08:33:47.733179+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T08:33:47.733053+00:00"}'),
-	(1002, '2026-11-28 08:33:47.737187+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 08:33:47.737187+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 08:33:49.129296+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 08:47:00.20602+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T08:47:00.205904+00:00"}'),
+	(1002, '2026-11-28 08:47:00.207587+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 08:47:00.207587+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 08:47:00.616587+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_53 VALUES
-	(1, '2026-11-28 08:33:48.735419+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 08:47:00.51561+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_54 VALUES
-	(1, '2026-11-28 08:33:48.793412+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T08:33:48.775229+00:00"}');
+	(1, '2026-11-28 08:47:00.523371+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T08:47:00.52255+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_55 VALUES
-	(1, '2026-11-28 08:33:49.091273+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "d/FsO/O4gJpjK6VOMh5MgnbdTKzKnq0u", "nonce": "KiMAmspUDTvpmPIH", "data_key": "yHUofXRxYJlkPduJG7U/p8N1wN/azoj4vBQYr+FVxVVvxQgUweKOqmBA0qwhll7j9bxIQhkcgr72ij1e"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 08:33:49.091273+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "DiEU25q7EkpmKicwDO1hBCCzToVZtXIPSuUg1g==", "nonce": "YVWIecf2d24Hj5Cw", "data_key": "yHUofXRxYJlkPduJG7U/p8N1wN/azoj4vBQYr+FVxVVvxQgUweKOqmBA0qwhll7j9bxIQhkcgr72ij1e"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 08:47:00.604955+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "puw6RNOTuhRfGg0bvffFY5vVXuCFn9dm", "nonce": "b3T7UWvKySG3mZkX", "data_key": "xyw1mHppz1CZJw3x3O6V5/hgM+YWMig9lA4MTQEesfIZ+Vu2fgKlg8IXblZE6SF9xgNqZhgmGWkDPVHA"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 08:47:00.604955+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "ESyPyxAi3oYZotjWLLgjGbqVawUIIl5j8Wylxg==", "nonce": "LCd7aG7qTKCqOjHV", "data_key": "xyw1mHppz1CZJw3x3O6V5/hgM+YWMig9lA4MTQEesfIZ+Vu2fgKlg8IXblZE6SF9xgNqZhgmGWkDPVHA"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 08:33:42.995137+00'),
-	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 08:33:43.039407+00'),
-	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 08:33:43.104134+00'),
-	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 08:33:43.225945+00'),
-	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 08:33:43.304779+00'),
-	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 08:33:43.367956+00'),
-	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 08:33:43.393452+00');
+	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 08:46:58.921992+00'),
+	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 08:46:58.93262+00'),
+	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 08:46:58.942211+00'),
+	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 08:46:58.963449+00'),
+	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 08:46:58.975923+00'),
+	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 08:46:58.990862+00'),
+	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 08:46:59.009968+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 08:33:45.305347+00'),
-	(1, 2, '2026-11-28 08:33:45.305462+00'),
-	(1, 3, '2026-11-28 08:33:45.305463+00'),
-	(1, 4, '2026-11-28 08:33:45.305464+00'),
-	(1, 5, '2026-11-28 08:33:45.305464+00');
+	(1, 1, '2026-11-28 08:46:59.610249+00'),
+	(1, 2, '2026-11-28 08:46:59.610329+00'),
+	(1, 3, '2026-11-28 08:46:59.61033+00'),
+	(1, 4, '2026-11-28 08:46:59.610331+00'),
+	(1, 5, '2026-11-28 08:46:59.610332+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
@@ -26638,7 +26644,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.begin_alone(queue text, lease_id bigint)', '1688b3ffa97eb6e3c6956c72896554a6e64e806ab47101b1211d46c98ea33918', 16),
 	('function', 'spanmq.ack(queue text, lease_id bigint, msg_ids bigint[])', 'ecdc7d321ee403147e98e3f0c817d3e5111144be740e7c8992bb26c547806302', 16),
 	('function', 'spanmq.cancel(queue text, msg_ids bigint[])', 'fc72e82ba3419a85f1d8c3bddae22985a80c656df70692d1dc6f4f4d69d9dd63', 16),
-	('function', 'spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'd03f10b9f0fc241f015cc98a5283b22a92274033a9e03c3d43495409e47bf929', 16),
+	('function', 'spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'beee9f61128f14c4c398f5274dfece0f2c750fee82f4c2f9af6e5f1e386d71c6', 16),
 	('function', 'spanmq.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', '4ff4600fffb6e56982197448470361e003666614dcd1bdf8b4d2cfefbd1f6fcc', 16),
 	('function', 'spanmq.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text)', 'bff0b33496ecc313fafc244fecf8d06f525886258118444b7a1ec59c551a124b', 16),
 	('function', 'spanmq.release(queue text, lease_id bigint, msg_ids bigint[])', '9cdb84f881b3ac0e19cddf40fed23d4ad12f31d7874b44f5ee07f40ae25a3df0', 16),
@@ -27015,7 +27021,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
 	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', '1d276909025e444d2473c16a86203a2dc32cceece71f7af3fdcfe76d0915de3f', 16),
 	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
-	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
+	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
 	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
 	('function', 'spanmq_core.set_aside(relation regclass)', '42d669eb63fe127a765ec0a011f5e7608f302a28cc0448bfcec4cf2237cbabd8', 16),
 	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
@@ -27133,7 +27139,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.has_sqs_moves()', '1c3addefb0a2f8ce6b8a34b19fd9c4d1bc9f5d2936f3a4d5636e0b2f880268a4', 16),
 	('function', 'spanmq.list_access_keys()', '6ac1014a3019d4659ed07eb19cee7d8c589d3f9445c55999c52254e1a538c022', 16),
 	('function', 'spanmq.list_sqs_moved(queue text, msg_ids bigint[])', 'ac3428651692e090663e3e64e7cfd82ab3397fd34fe0078e05faf985c2efe1ed', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
+	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
 	('function', 'spanmq.list_sqs_queues(queue text)', '113b9a7e79dac94c6ecc19d6e7281ec0b5c78a1a15c54e3ac016291ffa74c760', 16),
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
 	('function', 'spanmq.maintain(budget integer)', 'eeaad4b6a94f09fc99665b64dd236203a0d35a747becf7581867f4466f8bed96', 16),
@@ -27142,6 +27148,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.revoke_access_key(access_key_id text)', '74599b3b8f26a997d7f064927fe3121c181e840e074cde8cb5709bd07c8329f2', 16),
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
 	('function', 'spanmq.revoke_token(name text)', 'b4bd2f2dea82870fa848f84a7664981152c1e7643b4cecfaeee669af3e0bfb62', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
 	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '93863e758a7cd1422927accecec26aa3e788693093499f55e95794337533e896', 16),
 	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'ae05aff6c7578e5d492819c9c5b85f82eff335fd2027f38e8f66ca9800abe38e', 16),
 	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '7ea30a30b8b97026105e91950b515519b9bf8451a7829cbd50c164a7770df056', 16),
@@ -27149,12 +27156,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.sum_statistics(queues text[], seconds double precision, step double precision)', 'd22cf22fd7d3f014c0cdb5b14eeea554ce8f2e42780cde5cb60e37c0d1510f67', 16),
 	('function', 'spanmq.take_sqs_move()', 'c31d7df04dbee4d9ce492b7543a1939de0619565efe0723bb5858a1382d6424c', 16),
 	('function', 'spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])', '5bc4f3ad0c2ec1b10ee91c139ca155aad2a74b9e2ca8bb61642eb844cb45c9e0', 16),
+	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
 	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', 'f202a08f3047b082c4ec5e0105d4dfc601d963344be3431e16fda6c44e1999e8', 16),
-	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
 	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'efe50e3d195ab2da57c0b13b45e6c0f92d82923c9b77c79543ccc6565a3fb598', 16),
 	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', 'bb8d9cd3634a7014d6a0537bb2fda245fcf9e9022bc1adcbdc53e8a6ba65561c', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', 'a4ea470714525a0d6e6068f4e3d5d28bed2b995668d905cc9eb106eef0c997dc', 16),
-	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
+	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
 	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', 'b620d40652e633a91233ebb90a1d2dc679f88a72e702b98e2312d04ef6ccce5c', 16),
 	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '36e3ea9b8e523e408d7188394e53f7ab01b69c45661057e56d3f37fc2d329e63', 16),
@@ -27169,24 +27176,25 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'e9aa3491b1f74d8fc10bd6757185befa3d9c4a0ca04e94ff1dde33e873edc941', 16),
 	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'bea578250db70aa1fb102652224ce64ddb389315539e397e036dbe3318eca59b', 16),
 	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', 'fbc8f68c9d274dded75b406fd900016fe662e9c86876825128456eea3afd28b9', 16),
-	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'ba8cfdd4eb8c21b31167bd59ee5d7d4c86b6ac500e962f589ca2236d9ae1e714', 16),
+	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'e73a9359846031fce3a240af65ec9bcf4cf54555fb539731194f446abd8c09e6', 16),
 	('function', 'spanmq_call.classify(error_class text, error text, queue text)', '0ea37d6dc3e0d3bb0eaa616e9d0ce289509f7d5dd7a9eef6ba7559e9ed5f7aea', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
-	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
 	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '394567329a5be88d3671ca4a0515cad9a0be517c8b6cffb5e28e4cdc614a027d', 16),
 	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'ee6150888da8b56c0164503e4987c54affda13410b88b78f130ddd5541d77a5c', 16),
 	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
 	('function', 'spanmq_call.count_messages(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
 	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', 'e545acb69aa18d57a605a76c4bfbf5067bf87f7ab9d117b251875eb5bf8a6838', 16),
 	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
+	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
 	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
 	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '7ca5d10c264c5b7066d65fde57b968d0827b4bf7671311359e48c059b538ebac', 16),
 	('function', 'spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint)', '8a4686afbca477677b8e4cbdb53f472ea1259b6cf9d2c5e8679dc50f0d49c367', 16),
 	('function', 'spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer)', '4a28bdf273b903b5497e5c07862259f7419e631b90d52532bc02a54653552551', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '2c24a765643150a2464077933844a9c35c027ba747a5d20812011f1047f1e777', 16),
+	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
-	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.disable_notify_insert(queue_name text)', '62ad53972db54f56a175b0675074294abb7ad242d5a19b785f5870f71cfe3298', 16),
 	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'c86cd2aa5a70d1199abfab66e9cb78244b047f734e48e857f4e2a9370d746e3a', 16),
 	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
@@ -27198,14 +27206,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.failure_extent(queue text)', 'ce9459d9352bf0c143363dbd5c93cc049c8cd448bd9302d7beaaa4223e939957', 16),
 	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4e06fedae38188f84b419dc0a83f3df9b1ea794ef39608dc0c398bb8f2f6b47c', 16),
 	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'f0c10a5c058bebad1a238eb752a11ae83da02aa3daadf785cdd1518d9f519cd9', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
+	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
+	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
 	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
 	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '048a2ec4b686379b6ef5b287b80bd2b78911d5d9e7d13bd18038243f2588fa63', 16),
 	('function', 'spanmq_call.health(queues text[])', '07081aea9db3df978cdad6fa7a2bd353260f0121956914baa06a60739c9c3ee8', 16),
+	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
 	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', '100e1a0ed2051c2cff7b6c9f0777f4f6b692e2153ac9f5e693c3139645732838', 16),
 	('function', 'spanmq_call.known_positions(queue text, tokens uuid[])', 'e09801efca44a00e9e96ad23368b1bbf05256399f040ae68d0487ebae93a8a8a', 16),
-	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
 	('function', 'spanmq_call.latest_statistics(queues text[])', 'ecabf9b3ff8b936a10cce2d8b113297720694f641fb41eda16d64dec0bd463a9', 16),
 	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', '2655dc618fde89359a964484af1d98d8ea8b47214beff6f43e49920a3e5cbd9b', 16),
 	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
@@ -27215,6 +27224,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.list_grants(queue text)', 'e251374ed06d44d343f7dd91ef76dfd8ae6b1cf2f001338e6ad8714b0ffb326c', 16),
 	('function', 'spanmq_call.list_groups(queue text, qty integer)', '6def243568faaaf3bcfbc483b6e942b38b1ef590b4e8dcb7c0d83f2138eb546b', 16),
 	('function', 'spanmq_call.list_leases(queue text, qty integer)', 'fa9c7495f88325c68d6bb21428785870b14a8924ab5c8d97f5581f9324ae3966', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer)', '9070e7448bf4bdd6389506c16dd5329bf23b6e7e075e0ec801222c11f329c24c', 16),
 	('function', 'spanmq_call.list_receivers(queue text)', '85b57febf99f0d931489ec812ded642dc04f9d9a522af6d0fd048990101bf681', 16),
 	('function', 'spanmq_call.list_results(queue text, msg_ids bigint[])', '70ff85299d2d0741682f8f45ea7f7955dfc2fbffda0133b5a01e9542cd8381de', 16),
@@ -27226,24 +27236,20 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.list_workers(queues text[])', 'e51a6c8772092e38924b5dab53194ba5f005ef54413ada873ef1042c924c7f4c', 16),
 	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
 	('function', 'spanmq_call.metrics(queue_name text)', 'bc9a4eaa1efcc9f8e1601fc71b8de155f3cfccafda2d14ab2ad8ae827d568d8a', 16),
+	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', '5ea6e7c0303bcfffa48c871faa84cd39f77805f55234b9ea6aac39f83516d713', 16),
 	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', 'e0272a8865eeb352d2960f057d9af7ba131e380caebf7fdd770f018742444b3b', 16),
 	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'c37c8b408eda80c1eff6e72c1c6eed7a4b2edd0d0c81337bd1414974e9125a68', 16),
+	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
 	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'a4d2a9d3af968cc7255480b466ff4f7715a61fdd994af6528ee9234df3f7e9fe', 16),
 	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
 	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
-	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'd6c009ed894398900ce4a4fb50d58db0bd28863c2d0d93f937f2768be3b023b5', 16),
 	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '652bbd76bbe144b126b77be661ef5f10c0e4918b3855fda75a0add97a3828ddb', 16),
-	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
-	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
 	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '0f5525fbfc946307d52e2ee522958efedae457ad78333ec76cca7915869841af', 16),
 	('function', 'spanmq_call.purge_queue(queue_name text)', '83263daeb851ab7f4a8ecfb69d20d004262575edb778dd67c9485703ee06d3ab', 16),
 	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '3281d2e9502c4560bd647092d8a9dfe9e47daa5ec5a47286822ad3275ffca517', 16),
-	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
-	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
-	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
-	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
+	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
 	('function', 'spanmq_call.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '46eaee723e4e07a28b645afcd1036a9a9611b74ca375988d6998acc046427c4b', 16),
 	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', '54073f9a9d28104fec5aa15693cb5b4f878bb108601c8e361dc85fe4a21392eb', 16),
 	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '2a388d20a27bc6d64641dcff7827e6fb2f78503e6fff6edbb0d7ffd8c47529dc', 16),
@@ -27251,7 +27257,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '7fce390c97ab0e24e8b5bc3caf8ad10d850b9d599425f05ae481584feb99764c', 16),
 	('function', 'spanmq_call.receiver_log(queue text, by_role text)', 'a1a9aa0ccd2767cb6b7de43e10522c869f4507a0c1a3893c40230719d956ca75', 16),
 	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', '6122c614875b923e31ee384ccbc10f41044a676b9a88f94d9575869d8b5e0e4f', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', '25e8286252bb80fc7637d1cc099ed1c0e6a6ccf644d380839e7cd451d8e0aac3', 16),
 	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', 'bd802c5e245195db48dfa39c267447debf61cc671dd6619e321ebd082da83e07', 16),
 	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '2643bf97db4217537517270bac24bb2827dae836472036ba7134e243f2f9e9fd', 16),
@@ -27266,7 +27271,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
 	('function', 'spanmq_call.replay_extent(queue text)', 'b9e765b13271e705484cb03866b4fd5533e655d0baeb828b8b3719d968005427', 16),
 	('function', 'spanmq_call.report_breaker(queue text, worker text, seconds double precision)', '2bdfedb27d5d7b7da2ba47997bebf4504bf5141f7bb8b9c6758e0dca08511eec', 16),
-	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '6c2d644c3b66e2605e91ce927b6d9784a6823bb351fe02599d6684d748458250', 16),
+	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', 'e013a89dbfdedc1630b601c5e53ad2a370f1b76d9e8983ab127a8da0b392d75d', 16),
 	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
 	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'd2290bd88f01a60fe66d1ee33135f15511cd9d820ceca6ace817cd10d5cf1dcf', 16),
 	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '443bc5ff433bb0977a547fbb78ef5be9c10ca648666f25d409c8dc06d272ede0', 16),
@@ -27278,6 +27283,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb)', 'e3b7d9511748f3fa1c70b24342dc9b6761d02ebf17a9cec616f4b5ec90047e3f', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
+	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', '54f3be3240e27eade0be124bd327e696f60e2cb8cc78d99d7a3561ec0ccf94d8', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', 'fcd8e98322978324c09e16bf735734ad2b6ddb6218ad881bc94461f234a06cb9', 16),
@@ -27404,8 +27410,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 08:33:47.568246+00', '2026-11-28 08:33:47.571601+00', NULL, '2026-11-28 08:33:47.571601+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 08:33:47.575285+00', '2026-11-28 08:33:47.575285+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 08:47:00.147233+00', '2026-11-28 08:47:00.148702+00', NULL, '2026-11-28 08:47:00.148702+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 08:47:00.149252+00', '2026-11-28 08:47:00.149252+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -27416,60 +27422,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('8eccd4e8-2c7d-4ae9-8f9c-55518527f954', 1, 34, '8eccd4e8-2c7d-4ae9-8f9c-55518527f954', 'postgres', '2026-11-28 08:33:47.555183+00');
+	('41e38598-739d-42a3-8dd1-59c5fe2856fc', 1, 34, '41e38598-739d-42a3-8dd1-59c5fe2856fc', 'postgres', '2026-11-28 08:47:00.142284+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 08:33:44.224107+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 08:33:45.965768+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 08:33:46.203938+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 08:33:46.364062+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 08:33:46.462826+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 08:33:47.135154+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 08:33:45.431866+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 08:33:47.24139+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 08:33:48.515343+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 08:33:48.633787+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 08:33:48.988793+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 08:33:47.576247+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 144115188075855872, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 08:46:59.347176+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 08:46:59.780366+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 08:46:59.826821+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 08:46:59.852688+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 08:46:59.869995+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 08:47:00.043838+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 08:46:59.65235+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 08:47:00.082909+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 08:47:00.430929+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 08:47:00.463848+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 08:47:00.561938+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 08:47:00.149674+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 70368744177664, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('5995db73-8089-47ac-80ed-d5ffac16630c', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 08:33:47.368906+00', '2026-11-28 08:33:47.368906+00', '2026-11-28 08:33:47.401293+00');
+	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 08:47:00.116392+00', '2026-11-28 08:47:00.116392+00', '2026-11-28 08:47:00.121027+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('5995db73-8089-47ac-80ed-d5ffac16630c', 2, 40, -1883090271546114059, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '00a328bf-5316-4db5-94a8-824dbbd6810a', 'cc0edfb2-a4c3-48ff-bbec-8730012586f1'),
-	('5995db73-8089-47ac-80ed-d5ffac16630c', 3, 40, -1883090271549259788, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '576d76ac-725c-4349-93ef-c38441509e2d', '00a328bf-5316-4db5-94a8-824dbbd6810a');
+	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 2, 40, -1883091102730289163, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '2c3df98e-5e47-42e1-bef1-554a2e3eb929', '146868a1-a64b-404c-b66c-5d82f9fb9464'),
+	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 3, 40, -1883091102732386316, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'f9933439-c9c8-4528-99a4-8ea5925a1eaf', '2c3df98e-5e47-42e1-bef1-554a2e3eb929');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', '89bf81dde724dca6b0518496964c8b2fc5cd31e8d2d9aaf78f23b2b676b227f5', '2026-11-28 08:33:44.026229+00', 'postgres');
+	(1, '0.1.0', 'bd710aab2e77387162cb3f77825c74c47155ae9104fd88a39960b6bdf0186aaa', '2026-11-28 08:46:59.291239+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 08:33:45.748583+00', '2026-12-28 08:33:45.748582+00'),
-	(41, 1002, '[1, null]', '2026-11-28 08:33:47.760818+00', '2026-12-28 08:33:47.760817+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 08:46:59.737874+00', '2026-12-28 08:46:59.737872+00'),
+	(41, 1002, '[1, null]', '2026-11-28 08:47:00.212142+00', '2026-12-28 08:47:00.212141+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 08:31:49.378166+00', 1, 0, 0),
-	(39, '2026-11-28 08:33:50.270829+00', 69, 47, 0),
-	(40, '2026-11-28 08:33:50.284412+00', 60, 30, 5),
-	(41, '2026-11-28 08:33:50.285337+00', 1004, 4, 0),
-	(43, '2026-11-28 08:33:50.286215+00', 1, 1, 0),
-	(44, '2026-11-28 08:33:50.286743+00', 2, 2, 0),
-	(1, '2026-11-28 08:33:50.287288+00', 38, 4, 2),
-	(34, '2026-11-28 08:33:50.301372+00', 69, 57, 7),
-	(35, '2026-11-28 08:33:50.302321+00', 12, 11, 1),
-	(36, '2026-11-28 08:33:50.303009+00', 5, 5, 1),
-	(37, '2026-11-28 08:33:50.303583+00', 1, 1, 0),
-	(38, '2026-11-28 08:33:50.313387+00', 17383, 5, 0);
+	(42, '2026-11-28 08:45:00.676413+00', 1, 0, 0),
+	(39, '2026-11-28 08:47:00.882758+00', 69, 47, 0),
+	(40, '2026-11-28 08:47:00.892511+00', 60, 30, 5),
+	(41, '2026-11-28 08:47:00.893421+00', 1004, 4, 0),
+	(43, '2026-11-28 08:47:00.894215+00', 1, 1, 0),
+	(44, '2026-11-28 08:47:00.894736+00', 2, 2, 0),
+	(1, '2026-11-28 08:47:00.895264+00', 38, 4, 2),
+	(34, '2026-11-28 08:47:00.900861+00', 69, 57, 7),
+	(35, '2026-11-28 08:47:00.901714+00', 12, 11, 1),
+	(36, '2026-11-28 08:47:00.902389+00', 5, 5, 1),
+	(37, '2026-11-28 08:47:00.902963+00', 1, 1, 0),
+	(38, '2026-11-28 08:47:00.908205+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 08:33:47.680826+00', '2027-11-29 08:33:47.683887+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 08:33:47.708468+00', '2027-11-29 08:33:47.712734+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 08:47:00.176672+00', '2027-11-29 08:47:00.177899+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 08:47:00.201517+00', '2027-11-29 08:47:00.202154+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -27478,43 +27484,43 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 08:33:44.362335+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 08:33:45.525965+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 08:33:46.031762+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 08:33:46.287397+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 08:33:46.445733+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 08:33:46.604109+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 08:33:46.622021+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 08:33:46.694304+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 08:33:46.715679+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 08:33:46.793655+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 08:33:46.810852+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 08:33:46.839532+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 08:33:46.874699+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 08:33:47.062016+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 08:33:47.329615+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 08:33:47.621421+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 08:33:48.591103+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 08:33:48.691383+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 08:33:49.053538+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 08:33:49.219179+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 08:33:49.228086+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 08:33:49.233805+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 08:33:49.238592+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 08:33:49.291731+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 08:33:49.295354+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 08:33:49.329152+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 08:33:49.345683+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 08:33:49.369505+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 08:33:49.377753+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 08:33:49.391619+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 08:33:49.407287+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 08:33:49.435278+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 08:33:49.447079+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 08:46:59.377377+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 08:46:59.676928+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 08:46:59.791533+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 08:46:59.83837+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 08:46:59.864424+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 08:46:59.896127+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 08:46:59.899418+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 08:46:59.912857+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 08:46:59.915613+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 08:46:59.94308+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 08:46:59.95011+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 08:46:59.958847+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 08:46:59.965689+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 08:47:00.023993+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 08:47:00.110257+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 08:47:00.162559+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 08:47:00.459719+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 08:47:00.499152+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 08:47:00.586348+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 08:47:00.627116+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 08:47:00.630244+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 08:47:00.634593+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 08:47:00.637666+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 08:47:00.658664+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 08:47:00.661873+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 08:47:00.666039+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 08:47:00.669072+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 08:47:00.673115+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 08:47:00.676114+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 08:47:00.680051+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 08:47:00.683184+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 08:47:00.687551+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 08:47:00.690538+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '5366af9deed77be4be353dc85e0c5cf20c2683aa8e3e898531a55dee7a50cf51', '2026-11-28 08:33:48.501051+00', '2026-11-29 08:33:48.500092+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'f9286b87a2cd9f691822510e1ab66ddfcbbf443879f7d99555c945bc622c3f22', '2026-11-28 08:47:00.425177+00', '2026-11-29 08:47:00.42427+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -27522,29 +27528,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('106d8a50-1da8-4204-b458-0eb2925cceaa', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 08:33:48.832999+00', NULL, '2026-11-28 08:33:48.832999+00');
+	('408d075d-80ec-4938-8080-da7833b3c2f5', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 08:47:00.527402+00', NULL, '2026-11-28 08:47:00.527402+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 08:33:48.735419+00', 3, '2026-11-29 08:33:48.820953+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 08:47:00.51561+00', 3, '2026-11-29 08:47:00.526023+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 08:33:48.713994+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 08:47:00.509932+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 08:33:50.270829+00', 120.993677, 0, 0, 0, 0, 0, 47, 44, 0, 4.631831),
-	(40, '2026-11-28 08:33:50.284412+00', 120.973526, 0, 0, 0, 0, 0, 30, 25, 5, 2.926122),
-	(41, '2026-11-28 08:33:50.285337+00', 120.939248, 0, 0, 0, 0, 0, 4, 4, 0, 2.552158),
-	(43, '2026-11-28 08:33:50.286215+00', 120.86594, 0, 0, 0, 0, 0, 1, 1, 0, 1.492803),
-	(44, '2026-11-28 08:33:50.286743+00', 120.839242, 0, 0, 0, 0, 0, 2, 2, 0, 1.19547),
-	(1, '2026-11-28 08:33:50.287288+00', 123.64037, 0, 0, 0, 0, 0, 4, 2, 2, 4.950162),
-	(34, '2026-11-28 08:33:50.301372+00', 123.545462, 0, 8, 0, 8, 4, 57, 45, 7, 4.662374),
-	(35, '2026-11-28 08:33:50.302321+00', 123.491005, 0, 2, 0, 2, 1, 11, 9, 1, 4.241959),
-	(36, '2026-11-28 08:33:50.303009+00', 123.427855, 0, 0, 0, 0, 0, 5, 4, 1, 3.979448),
-	(37, '2026-11-28 08:33:50.303583+00', 121.075041, 0, 0, 0, 0, 0, 1, 1, 0, 3.845773),
-	(38, '2026-11-28 08:33:50.313387+00', 121.068582, 0, 0, 0, 0, 0, 5, 5, 0, 3.35703);
+	(39, '2026-11-28 08:47:00.882758+00', 120.22878, 0, 0, 0, 0, 0, 47, 44, 0, 1.176418),
+	(40, '2026-11-28 08:47:00.892511+00', 120.230265, 0, 0, 0, 0, 0, 30, 25, 5, 0.777979),
+	(41, '2026-11-28 08:47:00.893421+00', 120.22406, 0, 0, 0, 0, 0, 4, 4, 0, 0.687401),
+	(43, '2026-11-28 08:47:00.894215+00', 120.210477, 0, 0, 0, 0, 0, 1, 1, 0, 0.370844),
+	(44, '2026-11-28 08:47:00.894736+00', 120.20388, 0, 0, 0, 0, 0, 2, 2, 0, 0.289781),
+	(1, '2026-11-28 08:47:00.895264+00', 120.992787, 0, 0, 0, 0, 0, 4, 2, 2, 1.2738),
+	(34, '2026-11-28 08:47:00.900861+00', 120.96689, 0, 8, 0, 8, 4, 57, 45, 7, 1.194521),
+	(35, '2026-11-28 08:47:00.901714+00', 120.951194, 0, 2, 0, 2, 1, 11, 9, 1, 1.106204),
+	(36, '2026-11-28 08:47:00.902389+00', 120.936336, 0, 0, 0, 0, 0, 5, 4, 1, 1.0568),
+	(37, '2026-11-28 08:47:00.902963+00', 120.272337, 0, 0, 0, 0, 0, 1, 1, 0, 1.035674),
+	(38, '2026-11-28 08:47:00.908205+00', 120.267083, 0, 0, 0, 0, 0, 5, 5, 0, 0.91564);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -27552,11 +27558,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 08:33:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 08:47:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', '5366af9deed77be4be353dc85e0c5cf20c2683aa8e3e898531a55dee7a50cf51', 'c4427077eec0becac4c0a4df1b3f156ce64480be75d07b0faea63542028cbf69', '2029-08-24 08:33:48.492324+00', '{*}', '{look,send}', '2026-11-28 08:33:48.486299+00', NULL, '2026-11-28 08:33:48.492596+00');
+	(1, 'shop', 'f9286b87a2cd9f691822510e1ab66ddfcbbf443879f7d99555c945bc622c3f22', '35674290782f289e373a4c8b5c4aa1a3200c213058d6999a895d350d6bd49db6', '2029-08-24 08:47:00.422768+00', '{*}', '{look,send}', '2026-11-28 08:47:00.421378+00', NULL, '2026-11-28 08:47:00.422978+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -27564,14 +27570,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 08:33:46.755129+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 08:33:46.811196+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 08:33:49.599579+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 08:46:59.93363+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 08:46:59.950406+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 08:47:00.719174+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 08:32:47.763058+00', '2026-11-28 08:33:47.763058+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 08:46:00.21272+00', '2026-11-28 08:47:00.21272+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -27733,7 +27739,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_44', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_45', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_46', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_46', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_47', 0, false);
@@ -27769,7 +27775,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_55', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_56', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_57', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_57', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_58', 0, false);
@@ -27820,13 +27826,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795854830267415, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795855620879159, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795854825919, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795855619713, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -27838,7 +27844,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218019026333105000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218019819847570000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);

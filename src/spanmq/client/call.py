@@ -193,7 +193,8 @@ def _bounded(statement: LiteralString, bytes_max: int, is_receiving: bool) -> Li
 def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
     """Return what the database holds, by the row of PROBE; log once if its version is not this client's."""
     spanmq, pgmq, text = values[0]
-    version = _VERSION.fullmatch(text or "")
+    # psycopg gives bytes to a client whose encoding is SQL_ASCII.
+    version = _VERSION.fullmatch(text.decode() if isinstance(text, bytes) else text or "")
     if version and version[1] not in (package.__version__, *_LOGGED):
         _LOGGED.add(version[1])
         logger.warning("schema_version schema=%s client=%s", version[1], package.__version__)

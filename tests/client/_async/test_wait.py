@@ -24,7 +24,7 @@ Connection = psycopg.Connection[Any]
 # A connection that begins to listen says so, listens, and says so again.
 LISTENERS = (
     "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    " and (query like '%spanmq.await_messages%' or query like '%spanmq.poll%' or query like 'listen %')"
+    " and query ~ '^(un)?listen |spanmq[.](await_messages|poll|pass_on)'"
 )
 SOMEBODY_LISTENS = f"select count(*) > 0 {LISTENERS}"
 

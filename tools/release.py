@@ -101,10 +101,12 @@ def environment(folder: Path, python: str, *packages: str) -> Path:
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> None:
-    """Run a command, shown, without what leads Python to the checkout."""
+    """Run a command, shown, without what leads Python to the checkout, and make to its ARGS."""
     print("$", *command, flush=True)
     environ = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV", "MAKE", "MFLAGS", "ARGS"))
     }
     if cwd is not None:
         environ["SPANMQ_EMBEDDED_FOLDER"] = str(cwd / "server")

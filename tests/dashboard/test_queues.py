@@ -70,4 +70,4 @@ def test_queue_is_dropped_only_by_its_name(keeper: Person, filled: str) -> None:
         404,
         True,
     )
-    assert "<code>drop_queue</code>" in keeper.get("/changes").text
+    assert ">drop_queue</code>" in keeper.get("/changes").text

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -174,10 +174,12 @@ def test_client_that_nobody_uses_any_more_ends_its_threads(database: str, client
     assert not thread.is_alive()
 
 
-def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause of a client that has been idle for long ends when the next time is due."""
+def pauses_of_maintenance(
+    monkeypatch: pytest.MonkeyPatch, is_enough: Callable[[list[float]], bool]
+) -> tuple[list[float], Callable[[], bool]]:
+    """Return the pauses of the next client's maintenance, which stops at enough of them, and a wait for that."""
     pauses: list[float] = []
-    asked = threading.Event()
+    reached = threading.Event()
     wait = threading.Event.wait
     others = set(threading.enumerate())
 
@@ -185,17 +187,23 @@ def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch:
         thread = threading.current_thread()
         if thread.name == "spanmq maintenance" and thread not in others and timeout is not None:
             pauses.append(timeout)
-            if len(pauses) > 1:
-                asked.set()
+            if is_enough(pauses):
+                reached.set()
                 return wait(event, 60)
         return wait(event, timeout)
 
-    client.schedules.create("often", "orders", "0 * * * * *", 1)
     monkeypatch.setattr(threading.Event, "wait", watched)
+    return pauses, lambda: wait(reached, WAIT_SECONDS)
+
+
+def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause of a client that has been idle for long ends when the next time is due."""
+    client.schedules.create("often", "orders", "0 * * * * *", 1)
+    pauses, reached = pauses_of_maintenance(monkeypatch, lambda pauses: len(pauses) > 1)
     with Client(database, maintain_interval=0.01) as keeper:
         keeper.open()
         monkeypatch.setattr("spanmq.client._sync.maintenance.IDLE_FACTOR", 1_000_000)
-        assert wait(asked, WAIT_SECONDS)
+        assert reached()
         # Doubled from 0.01, and never longer than until the next minute.
         assert max(pauses) <= 60
 
@@ -203,23 +211,10 @@ def test_idle_maintenance_is_in_time(database: str, client: Client, monkeypatch:
 def test_maintenance_that_took_long_and_found_nothing_pauses_longer(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pauses: list[float] = []
-    longest = threading.Event()
-    wait = threading.Event.wait
-    others = set(threading.enumerate())
-
-    def watched(event: threading.Event, timeout: float | None = None) -> bool:
-        thread = threading.current_thread()
-        if thread.name == "spanmq maintenance" and thread not in others and timeout is not None:
-            pauses.append(timeout)
-            if timeout > 0.3:
-                longest.set()
-        return wait(event, timeout)
-
-    monkeypatch.setattr(threading.Event, "wait", watched)
+    pauses, reached = pauses_of_maintenance(monkeypatch, lambda pauses: pauses[-1] > 0.3)
     monkeypatch.setattr("spanmq.client._sync.maintenance.SLOWNESS", 1_000_000_000)
     with Client(database, maintain_interval=0.01) as keeper:
         keeper.open()
-        assert wait(longest, WAIT_SECONDS)
+        assert reached()
     # Without it, the pause of an idle client only doubles each time.
     assert {round(pause, 3) for pause in pauses} == {0.01, 0.32}

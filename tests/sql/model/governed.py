@@ -76,13 +76,16 @@ class Governed(Model):
                 assert mine == run[: len(mine)], f"the head of group {group}, in order: {run}"
         assert set(ids) <= {each for run in runs.values() for each in run}, f"only what is free: {runs}"
         possible = min(limit, possible)
-        if (policy.ordered or policy.in_flight_per_group is not None) and not self.paused:
+        alone = {each for each, message in self.messages.items() if message.isolates}
+        if self.paused or any(not self.messages[each].visible for each in alone):
+            pass  # while a message is handled alone, the others of its kind wait
+        elif policy.ordered or policy.in_flight_per_group is not None or alone:
             # Shares are drawn up before it is seen what of each group may come.
             assert bool(ids) == bool(possible), f"some if there are: {possible} of {runs}"
-        elif not self.paused:
+        else:
             assert len(ids) == possible, f"as many as there are: {possible} of {runs}"
         if policy.by_priority and ids:
-            left = [self.priorities.get(each, 0) for each in self.visible() if each not in ids]
+            left = [self.priorities.get(each, 0) for each in self.visible() if each not in {*ids, *alone}]
             assert min(self.priorities.get(each, 0) for each in ids) >= max(left, default=0), "highest first"
 
     def release_behind(self, ids: Sequence[int]) -> None:

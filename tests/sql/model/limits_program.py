@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.model.queue_program import HOUR, headers_of, jsonb, open_session
+from tests.sql.model.queue_program import HOUR, headers_of, jsonb, maintain, open_session
 from tests.sql.model.recording import Recorded, always, first_step, step
 from tests.sql.race.sessions import Race, Session
 
@@ -200,7 +200,7 @@ class LimitsProgram(Recorded):
     @step()
     def is_maintained(self) -> None:
         with self.judged(self.session):
-            self.session.rows("select * from spanmq.maintain()")
+            maintain(self.session)
 
     # What must hold
 

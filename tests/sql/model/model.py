@@ -22,11 +22,17 @@ class Message:
     story: tuple[str, ...] = ()  # what failures() tells: retrying, dead, and so on
     backs_off: bool = False
     expired: bool = False  # may be seen, and settled by who holds it, but is delivered no more
+    lost: int = 0  # leases that ended without an outcome and were followed by another
 
     @property
     def blocks(self) -> bool:
         """Return whether its ordered group must wait for it: it was delivered, and may yet be settled."""
         return not self.visible and self.read_ct > 0
+
+    @property
+    def isolates(self) -> bool:
+        """Return whether it may have to be delivered alone: its leases ended without an outcome three times."""
+        return self.lost + (self.visible and self.lease is not None) >= 3
 
 
 @dataclass(slots=True)
@@ -86,7 +92,9 @@ class Model:
         """Take what stands behind these in order from the leases that ran out and held them."""
         taken = {(self.messages[each].group, self.messages[each].lease) for each in ids}
         for message_id, message in self.messages.items():
-            if message.lease is not None and message.visible and (message.group, message.lease) in taken:
+            if message_id in ids or message.lease is None or not message.visible:
+                continue
+            if (message.group, message.lease) in taken:
                 self.messages[message_id] = replace(message, lease=NOBODY)
 
     def lease(self, ids: Sequence[int], lease: int, *, visible: bool, records: bool = False) -> None:
@@ -101,6 +109,7 @@ class Model:
                 lease=lease,
                 backs_off=False,
                 story=(*message.story, "expired") if is_lost else message.story,
+                lost=message.lost + (message.lease is not None),
             )
 
     def remove(self, ids: Sequence[int], *, archive: bool = False) -> list[int]:
@@ -209,7 +218,7 @@ class Model:
         for message_id in ids:
             message = self.dead.pop(message_id)
             self.messages[message_id] = replace(
-                message, visible=visible, read_ct=0, lease=None, backs_off=False, expired=False
+                message, visible=visible, read_ct=0, lease=None, backs_off=False, expired=False, lost=0
             )
         return ids
 

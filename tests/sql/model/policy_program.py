@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
 from tests.sql.model.governed import ENDLESS, Governed, Policy
-from tests.sql.model.queue_program import Program, headers_of
+from tests.sql.model.queue_program import Program, headers_of, maintain
 from tests.sql.model.recording import first_step, step
 
 HOUR = 3600
@@ -114,7 +114,7 @@ class PolicyProgram(Program):
 
     @step()
     def is_maintained(self) -> None:
-        self.session.rows("select * from spanmq.maintain()")
+        maintain(self.session)
 
     def put(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
         bodies = [{"number": self.sent + i} for i in range(n)]

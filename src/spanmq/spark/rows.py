@@ -405,8 +405,12 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
     source = f"{ids.source(ids.first, ids.last)} t"
     if ids.runs:
         attempt = "u.attempt"
-        source = f"{_stretches(ids.runs)} join {source} on t.msg_id between u.lo and u.hi"
-        source += " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1)"
+        # With `offset 0` each stretch is looked up in the index: a log has no statistics, and without it the planner
+        # may compare each row with each stretch.
+        source = (
+            f"{_stretches(ids.runs)} cross join lateral (select * from {source} where t.msg_id between u.lo and u.hi"
+            " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1) offset 0) t"
+        )
     wanted = ", ".join(
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )

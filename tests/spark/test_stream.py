@@ -102,7 +102,9 @@ def test_driver_killed_at_any_seam_of_any_batch_loses_and_doubles_nothing(
         client.send_batch("orders", range(first, first + 20))
         # The next driver cuts into other tasks, and finds the batch as it was.
         assert lake.run(kill=kill) == []
-        assert client.queues.metrics("orders").visible_length == 10
+        # When tasks have read a batch, the next one is claimed, too.
+        visible = 10 if kill in {"claimed", "logged"} else 0
+        assert client.queues.metrics("orders").visible_length == visible
         client.send_batch("orders", range(1000 + first, 1020 + first))
         assert sum(lake.run(minPartitions=3)) == (30 if kill == "committed" else 40)
     assert lake.bodies == once(*(range(a, a + 20) for n in (0, 20) for a in (n, 1000 + n)))

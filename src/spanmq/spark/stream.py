@@ -11,11 +11,15 @@ The protocol, each step against a failure:
 4. A batch is read as the claim noted it, never from what the queue holds now: a replay reads the same rows.
 5. Each batch has a random token. A database that went back in time, and assigns numbers of batches again, does not
    know those of the batches that it lost, and refuses the checkpoint.
+6. A bounded run claims the next batch while tasks read one that is as large as it may be: the next call finds it
+   as if a driver had died after the claim.
 """
 
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -201,6 +205,10 @@ class StreamReader(Stream):
         super().__init__(options, schema, server)
         self._incarnation: int | None = None
         self._last_id: int | None = None
+        # One of several queues does not claim ahead: each would need a connection.
+        self._may_claim_ahead = server is None
+        self._ahead: threading.Thread | None = None
+        self._quantity: int | None = None
 
     def bound(self) -> None:
         """Remember what is the newest message now: later ones are not for this run."""
@@ -208,6 +216,8 @@ class StreamReader(Stream):
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
+        self._quantity = quantity
+        self._join()
         return self._claim(start, quantity, self._last_id)
 
     def settle(self, start: Offset) -> Offset:
@@ -222,18 +232,45 @@ class StreamReader(Stream):
 
     def _claim(self, start: Offset, quantity: int, last_id: int | None) -> Offset:
         self._open(start)
-        batch, token = self._call(
-            "receiver_claim",
-            "batch, token::text",
-            receiver=start["receiver"],
-            incarnation=self._incarnation,
-            settled=start["lease"],
-            qty=quantity,
-            last_id=last_id,
-            max_bytes=self._options.max_bytes,
-            settled_token=start["token"],
-        )
+        arguments = self._claim_arguments(start, quantity, last_id)
+        batch, token = self._call("receiver_claim", "batch, token::text", **arguments)
         return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
+
+    def _claim_arguments(self, start: Offset, quantity: int, last_id: int | None) -> dict[str, object]:
+        return {
+            "receiver": start["receiver"],
+            "incarnation": self._incarnation,
+            "settled": start["lease"],
+            "qty": quantity,
+            "last_id": last_id,
+            "max_bytes": self._options.max_bytes,
+            "settled_token": start["token"],
+        }
+
+    def _claim_ahead(self, end: Offset, quantity: int) -> None:
+        """Claim the batch after `end` in a session and a thread of their own, and settle nothing.
+
+        An error is raised by the call that follows, which tries the same.
+        """
+        arguments = self._claim_arguments(end, quantity, self._last_id)
+
+        def claim() -> None:
+            with suppress(errors.SpanmqError, psycopg.Error), rows.connected(self._options.dsn) as server:
+                queue = self._options.queue
+                rows.call_one(server, "receiver_claim", "batch", queue=queue, **arguments, ahead=True)
+
+        self._ahead = threading.Thread(target=claim, daemon=True)
+        self._ahead.start()
+
+    def _join(self) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._join()
+        super().stop()
 
     def waits_for(self) -> list[str]:
         """Return the queue."""
@@ -268,6 +305,8 @@ class StreamReader(Stream):
             log = rows.call(server, "receiver_log", "log_table", queue=queue).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
             table = log[0] if log and log[0] else rows.view(server, self._options.queue)
+        if self._is_bounded and self._may_claim_ahead and self._quantity == _count(found):
+            self._claim_ahead(end, self._quantity)
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
 
@@ -348,7 +387,7 @@ def _warn(notice: psycopg.errors.Diagnostic) -> None:
 
 def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:
     """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
-    total = sum(last - first + 1 for first, last, _ in found)
+    total = _count(found)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
     packed: list[list[rows.Run]] = [[]]
@@ -365,9 +404,13 @@ def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangeP
     return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
 
 
+def _count(runs: Sequence[rows.Run]) -> int:
+    return sum(last - first + 1 for first, last, _ in runs)
+
+
 def _range(runs: list[rows.Run], options: Options, table: str) -> rows.Range:
     first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
-    expected = sum(hi - lo + 1 for lo, hi, _ in runs)
+    expected = _count(runs)
     if len(runs) == 1:
         return rows.Range(options.queue, table, first, last, attempt=runs[0][2], expected=expected)
     return rows.Range(options.queue, table, first, last, expected=expected, runs=tuple(runs))

@@ -124,11 +124,12 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
 -- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
 -- bodies and headers as text (null: any number), but of one message at least. Returns its number and token, or `settled` itself where
--- nothing waits. settled_token is the token of the batch `settled` (null before the first). Raises MQ051 for a reader that is not the newest, MQ054
--- for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
+-- nothing waits. settled_token is the token of the batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the
+-- batch `settled`; of a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that
+-- is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null,
-    settled_token uuid default null
+    settled_token uuid default null, ahead boolean default false
 ) returns table (batch bigint, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -154,9 +155,14 @@ begin
     end if;
     perform spanmq_core.commit_durably();
     perform spanmq_core.check_batch(this, reader, receiver_claim.settled, settled_token);
-    perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
     batch := receiver_claim.settled;
     token := settled_token;
+    if ahead is not true then
+        perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
+    elsif not this.is_plain then
+        return next;
+        return;
+    end if;
     select min(b.batch) into pending from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
     if pending is not null then

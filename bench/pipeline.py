@@ -319,7 +319,7 @@ def measure(bench: Bench, rounds: int) -> list[Target]:
     tasks = medians["the same, 32 tasks"] / medians["a million of them, 4 tasks"]
     found.append(Target("32 tasks / 4 tasks", tasks, "", 1.5))
     holes = medians["the same, every second gone"] / medians["backlog to Parquet, stream"]
-    found.append(Target("half gone / dense", holes, "", 1 / 0.7))
+    found.append(Target("half gone / dense", holes, "", 1 / 0.6))
     found.append(Target("stream / archive", medians["backlog to Parquet, stream"] / archive, "", 1.5))
     if bench.url:
         write = medians["Parquet to queue"] / medians["Parquet to table, JDBC"]

@@ -31,10 +31,17 @@ class Reader:
         return self.tokens[batch]
 
     def claim(
-        self, settled: int, quantity: int = 1000, last_id: int | None = None, max_bytes: int | None = None
+        self,
+        settled: int,
+        quantity: int = 1000,
+        last_id: int | None = None,
+        max_bytes: int | None = None,
+        *,
+        ahead: bool = False,
     ) -> int:
-        call = "select batch, token from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s)"
-        given = (self.receiver, self.incarnation, settled, quantity, last_id, max_bytes, self.token(settled))
+        call = "select batch, token from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s, %s)"
+        limits, token = (quantity, last_id, max_bytes), self.token(settled)
+        given = (self.receiver, self.incarnation, settled, *limits, token, ahead)
         [(batch, self.tokens[batch])] = rows(self.connection, call, *given)
         return int(batch)
 
@@ -100,6 +107,23 @@ def test_batch_that_a_dead_driver_claimed_comes_next(client: Client, connection:
     again = Reader(connection, first.receiver)
     assert again.claim(0, 1000) == 1
     assert again.ranges(0, 1) == [(6, 10, 1)]
+
+
+def test_claim_ahead_settles_nothing_and_its_batch_comes_next(client: Client, connection: Connection) -> None:
+    client.send_batch("orders", range(15))
+    reader = Reader(connection)
+    assert reader.claim(0, 5) == 1
+    assert reader.claim(1, 5, ahead=True) == 2
+    [held] = client.admin.receivers.list("orders")
+    assert (held.settled, held.held) == (0, 10)
+    # The driver died before its checkpoint had the first: both come again.
+    again = Reader(connection, reader.receiver)
+    assert (again.claim(0), again.ranges(0, 1)) == (1, [(1, 5, 1)])
+    assert (again.claim(1), again.ranges(1, 2)) == (2, [(6, 10, 1)])
+    # Where the policy limits what is in flight, or orders it, the present batch counts until it is settled.
+    client.queues.set_policy("orders", ordered=True)
+    assert again.claim(2, ahead=True) == 2
+    assert (again.claim(2), again.ranges(2, 3)) == (3, [(11, 15, 1)])
 
 
 @pytest.mark.parametrize("incarnation", [1, None])

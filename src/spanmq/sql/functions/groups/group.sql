@@ -37,6 +37,7 @@ declare
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took spanmq_core.run[];
+    n_taken int;
     -- Grows run by run: to append an array copies all that the claim has, for each group.
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
@@ -84,9 +85,10 @@ begin
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                share := share - spanmq_core.count_runs(took);
-                left_for_oldest := left_for_oldest - spanmq_core.count_runs(took);
-                missing := missing - spanmq_core.count_runs(took);
+                n_taken := spanmq_core.count_runs(took);
+                share := share - n_taken;
+                left_for_oldest := left_for_oldest - n_taken;
+                missing := missing - n_taken;
                 foreach run in array took loop
                     runs := runs || run;
                 end loop;
@@ -120,11 +122,12 @@ begin
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                missing := missing - spanmq_core.count_runs(took);
+                n_taken := spanmq_core.count_runs(took);
+                missing := missing - n_taken;
                 foreach run in array took loop
                     runs := runs || run;
                 end loop;
-                if spanmq_core.count_runs(took) = share then
+                if n_taken = share then
                     full_hashes := full_hashes || hash;
                 end if;
             end loop;
@@ -145,11 +148,12 @@ begin
             share := least(most, missing);
             took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
                 - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
-            missing := missing - spanmq_core.count_runs(took);
+            n_taken := spanmq_core.count_runs(took);
+            missing := missing - n_taken;
             foreach run in array took loop
                 runs := runs || run;
             end loop;
-            if spanmq_core.count_runs(took) = share then
+            if n_taken = share then
                 full_hashes := full_hashes || hash;
             end if;
         end loop;

@@ -1,36 +1,16 @@
 """Policies: what is set, what is refused, and that a refusal changes nothing."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
 import pytest
 from tests.sql.queue import Queue, sqlstate_of
 
-DEFAULTS = {
-    "max_attempts": 25,
-    "lease": 30,
-    "backoff_base": 1,
-    "backoff_factor": 2,
-    "backoff_max": 604800,
-    "jitter": True,
-    "archive_on_ack": False,
-    "archive_retention": None,
-    "dead_letter_retention": None,
-    "ordered": False,
-    "fill_groups": False,
-    "dead_letter_blocks_group": False,
-    "paused": False,
-    "drop_expired": False,
-    "max_in_flight": None,
-    "max_in_flight_per_group": None,
-    "rate_limit": None,
-    "rate_burst": None,
-    "priority_aging": 60,
-    "redrive_delay": 60,
-    "max_backlog": None,
-    "keep": None,
-}
+from spanmq.model import Policy, PolicyChange
+
+DEFAULTS = asdict(Policy())
 
 
 def policy(orders: Queue) -> Any:
@@ -39,6 +19,7 @@ def policy(orders: Queue) -> Any:
 
 def test_queue_without_a_policy_has_the_defaults(orders: Queue) -> None:
     assert policy(orders) == DEFAULTS
+    assert list(PolicyChange.__annotations__) == list(DEFAULTS)
 
 
 def test_only_what_is_named_changes(orders: Queue) -> None:

@@ -1,5 +1,7 @@
 """The reference names everything public, the navigation every page, and no page is too long."""
 
+import ast
+import builtins
 import re
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from tests.service.route_table import ROUTES
 
 import spanmq
 from spanmq import errors
+from spanmq.cli import messages
+from spanmq.client._async import admin
 from spanmq.spark.options import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +48,16 @@ def test_reference_names_everything_public(page: str) -> None:
     text = (ROOT / "docs/reference" / f"{page}.md").read_text("utf-8")
     assert len(PUBLIC[page]) > 5
     assert [name for name in PUBLIC[page] if name not in text] == []
+
+
+def test_example_of_a_new_verb_uses_names_that_exist() -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
+    for example, module in zip(examples, (admin, messages), strict=True):
+        nodes = [*ast.walk(ast.parse(example))]
+        names = {each.id for each in nodes if isinstance(each, ast.Name)}
+        local = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        local |= {each.arg for each in nodes if isinstance(each, ast.arg)}
+        assert names - local - vars(module).keys() - vars(builtins).keys() == set()
 
 
 def test_every_sqlstate_is_documented() -> None:

@@ -2,8 +2,12 @@
 
 import ast
 import builtins
+import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.test_commands import COMMANDS
@@ -48,6 +52,30 @@ def test_reference_names_everything_public(page: str) -> None:
     text = (ROOT / "docs/reference" / f"{page}.md").read_text("utf-8")
     assert len(PUBLIC[page]) > 5
     assert [name for name in PUBLIC[page] if name not in text] == []
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Yield each callable of the Python reference, and each public method of its classes."""
+    page = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    for name in re.findall(r"^::: (\S+)", page, re.MULTILINE):
+        thing = pkgutil.resolve_name(name)
+        # The client makes its namespaces.
+        if callable(thing) and "._sync." not in name:
+            yield name, thing
+        for method, function in inspect.getmembers(thing, inspect.isfunction):
+            if inspect.isclass(thing) and not method.startswith("_"):
+                yield f"{name}.{method}", function
+
+
+def test_docstrings_name_every_parameter() -> None:
+    unnamed = set()
+    for name, function in public():
+        words = re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", str(function.__doc__))))
+        unnamed |= {
+            f"{name}: {each}"
+            for each in inspect.signature(function).parameters.keys() - {*words, "self", "_"}
+        }
+    assert unnamed == set()
 
 
 def test_example_of_a_new_verb_uses_names_that_exist() -> None:

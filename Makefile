@@ -60,9 +60,9 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
-# What a change is likely to break.
+# What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
 # the upgrade from each release.
@@ -76,7 +76,7 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)

@@ -99,9 +99,8 @@ def temporary(
     """Run a server of our own in a temporary folder, and remove both at the end, even if we are killed.
 
     `version` is PostgreSQL's major one, 16 or 18. It is as durable as any (fsync on) unless `settings`, PostgreSQL's
-    own, say otherwise. `timeout` is in
-    seconds, for each start. `parent` is where the folder is made, by default the system's place for temporary
-    files. Raises what `start` raises.
+    own, say otherwise. `timeout` is in seconds, for each start. `parent` is where the folder is made, by default the
+    system's place for temporary files. Raises what `start` raises.
     """
     with clear_errors(Path(parent or os.environ.get("TMPDIR", "/tmp"))):
         place = Path(parent or tempfile.gettempdir())

@@ -72,7 +72,7 @@ class Categories:
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
         """List the rules of a `queue` and those of all queues, in the order in which they are applied.
 
-        Raises QueueNotFoundError.
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
         """
         read = listed(CategoryRule, queue="queue_name")
         return self._link.run(optional_queue_call(queue, "list_category_rules", read))
@@ -98,6 +98,9 @@ class Categories:
         )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
-        """List what each category means, in a `queue` or (None) in general. Raises QueueNotFoundError."""
+        """List what each category means, in a `queue` or (None) in general.
+
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(CategoryPolicy, queue="queue_name")
         return self._link.run(optional_queue_call(queue, "list_category_policies", read))

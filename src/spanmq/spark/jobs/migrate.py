@@ -118,12 +118,12 @@ def migrate(
 ) -> MigrateReport:
     """Send the messages of a `queue` to a `broker`, each at least once, and remove them from the queue.
 
-    `spark` is the session and `dsn` the database. A batch has up to `batch` messages, which as many `tasks` send;
-    `progress` is called with the number that is sent. Ends when no more messages can be received; with `follow` it
-    continues until it is stopped. Groups keep their order. A message that is sent twice, after a kill, has the same
-    mark both times. `checkpoint` is a folder of its own for each queue, with which a run continues where the last one
-    ended. `dry_run` checks that the broker would accept messages, and counts. Raises PipelineError if the broker does
-    not answer, refuses, or lacks the target, and QueueNotFoundError.
+    `spark` is the session and `dsn` the database. Each batch has up to `batch` messages, sent by this number of
+    `tasks`; `progress` is called with the number that is sent. Ends when no more messages can be received; with
+    `follow` it continues until it is stopped. Groups keep their order. A message that is sent twice, after a kill, has
+    the same mark both times. `checkpoint` is a folder of its own for each queue, with which a run continues where the
+    last one ended. `dry_run` checks that the broker would accept messages, and counts. Raises PipelineError if the
+    broker does not answer, refuses, or lacks the target, and QueueNotFoundError.
     """
     began = time.monotonic()
     with rows.connected(dsn) as server:

@@ -29,6 +29,7 @@ help:
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside six peers, which it installs; soak-worker: fifty of ours killed'
 	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
+	@echo 'make bench-upgrade upgrades of 1,000 queues with a million messages under load'
 	@echo 'make bench-service the service beside the Python client that it stands on'
 	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
@@ -124,6 +125,10 @@ bench-worker: setup
 .PHONY: bench-replay
 bench-replay: setup
 	$(RUN) -m bench.replay $(ARGS)
+
+.PHONY: bench-upgrade
+bench-upgrade: setup
+	$(RUN) -m bench.upgrade $(ARGS)
 
 bench-service: setup
 	$(RUN) -m bench.service $(ARGS)

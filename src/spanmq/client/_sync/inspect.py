@@ -93,7 +93,8 @@ class Inspect:
         """List the changes of a `queue`, or (None) of all, the newest first.
 
         At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
-        record what they change; it is kept for 90 days.
+        record what they change; it is kept for 90 days. Raises InvalidArgumentError for a negative limit,
+        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (*optional(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))

@@ -35,17 +35,20 @@ class Standing:
     failed_rate: float
     sampled_at: datetime | None
     blocked_groups: int
+    failing: int
     is_paused: bool
     breaker_open_until: datetime | None
     lacks_worker: bool
 
 
 async def standing_of(backend: Backend, names: Sequence[str] | None = None) -> list[Standing]:
-    """Return the state of these queues (None: all); queues that do not exist are left out."""
-    latest = await backend.client.health.latest()
-    if names is not None:
-        wanted = {name.lower() for name in names}
-        latest = [each for each in latest if each.queue.lower() in wanted]
+    """Return the state of these queues, or (None) of all as of their last samples, without counting.
+
+    Queues that do not exist are left out.
+    """
+    latest = await backend.client.health.latest(names)
+    if names is None:
+        return [_standing(each, None) for each in latest]
     small = [each.queue for each in latest if each.backlog <= BACKLOG_MAX]
     counts = {each.queue: each for each in await backend.client.inspect.count(small)} if small else {}
     return [_standing(each, counts.get(each.queue)) for each in latest]
@@ -78,6 +81,7 @@ def _standing(latest: LatestStatistics, exact: QueueCount | None) -> Standing:
         failed_rate=latest.failed / seconds,
         sampled_at=latest.sampled_at,
         blocked_groups=latest.blocked_groups,
+        failing=latest.failing,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,
         lacks_worker=latest.lacks_worker(visible, in_flight),

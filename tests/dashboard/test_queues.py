@@ -65,9 +65,11 @@ def test_queue_is_dropped_only_by_its_name(keeper: Person, filled: str) -> None:
         keeper.post("/queue/drop?queue=orders", confirmation="orders").headers["location"] == "/?done=dropped"
     )
     assert rows(filled, exists) == [(0,)]
-    gone = keeper.get("/queue/changes", queue="orders")
+    gone = keeper.get("/queue", queue="orders")
     assert (gone.status_code, "Queue &#39;orders&#39; does not exist. If it was dropped" in gone.text) == (
         404,
         True,
     )
     assert ">drop_queue</code>" in keeper.get("/changes").text
+    assert ">drop_queue</code>" in keeper.get("/queue/changes", queue="orders").text
+    assert keeper.get("/queue/changes", queue="none").status_code == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -40,8 +41,8 @@ async def answer(visit: Visit) -> Response:
     order, sought = visit.text("order", FIRST), visit.text("find").strip()
     if order not in (FIRST, *ORDERS):
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join((FIRST, *ORDERS))}.")
-    found = visit.seen(await standing_of(visit.backend))
-    failing = await causes(visit, limit=WORST)
+    latest, failing = await asyncio.gather(standing_of(visit.backend), causes(visit, limit=WORST))
+    found = visit.seen(latest)
     span, spans = span_of(visit), spans_for(len(found))
     of_queue: dict[str, list[FailingCause]] = {}
     for each in failing:

@@ -10,6 +10,9 @@ from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 BACKLOG_MAX: Final = 20_000
+# Runs that are counted in a queue, and in all queues of a page.
+RUNS_MAX: Final = 200
+RUNS_OF_ALL: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,10 @@ async def standing_of(backend: Backend, names: Sequence[str] | None = None) -> l
     if names is None:
         return [_standing(each, None) for each in latest]
     small = [each.queue for each in latest if each.backlog <= BACKLOG_MAX]
-    counts = {each.queue: each for each in await backend.client.inspect.count(small)} if small else {}
+    if not small:
+        return [_standing(each, None) for each in latest]
+    most = max(min(RUNS_MAX, RUNS_OF_ALL // len(small)), 1)
+    counts = {each.queue: each for each in await backend.client.inspect.count(small, most=most)}
     return [_standing(each, counts.get(each.queue)) for each in latest]
 
 

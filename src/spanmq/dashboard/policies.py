@@ -22,9 +22,9 @@ async def answer(visit: Visit) -> Response:
     """Show the queues whose policies the visitor may look at."""
     sought = visit.text("find").strip()
     names = [
-        each.queue
-        for each in visit.seen(await visit.backend.client.health.latest())
-        if sought.lower() in each.queue.lower()
+        each.name
+        for each in await visit.backend.client.queues.list()
+        if sought.lower() in each.name.lower() and visit.may("look", each.name)
     ]
     return show(
         visit,

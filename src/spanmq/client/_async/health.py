@@ -43,12 +43,15 @@ class AsyncHealth:
         arguments = (argument.seconds("seconds", seconds),)
         return await self._link.run(queue_call(queue, "statistics", listed(Sample), *arguments))
 
-    async def latest(self) -> list[LatestStatistics]:
-        """Return the last sample of each queue that you may look into; [] without any.
+    async def latest(self, queues: Iterable[str] | None = None) -> list[LatestStatistics]:
+        """Return the last sample of each of these `queues` (None: all that you may look into).
 
-        Costs the same whatever waits there, where `now` reads every run.
+        Costs the same whatever waits there, where `now` reads every run. Queues that do not exist are left out.
         """
-        return await self._link.run(optional_queue_call(None, "latest_statistics", listed(LatestStatistics)))
+        arguments = functions.queue_names("queues", queues)
+        return await self._link.run(
+            optional_queue_call(None, "latest_statistics", listed(LatestStatistics), *arguments)
+        )
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0

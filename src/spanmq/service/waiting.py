@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 
 from spanmq import tracing
 from spanmq.client import AsyncClient
-from spanmq.client._async.listener import AsyncAnnouncement
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
 from spanmq.errors import DecryptionError, InvalidBodyError, SpanmqError
 from spanmq.model import Message
@@ -163,7 +162,7 @@ class Waiting:
                     if line and not self._is_stopped:
                         # The announced message may become visible in a moment: ask soon.
                         seconds = min(interval, AHEAD_SECONDS) if is_announced else interval
-                        is_announced, due = await self._pause(key, announced, due, seconds)
+                        is_announced, due = await self._pause(key, announced.wait, due, seconds)
                         longest = max(self._longest, len(self._lines) / LOOKS_PER_SECOND)
                         interval = min(interval * 2, longest)
         finally:
@@ -174,7 +173,7 @@ class Waiting:
                 self._dismiss(waiter)
 
     async def _pause(
-        self, key: str, announced: AsyncAnnouncement, due: Due, seconds: float
+        self, key: str, wait: Callable[[float], Awaitable[bool]], due: Due, seconds: float
     ) -> tuple[bool, Due]:
         """Wait for `seconds`, or until an announcement or until a message becomes visible; return which.
 
@@ -183,7 +182,7 @@ class Waiting:
         until = monotonic() + seconds
         while True:
             left = until - monotonic()
-            is_announced = await announced.wait(due.within(min(left, ASK_SECONDS)))
+            is_announced = await wait(due.within(min(left, ASK_SECONDS)))
             if is_announced or due.is_over or left <= ASK_SECONDS:
                 return is_announced, due
             due = await self._ahead.of(key)

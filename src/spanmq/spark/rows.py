@@ -11,6 +11,7 @@ import psycopg
 import pyarrow
 
 from spanmq import errors
+from spanmq.client import Client
 from spanmq.client.dsn import connect
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
@@ -91,23 +92,41 @@ def held(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any
 class StreamConnection:
     """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
 
-    __slots__ = ("_connection", "_dsn")
+    __slots__ = ("_client", "_connection", "_dsn")
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._connection: psycopg.Connection[Any] | None = None
+        self._client: Client | None = None
 
     def __call__(self) -> contextlib.AbstractContextManager[psycopg.Connection[Any]]:
         """Return the connection for a block."""
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._dsn, application_name=NAME)
+            self._client = None
         return held(self._connection)
+
+    def wait(self, queues: list[str], seconds: float) -> bool:
+        """Wait until a message of these queues comes, for up to `seconds`.
+
+        Returns False at once where some may have come before senders knew that it waits.
+        """
+        with self() as connection:
+            if self._client is None:
+                self._client = Client(connection=connection)
+            return self._client.admin.notifications.wait(queues, seconds)
+
+    def wait_no_more(self) -> None:
+        """Announce that it waits no more."""
+        if self._client is not None and self._connection is not None and not self._connection.closed:
+            with self():
+                self._client.admin.notifications.wait_no_more()
 
     def close(self) -> None:
         """Close it; the next use makes a new one."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._client = None
 
 
 def one(

@@ -31,7 +31,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
-from spanmq.client._sync.listener import Bell
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -64,8 +63,6 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause = PAUSE_SECONDS
         self._report: Offset | None = None
         self._report_at = 0.0
-        self._bell: Bell | None = None
-        self._listens_on: psycopg.Connection[Any] | None = None
         self._due_at = time.monotonic() + options.max_delay
         self._settled_to: Offset | None = None
 
@@ -125,7 +122,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if found != start:
                 self._pause = PAUSE_SECONDS
                 self._due_at = time.monotonic() + self._options.max_delay
-                self._wait_no_more()
+                self._server.wait_no_more()
             if found != start or self._is_bounded:
                 return found
             if self._wait(deadline) and time.monotonic() >= deadline:
@@ -149,22 +146,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
             return True
-        with self._server() as server:
-            if self._bell is None or self._listens_on is not server:
-                self._bell, self._listens_on = Bell(server), server
-            # Messages between the last poll and the first announcement were not notified: poll again.
-            if self._bell.attend(names):
-                return False
-            for notification in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
-                self._bell.queue_of(notification)
-        return True
-
-    def _wait_no_more(self) -> None:
-        """Announce that the stream does not wait while a batch is read."""
-        if self._bell is not None:
-            with self._server() as server:
-                if self._listens_on is server:
-                    self._bell.attend([])
+        return self._server.wait(names, deadline - time.monotonic())
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""

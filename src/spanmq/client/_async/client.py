@@ -32,8 +32,10 @@ from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call
 from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
+from spanmq.client.dsn import DEFAULT, Timeouts, with_timeouts
+from spanmq.client.environment import default_dsn
 from spanmq.client.functions import Grouped, Held, SendOptions
+from spanmq.client.installation import install_at
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password, password_for
 from spanmq.client.rows import by_reason, number, numbers, settlements

@@ -25,6 +25,7 @@ from spanmq.client._async.connection import AsyncLink, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, AsyncEvent, AsyncJob, Due
+from spanmq.client.connection import typed
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -321,6 +322,20 @@ class AsyncBell:
         return (
             [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
         )
+
+    async def wait(self, queues: list[str], seconds: float) -> bool:
+        """Wait until one of these queues has a message; return False if one may have come before senders knew.
+
+        Raises what `attend` raises, and ConnectionLostError.
+        """
+        if await self.attend(queues):
+            return False
+        try:
+            async for notification in self._connection.notifies(timeout=max(seconds, 0.0), stop_after=1):
+                self.queue_of(notification)
+        except psycopg.Error as error:
+            raise typed(error, self._connection) from error
+        return True
 
     async def _register(self, queues: list[str], now: float) -> None:
         self._queues.update(queues)

@@ -27,6 +27,7 @@ from spanmq.client._sync.connection import Link, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due, Event, Job
+from spanmq.client.connection import typed
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -319,6 +320,20 @@ class Bell:
         return (
             [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
         )
+
+    def wait(self, queues: list[str], seconds: float) -> bool:
+        """Wait until one of these queues has a message; return False if one may have come before senders knew.
+
+        Raises what `attend` raises, and ConnectionLostError.
+        """
+        if self.attend(queues):
+            return False
+        try:
+            for notification in self._connection.notifies(timeout=max(seconds, 0.0), stop_after=1):
+                self.queue_of(notification)
+        except psycopg.Error as error:
+            raise typed(error, self._connection) from error
+        return True
 
     def _register(self, queues: list[str], now: float) -> None:
         self._queues.update(queues)

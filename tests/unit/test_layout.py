@@ -56,6 +56,8 @@ RULES = {
     ),
     "client.rows": Rule(ours=("codec", "errors", "model")),
     "client.concurrency": Rule(ours=()),
+    "client.polling": Rule(ours=()),
+    "client.registration": Rule(ours=("client.call", "client.functions")),
     "client.cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "client.drivers": Rule(
         packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), ours=("client", "errors", "model")

@@ -56,7 +56,7 @@ def queries(monkeypatch: pytest.MonkeyPatch, database: str) -> Queries:
 def test_worker_that_no_notification_reaches_looks_more_often(
     client: Client, database: str, queries: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(poller, "HEARD_SECONDS", 3_600.0)
     with working(database, print, pooler=True):
         queries.wait("poll", 6)
 

@@ -31,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
+from spanmq.client.polling import Polling
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -39,9 +40,6 @@ from spanmq.spark.reader import RangePartition, queue_named
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
-# Between two polls of what sends no notification: twice as long each time that nothing came.
-PAUSE_SECONDS: Final = 0.02
-PAUSE_SECONDS_MAX: Final = 0.5
 # To count a million messages may take the server a tenth of a second.
 REPORT_SECONDS: Final = 5.0
 # The server's limit is that of an integer.
@@ -60,7 +58,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._server = server or rows.StreamConnection(options.dsn)
         self._is_bounded = False
-        self._pause = PAUSE_SECONDS
+        self._polling = Polling()
         self._report: Offset | None = None
         self._report_at = 0.0
         self._due_at = time.monotonic() + options.max_delay
@@ -120,7 +118,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = start if self._settled_to == start else self.settle(start)
                 self._settled_to = start
             if found != start:
-                self._pause = PAUSE_SECONDS
+                self._polling.restart()
                 self._due_at = time.monotonic() + self._options.max_delay
                 self._server.wait_no_more()
             if found != start or self._is_bounded:
@@ -143,8 +141,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Wait for messages, until a deadline at most. Return False if some may have come before it listened."""
         names = self.waits_for()
         if not names:
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            time.sleep(self._polling.pause)
+            self._polling.paused()
             return True
         return self._server.wait(names, deadline - time.monotonic())
 

@@ -12,10 +12,8 @@ FIRST_SECONDS: Final = 0.005
 GROWTH: Final = 2.0
 # The longest pause of who may hear nothing.
 LONGEST_SECONDS: Final = 0.5
-# A worker looks for all its queues at once, and less often: its first pause is for a transaction that began long
-# ago and may commit at any time, each further one ten times as long.
-WORKER_FIRST_SECONDS: Final = 0.012
-WORKER_GROWTH: Final = 10.0
+# A worker that hears looks for all its queues at once, and less often.
+HEARD_GROWTH: Final = 10.0
 # The longest pause of who hears. Messages that become visible within 4 s are announced at once, so no earlier
 # look is needed; others are asked for ahead within this time.
 HEARD_SECONDS: Final = 3.0
@@ -45,7 +43,7 @@ class Due:
 
 
 class Polling:
-    """The pauses of one wait: `first` seconds, each further one `growth` times as long, up to `longest`.
+    """The pauses of one wait: `first` seconds (None: 5 ms), each further one `growth` times as long, up to `longest`.
 
     Before a look, `is_asking` says whether to ask when the next message becomes visible, and set `due`; `pause` is how
     long to wait after it, and `paused` is told whether an announcement ended that.
@@ -54,20 +52,22 @@ class Polling:
     __slots__ = ("_first", "_growth", "_interval", "_is_announced", "due", "is_asking", "longest")
 
     def __init__(
-        self, longest: float = LONGEST_SECONDS, *, first: float | None = None, growth: float | None = None
+        self, longest: float = LONGEST_SECONDS, *, first: float | None = None, growth: float = GROWTH
     ) -> None:
         self.longest = longest
         self._first = FIRST_SECONDS if first is None else first
-        self._growth = GROWTH if growth is None else growth
+        self._growth = growth
         self._interval = self._first
         self._is_announced = False
         self.due = Due()
         self.is_asking = self._first >= AHEAD_SECONDS
 
     @classmethod
-    def of_worker(cls) -> Self:
-        """Return those of a worker, which hears of messages."""
-        return cls(HEARD_SECONDS, first=WORKER_FIRST_SECONDS, growth=WORKER_GROWTH)
+    def of_worker(cls, longest: float | None = None, *, is_heard: bool = True) -> Self:
+        """Return those of a worker, up to `longest` seconds if it has such a setting."""
+        if not is_heard:
+            return cls(LONGEST_SECONDS if longest is None else longest)
+        return cls(HEARD_SECONDS if longest is None else longest, growth=HEARD_GROWTH)
 
     def restart(self) -> None:
         """Begin again with the first pause: messages come."""

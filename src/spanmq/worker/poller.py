@@ -11,7 +11,7 @@ from typing import Final
 from spanmq.client import AsyncClient
 from spanmq.client.call import Call, Result
 from spanmq.client.concurrency import AsyncEvent
-from spanmq.client.polling import HEARD_SECONDS, LONGEST_SECONDS, Due, Polling
+from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import REGISTER_SECONDS, Registration
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
 from spanmq.worker.event import CallFailed, EventBus
@@ -48,10 +48,9 @@ class Poller:
         # Those that were dropped, or to which the worker lacks the right.
         self._unknown: set[str] = set()
         self._hearing: asyncio.Task[None] | None = None
-        self._is_heard = False
+        self._set_heard(False)
         # Whether senders know that this process waits.
         self._is_announced = False
-        self._polling = Polling.of_worker()
         self._is_wanted = AsyncEvent()
         self._has_room = AsyncEvent()
         self._has_room.set()
@@ -165,9 +164,6 @@ class Poller:
     async def _pause(self, due: Due) -> None:
         polling = self._polling
         polling.due = due
-        polling.longest = HEARD_SECONDS if self._is_heard else LONGEST_SECONDS
-        if self.settings.poll_interval is not None:
-            polling.longest = self.settings.poll_interval
         until = monotonic() + self._gap
         is_wanted = await self._is_wanted.wait(polling.pause)
         polling.paused()
@@ -175,6 +171,11 @@ class Poller:
             polling.restart()
         if (left := until - monotonic()) > 0:
             await asyncio.sleep(left)
+
+    def _set_heard(self, is_heard: bool) -> None:
+        """Note whether notifications arrive: without them it looks more often."""
+        self._is_heard = is_heard
+        self._polling = Polling.of_worker(self.settings.poll_interval, is_heard=is_heard)
 
     async def _register(self) -> None:
         queues = sorted(self._queues)
@@ -185,7 +186,7 @@ class Poller:
         for each in awaited:
             self.on_policy(each.queue, each.is_ordered)
         if is_new:
-            self._is_heard = False
+            self._set_heard(False)
             if self._hearing is not None:
                 self._hearing.cancel()
             if (channel := self._registration.channel) is not None:
@@ -197,14 +198,14 @@ class Poller:
             client = await self.session.client()
             with suppress(SpanmqError):
                 await client.admin.notifications.hear(channel, self._rung)
-            self._is_heard = False
+            self._set_heard(False)
             self.poll_soon()
             failures += 1
             await asyncio.sleep(backoff(failures))
 
     def _rung(self, number: int | None) -> None:
         if number is None:
-            self._is_heard = True
+            self._set_heard(True)
             self.poll_soon()  # which announces this process
             self.on_cancel(self._queues)  # what was cancelled before
         elif number < 0:

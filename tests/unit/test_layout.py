@@ -142,6 +142,16 @@ SQL_EXEMPT = {
     "service.access_changes": "LISTEN has no function",
 }
 
+# Where a connection may be made other than by the client, and why.
+CONNECTS = {
+    "client": "makes those of all others",
+    "embedded.ready": "installs the schema before there is a client",
+    "service.access_changes": "LISTEN has no function",
+    "simulate.server": "measures a database of any kind",
+    "cli.simulation": "asks whether a server answers",
+    "testing": "makes and drops databases",
+}
+
 # Words that start a statement; enough of what follows is asked for to let English sentences pass.
 STATEMENT = re.compile(
     r"""\s*(
@@ -331,6 +341,27 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("spark.stream", "def f():\n    from spanmq.client._sync import listener"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source
+
+
+def connecting(source: str) -> list[str]:
+    """Return the calls of a module that connect by psycopg itself."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    texts = (
+        ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "connect"
+    )
+    return [text for text in texts if re.search(r"(psycopg|Connection)\.connect$", text)]
+
+
+def test_only_the_client_connects() -> None:
+    found = {name_of(path) for path in MODULES if connecting(path.read_text("utf-8"))}
+    assert [name for name in found if not fits(name, tuple(CONNECTS))] == []
+    assert [each for each in CONNECTS if not any(fits(name, (each,)) for name in found)] == []
+    assert connecting(
+        "with psycopg.connect(dsn): pass\nawait AsyncConnection.connect(dsn)\nclient.connect(dsn)"
+    ) == [
+        "psycopg.connect",
+        "AsyncConnection.connect",
+    ]
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:

@@ -10,8 +10,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from spanmq.client.password import password_for, with_password
-from spanmq.errors import ConnectionFailedError, InvalidArgumentError
+from spanmq.errors import InvalidArgumentError
 
 # A peer that is gone without a word is noticed within a minute, not within libpq's two hours.
 KEEPALIVE: Final = {
@@ -77,17 +76,6 @@ def with_timeouts(dsn: str, timeouts: Timeouts | None, *, application_name: str 
 _QUOTED: Final = re.compile("[\"'`„“”«»].*[\"'`„“”«»]", re.DOTALL)
 # It names a driver, which libpq takes for a part of a key=value pair.
 _SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
-
-
-def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connection[Any]:
-    """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN."""
-    try:
-        address = with_password(dsn, password_for(dsn))
-        return psycopg.connect(address, autocommit=True, application_name=application_name)
-    except psycopg.OperationalError as error:
-        raise ConnectionFailedError(str(error).strip()) from error
-    except psycopg.ProgrammingError as error:
-        raise unreadable(error) from None
 
 
 def unreadable(error: Exception) -> InvalidArgumentError:

@@ -11,8 +11,7 @@ import psycopg
 import pyarrow
 
 from spanmq import errors
-from spanmq.client import Client
-from spanmq.client.dsn import connect
+from spanmq.client.direct import connect, typed_errors
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -59,7 +58,7 @@ class Range:
 @contextlib.contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection for a block; errors of the server are raised as spanmq's."""
-    with connect(dsn, application_name=NAME) as connection, held(connection):
+    with connect(dsn, application_name=NAME) as connection, typed_errors(connection):
         yield connection
 
 
@@ -77,56 +76,6 @@ def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
         else:
             is_alone = True
         yield is_alone
-
-
-@contextlib.contextmanager
-def held(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection that stays open after the block; errors of the server are raised as spanmq's."""
-    try:
-        yield connection
-    except psycopg.Error as error:
-        ours = None if connection.broken else errors.from_driver(error)
-        raise ours or errors.ConnectionLostError(str(error).strip()) from error
-
-
-class StreamConnection:
-    """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
-
-    __slots__ = ("_client", "_connection", "_dsn")
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._connection: psycopg.Connection[Any] | None = None
-        self._client: Client | None = None
-
-    def __call__(self) -> contextlib.AbstractContextManager[psycopg.Connection[Any]]:
-        """Return the connection for a block."""
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn, application_name=NAME)
-            self._client = None
-        return held(self._connection)
-
-    def wait(self, queues: list[str], seconds: float) -> bool:
-        """Wait until a message of these queues comes, for up to `seconds`.
-
-        Returns False at once where some may have come before senders knew that it waits.
-        """
-        with self() as connection:
-            if self._client is None:
-                self._client = Client(connection=connection)
-            return self._client.admin.notifications.wait(queues, seconds)
-
-    def wait_no_more(self) -> None:
-        """Announce that it waits no more."""
-        if self._client is not None and self._connection is not None and not self._connection.closed:
-            with self():
-                self._client.admin.notifications.wait_no_more()
-
-    def close(self) -> None:
-        """Close it; the next use makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = self._client = None
 
 
 def one(

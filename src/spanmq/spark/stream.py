@@ -31,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
+from spanmq.client.direct import KeptConnection
 from spanmq.client.polling import Polling
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
@@ -51,12 +52,10 @@ Offset = dict[str, Any]
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What streams have in common; `is_bounded` ones end with what was there at their start."""
 
-    def __init__(
-        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
         self._options = options
         self._schema = schema
-        self._server = server or rows.StreamConnection(options.dsn)
+        self._server = server or KeptConnection(options.dsn, application_name=rows.NAME)
         self._is_bounded = False
         self._polling = Polling()
         self._report: Offset | None = None
@@ -172,9 +171,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReader(Stream):
     """Reads a queue exactly once for a checkpoint."""
 
-    def __init__(
-        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")

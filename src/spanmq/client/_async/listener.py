@@ -273,6 +273,7 @@ class AsyncBell:
         self._connection = connection
         self._registration = Registration()
         self._queues: set[str] = set()
+        self._channel: str | None = None  # to which the connection listens
         self._poll_at = float("-inf")
         self._is_rung = False
 
@@ -295,7 +296,7 @@ class AsyncBell:
         registration = self._registration
         if is_new or (wanted and registration.is_due):
             await self._register([*self._queues.union(wanted)])
-        if registration.channel is None:
+        if self._channel is None:
             return []
         unwanted = [number for number, name in registration.names.items() if name not in wanted]
         if not wanted:
@@ -337,12 +338,13 @@ class AsyncBell:
         awaited = await self._run(registration.register(queues))
         if awaited is None:
             return
-        if registration.registered(awaited):
+        registration.registered(awaited)
+        if (channel := registration.channel) != self._channel:
             await self._connection.execute("unlisten *")
-            if registration.channel is not None:
-                listen = sql.SQL("listen {}").format(sql.Identifier(registration.channel))
-                await self._connection.execute(listen)
-        self.is_heard = registration.channel is not None
+            if channel is not None:
+                await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        self._channel = channel
+        self.is_heard = channel is not None
 
     async def _run(self, call: Call[Found]) -> Found | None:
         """Run a call; return None if the server refuses it, which a receive will say in other words."""

@@ -29,6 +29,7 @@ help:
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside six peers, which it installs; soak-worker: fifty of ours killed'
 	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
+	@echo 'make bench-upgrade upgrades of 1,000 queues with a million messages under load'
 	@echo 'make bench-service the service beside the Python client that it stands on'
 	@echo 'make bench-dashboard what each page takes with 200 queues and a million messages   (ARGS="--messages 10000000")'
 	@echo 'make bench-simulate  what ordered groups must reach, beside the classic polling queue'
@@ -60,9 +61,9 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
-# What a change is likely to break.
+# What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
 # the upgrade from each release.
@@ -76,7 +77,7 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
@@ -123,6 +124,10 @@ bench-worker: setup
 .PHONY: bench-replay
 bench-replay: setup
 	$(RUN) -m bench.replay $(ARGS)
+
+.PHONY: bench-upgrade
+bench-upgrade: setup
+	$(RUN) -m bench.upgrade $(ARGS)
 
 bench-service: setup
 	$(RUN) -m bench.service $(ARGS)

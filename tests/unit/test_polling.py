@@ -19,8 +19,8 @@ def pauses(polling: Polling, count: int) -> list[float]:
     [
         (Polling(), [5, 10, 20, 40, 80, 160, 320, 500, 500]),
         (Polling(0.015), [5, 10, 15, 15]),
-        (Polling.of_worker(), [5, 50, 500, 3000, 3000]),
-        (Polling.of_worker(0.3), [5, 50, 300, 300]),
+        (Polling.of_worker(), [12, 120, 1200, 3000, 3000]),
+        (Polling.of_worker(0.3), [12, 120, 300, 300]),
         (Polling.of_worker(is_heard=False), [5, 10, 20, 40]),
     ],
 )

@@ -12,7 +12,9 @@ FIRST_SECONDS: Final = 0.005
 GROWTH: Final = 2.0
 # The longest pause of who may hear nothing.
 LONGEST_SECONDS: Final = 0.5
-# A worker that hears looks for all its queues at once, and less often.
+# A worker that hears looks for all its queues at once, and less often: first for a transaction that began long
+# ago and may commit at any time. From 5 ms on it made a fifth more looks, and had messages no sooner.
+HEARD_FIRST_SECONDS: Final = 0.012
 HEARD_GROWTH: Final = 10.0
 # The longest pause of who hears. Messages that become visible within 4 s are announced at once, so no earlier
 # look is needed; others are asked for ahead within this time.
@@ -67,7 +69,8 @@ class Polling:
         """Return those of a worker, up to `longest` seconds if it has such a setting."""
         if not is_heard:
             return cls(LONGEST_SECONDS if longest is None else longest)
-        return cls(HEARD_SECONDS if longest is None else longest, growth=HEARD_GROWTH)
+        longest = HEARD_SECONDS if longest is None else longest
+        return cls(longest, first=HEARD_FIRST_SECONDS, growth=HEARD_GROWTH)
 
     def restart(self) -> None:
         """Begin again with the first pause: messages come."""

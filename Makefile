@@ -100,8 +100,9 @@ lint: setup
 
 fix: setup
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) && ) true
-	$(RUN) -m ruff check --fix $(SOURCES)
+	$(RUN) -m ruff check --fix-only $(SOURCES)
 	$(RUN) -m ruff format $(SOURCES)
+	$(RUN) -m ruff check $(SOURCES)
 
 # Warnings are errors: a broken link or anchor, a page that the navigation lacks. Needs no network.
 docs: setup

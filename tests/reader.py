@@ -14,7 +14,9 @@ from tests.cli.program import PROGRAM, Program, environment
 from tests.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(console|python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(console|python|sh|sql)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?")
 # The first command writes this line; pages leave it out.
@@ -24,7 +26,8 @@ SERVER_LINE = re.compile(r"spanmq: using the embedded server in .*\n")
 def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> int:
     """Do what a page says, in its order, and return how many commands that were.
 
-    A block of Python is the file that its first line names. `^C` ends a command that has printed the lines before.
+    A block of Python is the file that its first line names. A block of text is what the last command of the block
+    of sh before it prints. `^C` ends a command that has printed the lines before.
     """
     programs = folder / "bin"
     programs.mkdir()
@@ -34,7 +37,7 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
     env = environment(None, {"PYTHONPATH": str(ROOT / "src"), **(more or {})})
     env["PATH"] = f"{programs}:{env['PATH']}"
     count = 0
-    for language, text in BLOCK.findall(page.read_text("utf-8")):
+    for language, text, printed_last in BLOCK.findall(page.read_text("utf-8")):
         if language == "python":
             heading = re.match(r"# (\S+\.py)\n", text)
             assert heading, text
@@ -42,7 +45,10 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
         elif language == "sql":
             _run("spanmq psql --quiet --set ON_ERROR_STOP=1", "…", folder, env, stdin=text)
         else:
-            for command, printed in COMMAND.findall(text):
+            session = (
+                text if language == "console" else re.sub("^", "$ ", text.strip("\n"), flags=re.MULTILINE)
+            )
+            for command, printed in COMMAND.findall(f"{session.strip()}\n{printed_last}"):
                 count += 1
                 if command.startswith(("pip ", "make ")):
                     check_installation(command)

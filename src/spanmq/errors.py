@@ -13,9 +13,9 @@ from spanmq import hints
 class SpanmqError(Exception):
     """The base class of all errors.
 
-    `code` is the name of the error in JSON: the name of the class in lower case, or one of `codes`. `queue` and
-    `function` are those of the call, `sqlstate`, `detail` and `hint` those of the server; each is None
-    where it does not apply.
+    `message` says what is wrong. `code` is the name of the error in JSON: the name of the class in lower case, or one
+    of `codes`. `queue` and `function` are those of the call, `sqlstate`, `detail` and `hint` those of the server; each
+    is None where it does not apply.
     """
 
     codes: ClassVar[dict[str, str]] = {}

@@ -88,12 +88,14 @@ def test_record_of_a_dropped_queue_is_kept_and_old_changes_are_deleted(
 ) -> None:
     client.queues.create("gone")
     client.queues.drop("gone")
-    assert told(client.inspect.changes()) == [("drop_queue", "gone"), ("create", "gone")]
+    client.queues.pause("jobs")
+    assert told(client.inspect.changes("GONE")) == [("drop_queue", "gone"), ("create", "gone")]
+    assert sqlstate_of(jobs, "select * from spanmq.list_changes('none')") == "42P01"
     jobs.execute(
         "update spanmq_core.change set changed_at = changed_at - interval '91 days' where action = 'create'"
     )
     jobs.execute("select spanmq_core.tidy()")
-    assert told(client.inspect.changes()) == [("drop_queue", "gone")]
+    assert told(client.inspect.changes("gone")) == [("drop_queue", "gone")]
 
 
 def test_changes_of_a_day_are_bounded_and_one_actor_leaves_room_for_others(

@@ -118,7 +118,9 @@ def test_all_queues_are_asked_at_once_and_the_most_comes_first(client: Client) -
         ("others", "two"),
         ("jobs", "one"),
     ]
-    assert len(client.inspect.failing(limit=1)) == 1
+    # Of fewer queues than fail those with the most messages are read.
+    assert [each.queue for each in client.inspect.failing(limit=1)] == ["others"]
+    assert [(each.queue, each.failing) for each in client.health.latest(["Others"])] == [("others", 2)]
 
 
 def test_causes_of_very_many_messages_are_estimated_from_a_sample(client: Client) -> None:

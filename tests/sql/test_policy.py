@@ -1,36 +1,16 @@
 """Policies: what is set, what is refused, and that a refusal changes nothing."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
 import pytest
 from tests.sql.queue import Queue, sqlstate_of
 
-DEFAULTS = {
-    "max_attempts": 25,
-    "lease": 30,
-    "backoff_base": 1,
-    "backoff_factor": 2,
-    "backoff_max": 604800,
-    "jitter": True,
-    "archive_on_ack": False,
-    "archive_retention": None,
-    "dead_letter_retention": None,
-    "ordered": False,
-    "fill_groups": False,
-    "dead_letter_blocks_group": False,
-    "paused": False,
-    "drop_expired": False,
-    "max_in_flight": None,
-    "max_in_flight_per_group": None,
-    "rate_limit": None,
-    "rate_burst": None,
-    "priority_aging": 60,
-    "redrive_delay": 60,
-    "max_backlog": None,
-    "keep": None,
-}
+from spanmq.model import Policy, PolicyChange
+
+DEFAULTS = asdict(Policy())
 
 
 def policy(orders: Queue) -> Any:
@@ -38,7 +18,8 @@ def policy(orders: Queue) -> Any:
 
 
 def test_queue_without_a_policy_has_the_defaults(orders: Queue) -> None:
-    assert policy(orders) == DEFAULTS
+    assert policy(orders) == DEFAULTS, "the table's columns and model/policy.py have the same defaults"
+    assert list(PolicyChange.__annotations__) == list(DEFAULTS)
 
 
 def test_only_what_is_named_changes(orders: Queue) -> None:
@@ -89,7 +70,8 @@ def test_refusal_names_the_setting_its_range_and_the_value(
 def test_each_setting_has_a_range_that_errors_name(orders: Queue) -> None:
     ranges = {name: orders.value("select spanmq_core.range_of(%s)", name) for name in DEFAULTS}
     switches = {name for name, value in DEFAULTS.items() if isinstance(value, bool)}
-    assert {name for name, text in ranges.items() if text == "true or false"} == switches
+    unnamed = {name for name, text in ranges.items() if text == "true or false"} - switches
+    assert unnamed == set(), "range_of() of functions/queue/policy.sql names them"
 
 
 @pytest.mark.parametrize(

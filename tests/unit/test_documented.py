@@ -1,7 +1,13 @@
 """The reference names everything public, the navigation every page, and no page is too long."""
 
+import ast
+import builtins
+import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.test_commands import COMMANDS
@@ -9,6 +15,8 @@ from tests.service.route_table import ROUTES
 
 import spanmq
 from spanmq import errors
+from spanmq.cli import messages
+from spanmq.client._async import admin
 from spanmq.spark.options import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +52,40 @@ def test_reference_names_everything_public(page: str) -> None:
     text = (ROOT / "docs/reference" / f"{page}.md").read_text("utf-8")
     assert len(PUBLIC[page]) > 5
     assert [name for name in PUBLIC[page] if name not in text] == []
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Yield each callable of the Python reference, and each public method of its classes."""
+    page = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    for name in re.findall(r"^::: (\S+)", page, re.MULTILINE):
+        thing = pkgutil.resolve_name(name)
+        # The client makes its namespaces.
+        if callable(thing) and "._sync." not in name:
+            yield name, thing
+        for method, function in inspect.getmembers(thing, inspect.isfunction):
+            if inspect.isclass(thing) and not method.startswith("_"):
+                yield f"{name}.{method}", function
+
+
+def test_docstrings_name_every_parameter() -> None:
+    unnamed = set()
+    for name, function in public():
+        words = re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", str(function.__doc__))))
+        unnamed |= {
+            f"{name}: {each}"
+            for each in inspect.signature(function).parameters.keys() - {*words, "self", "_"}
+        }
+    assert unnamed == set()
+
+
+def test_example_of_a_new_verb_uses_names_that_exist() -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
+    for example, module in zip(examples, (admin, messages), strict=True):
+        nodes = [*ast.walk(ast.parse(example))]
+        names = {each.id for each in nodes if isinstance(each, ast.Name)}
+        local = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        local |= {each.arg for each in nodes if isinstance(each, ast.arg)}
+        assert names - local - vars(module).keys() - vars(builtins).keys() == set()
 
 
 def test_every_sqlstate_is_documented() -> None:

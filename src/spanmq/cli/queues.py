@@ -166,12 +166,12 @@ def statistics(client: "Client", queue: QueueName, seconds: Seconds = 3600.0) ->
 
 
 @queue.verb(columns=("queue", "state", *SAMPLE_COLUMNS), empty="no queues")
-def latest_statistics(client: "Client") -> Any:
-    """Show each queue's last sample; costs the same however many messages wait.
+def latest_statistics(client: "Client", queues: SomeQueues = None) -> Any:
+    """Show the last sample of queues; costs the same however many messages wait.
 
     $ spanmq queue latest-statistics
     """
-    return client.health.latest()
+    return client.health.latest(queues or None)
 
 
 @queue.verb()

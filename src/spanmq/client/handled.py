@@ -34,10 +34,11 @@ def cancelled() -> bool:
 
 
 def progress(share: float, note: str = "") -> None:
-    """Report how far the handler that calls this is: a `share` from 0 to 1, and a note of up to 200 characters.
+    """Report how far the handler that calls this is: a `share` from 0 to 1, and a `note` of up to 200 characters.
 
     `client.health.workers()` and the dashboard show the last one while the handler runs. The worker writes it at most
-    once a second; the call itself waits for nothing. Nothing happens outside of a handler. Raises InvalidArgumentError.
+    once a second; the call itself waits for nothing. Nothing happens outside of a handler. Raises InvalidArgumentError
+    for a share or a note that is not valid.
     """
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
         raise InvalidArgumentError(f"the share of a progress is a number from 0 to 1, got {share!r}")

@@ -65,11 +65,12 @@ class _DataKey:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """Your keys by their ids; the last one seals, all of them open.
+    """Your `keys`, 32 bytes each, by their ids; the last one seals, all of them open.
 
     `trusted` are patterns of the queues and topics (`topic orders.*`) whose bodies are opened in another
     queue, too: that of a subscription, of dead letters that were moved, of what came by a topic.
-    `only_sealed` refuses bodies that are not sealed.
+    `only_sealed` refuses bodies that are not sealed. Raises EncryptionError for an invalid key, ExtraNotInstalledError
+    without the extra `encryption`.
     """
 
     keys: dict[str, bytes] = field(repr=False)
@@ -88,7 +89,10 @@ class Encryption:
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> Encryption:
-        """Read keys from a file: a line `id base64` for each, empty lines and # comments."""
+        """Read keys from the file `path`: a line `id base64` for each, empty lines and # comments.
+
+        `options` are the other fields. Raises EncryptionError if it can't be read, or has an invalid line.
+        """
         try:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -99,7 +103,7 @@ class Encryption:
     def from_environment(cls, **options: Any) -> Encryption | None:
         """Read keys and options from the environment; None without keys.
 
-        `options` take precedence over those of the environment.
+        `options` take precedence over those of the environment. Raises what `from_file` raises.
         """
         trusted = (pattern.strip() for pattern in os.environ.get(TRUSTED_VARIABLE, "").split(","))
         options.setdefault("trusted", tuple(pattern for pattern in trusted if pattern))
@@ -116,7 +120,7 @@ class Encryption:
         return None
 
     def fingerprint(self, text: str, place: str) -> str:
-        """Return an HMAC-SHA-256 of a text for a queue, in hexadecimal.
+        """Return an HMAC-SHA-256 of a `text` for the queue `place`, in hexadecimal.
 
         The text cannot be guessed from it without the keys. The first key is used, so that a key that is
         added changes no fingerprint.
@@ -125,7 +129,7 @@ class Encryption:
         return hmac.digest(self._state.fingerprint_key, value, "sha256").hex()
 
     def seal(self, text: str, place: str) -> str:
-        """Return the JSON of an encrypted body, for a queue, or for `topic …`."""
+        """Return the JSON of a body, `text`, encrypted for the queue `place`, or for `topic …`."""
         data_key = self._state.sealing()
         nonce = secrets.token_bytes(NONCE_BYTES)
         bound = _bound(place, data_key.key_id, data_key.wrapped)
@@ -140,7 +144,10 @@ class Encryption:
         return json.dumps({SEALED_KEY: envelope}, separators=(",", ":"))
 
     def open(self, raw: bytes, queue: str) -> bytes | Unopened:
-        """Return the JSON of a body; an unencrypted one unchanged, unless only encrypted ones are accepted."""
+        """Return the JSON of a body of a `queue`, of which `raw` is stored; an Unopened if it can't be decrypted.
+
+        An unencrypted one is unchanged, unless only encrypted ones are accepted.
+        """
         try:
             envelope = envelope_of(raw)
             if envelope is None:

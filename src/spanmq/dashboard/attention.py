@@ -10,6 +10,8 @@ from spanmq.model import FailingCause
 
 # The age, in seconds, of the oldest visible message that the alert SpanmqMessagesWait allows.
 OLDEST_SECONDS_MAX: Final = 300.0
+# Failing messages are counted up to this number.
+FAILING_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Problem:
 
 
 def problems_of(standing: Standing, causes: Sequence[FailingCause] = ()) -> list[Problem]:
-    """Return the problems of a queue; `causes` are those of its failing messages."""
+    """Return the problems of a queue; `causes` are those of its failing messages, as far as they are known."""
     queue, found = standing.queue, list[Problem]()
 
     def add(rank: int, badge: str, words: str, path: str) -> None:
@@ -46,15 +48,9 @@ def problems_of(standing: Standing, causes: Sequence[FailingCause] = ()) -> list
     if standing.blocked_groups:
         words = f"Groups that wait for a dead letter: {count(standing.blocked_groups)}."
         add(2, "groups blocked", words, "/queue/groups")
-    if causes:
-        n = sum(each.count for each in causes)
-        about = "" if all(each.is_exact for each in causes) else "≈ "
-        add(
-            3,
-            "failing",
-            f"{about}{_messages(n)} waiting for another attempt after a failure.",
-            "/queue/failing",
-        )
+    if n := standing.failing:
+        some = _messages(n) if n < FAILING_MAX else f"{count(FAILING_MAX)} or more messages"
+        add(3, "failing", f"{some} waiting for another attempt after a failure.", "/queue/failing")
     if standing.is_paused and standing.backlog:
         add(4, "paused", f"{_messages(standing.backlog)} waiting until it is resumed.", "/queue/messages")
     elif (standing.oldest_ready_seconds or 0.0) > OLDEST_SECONDS_MAX:

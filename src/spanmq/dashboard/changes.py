@@ -7,6 +7,7 @@ from starlette.responses import Response
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.queue_head import QueueHead, head_of
 from spanmq.dashboard.visit import Visit
+from spanmq.errors import QueueNotFoundError
 
 SHOWN: Final = 25
 # Pages are filtered by what the visitor may see.
@@ -15,16 +16,19 @@ READ: Final = 500
 
 async def answer(visit: Visit) -> Response:
     """Show the changes of queues that the visitor may look at, the newest first."""
-    return await _page(visit, None)
+    return await _page(visit, None, None)
 
 
 async def of_queue(visit: Visit) -> Response:
-    """Show those of a queue."""
-    return await _page(visit, await head_of(visit))
+    """Show those of a queue, which may have been dropped."""
+    try:
+        head = await head_of(visit)
+    except QueueNotFoundError:
+        return await _page(visit, visit.queue, None)
+    return await _page(visit, head.queue, head)
 
 
-async def _page(visit: Visit, head: QueueHead | None) -> Response:
-    queue = None if head is None else head.queue
+async def _page(visit: Visit, queue: str | None, head: QueueHead | None) -> Response:
     before = visit.number("before", 0) or None
     read = await visit.backend.client.inspect.changes(queue, before=before, limit=READ)
     # Changes without a queue, such as those of tokens, need the right to look at all queues.

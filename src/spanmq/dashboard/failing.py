@@ -24,9 +24,11 @@ NOTICES: Final = {
 }
 
 
-async def causes(visit: Visit, queue: str | None = None) -> list[FailingCause]:
-    """Return what messages fail of that the visitor may look at, in a queue or in all."""
-    return visit.seen(await visit.backend.client.inspect.failing(queue, CAUSES if queue else 10 * CAUSES))
+async def causes(visit: Visit, queue: str | None = None, *, limit: int = CAUSES) -> list[FailingCause]:
+    """Return what messages fail of that the visitor may look at, in a queue or in the `limit` worst ones."""
+    # The worst may be other queues than the visitor's.
+    limit = limit if queue or visit.may("look", None) else 10 * CAUSES
+    return visit.seen(await visit.backend.client.inspect.failing(queue, limit))
 
 
 async def answer(visit: Visit) -> Response:

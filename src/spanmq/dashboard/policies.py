@@ -16,40 +16,15 @@ from spanmq.model import Policy
 from spanmq.model.policy import SETTING_WORDS
 
 SHOWN_MAX: Final = 1_000
-# The policy of a queue of which nothing was set.
-DEFAULTS: Final = Policy(
-    max_attempts=25,
-    lease=30.0,
-    backoff_base=1.0,
-    backoff_factor=2.0,
-    backoff_max=604_800.0,
-    jitter=True,
-    dead_letter_retention=None,
-    ordered=False,
-    fill_groups=False,
-    dead_letter_blocks_group=False,
-    redrive_delay=60.0,
-    paused=False,
-    drop_expired=False,
-    max_in_flight=None,
-    max_in_flight_per_group=None,
-    rate_limit=None,
-    rate_burst=None,
-    priority_aging=60.0,
-    max_backlog=None,
-    keep=None,
-    archive_on_ack=False,
-    archive_retention=None,
-)
 
 
 async def answer(visit: Visit) -> Response:
     """Show the queues whose policies the visitor may look at."""
     sought = visit.text("find").strip()
     names = [
-        each.queue
-        for each in visit.seen(await visit.backend.client.health.latest())
-        if sought.lower() in each.queue.lower()
+        each.name
+        for each in await visit.backend.client.queues.list()
+        if sought.lower() in each.name.lower() and visit.may("look", each.name)
     ]
     return show(
         visit,
@@ -88,7 +63,7 @@ async def _form(
     typed: Mapping[str, str],
     error: InvalidArgumentError | None = None,
 ) -> Response:
-    head, defaults = await head_of(visit), asdict(DEFAULTS)
+    head, defaults = await head_of(visit), asdict(Policy())
     is_done = visit.text("done") == "changed" and error is None
     return show_form(
         visit,

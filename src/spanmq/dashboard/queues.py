@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from starlette.responses import Response
@@ -20,6 +21,8 @@ NOTICES: Final = {"dropped": "Dropped: the queue and its messages are gone."}
 # Rows of a page, and queues in the section of those that need attention.
 SHOWN: Final = 50
 ATTENTION: Final = 10
+# Queues whose causes of failures are read.
+WORST: Final = 20
 # The sort keys of the table, and whether the largest value comes first.
 ORDERS: Final[dict[str, tuple[Callable[[Standing], float | str], bool]]] = {
     "queue": (lambda each: each.queue.lower(), False),
@@ -38,27 +41,33 @@ async def answer(visit: Visit) -> Response:
     order, sought = visit.text("order", FIRST), visit.text("find").strip()
     if order not in (FIRST, *ORDERS):
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join((FIRST, *ORDERS))}.")
-    found, failing = visit.seen(await standing_of(visit.backend)), await causes(visit)
+    latest, failing = await asyncio.gather(standing_of(visit.backend), causes(visit, limit=WORST))
+    found = visit.seen(latest)
     span, spans = span_of(visit), spans_for(len(found))
     of_queue: dict[str, list[FailingCause]] = {}
     for each in failing:
         of_queue.setdefault(each.queue, []).append(each)
-    problems = {each.queue: problems_of(each, of_queue.get(each.queue, ())) for each in found}
-    urgent = sorted(
-        (each for each in found if problems[each.queue]), key=lambda each: _urgency(each, problems)
-    )
-    rows = [each for each in found if sought.lower() in each.queue.lower()]
-    if order == FIRST:
-        rows.sort(key=lambda each: _urgency(each, problems))
-    else:
-        key, is_descending = ORDERS[order]
-        rows.sort(key=key, reverse=is_descending)
+
+    def problems_in(standings: Iterable[Standing]) -> dict[str, list[Problem]]:
+        return {each.queue: problems_of(each, of_queue.get(each.queue, ())) for each in standings}
+
+    problems = problems_in(found)
+    rows = _ordered((each for each in found if sought.lower() in each.queue.lower()), order, problems)
     pages = max((len(rows) + SHOWN - 1) // SHOWN, 1)
     page = min(max(visit.number("page", 1), 1), pages)
+    shown = rows[(page - 1) * SHOWN : page * SHOWN]
+    # Counted are the queues of the page, and those whose messages no sample has.
+    names = {each.queue for each in shown} | {
+        each.queue for each in found if each.sampled_at is None and each.sent_total
+    }
+    counted = {each.queue: each for each in await standing_of(visit.backend, sorted(names))}
+    found = [counted.get(each.queue, each) for each in found]
+    problems |= problems_in(counted.values())
+    urgent = _ordered((each for each in found if problems[each.queue]), FIRST, problems)
     return show(
         visit,
         "queues.html",
-        rows=rows[(page - 1) * SHOWN : page * SHOWN],
+        rows=_ordered((counted.get(each.queue, each) for each in shown), order, problems),
         n_found=len(rows),
         page=page,
         pages=pages,
@@ -77,6 +86,16 @@ async def answer(visit: Visit) -> Response:
         notice=visit.notice(NOTICES),
         may_create=visit.caller is not None and "manage" in visit.caller.verbs,
     )
+
+
+def _ordered(
+    standings: Iterable[Standing], order: str, problems: Mapping[str, list[Problem]]
+) -> list[Standing]:
+    """Return queues in an order of the table."""
+    if order == FIRST:
+        return sorted(standings, key=lambda each: _urgency(each, problems))
+    key, is_descending = ORDERS[order]
+    return sorted(standings, key=key, reverse=is_descending)
 
 
 def _urgency(standing: Standing, problems: Mapping[str, list[Problem]]) -> tuple[int, int, str]:

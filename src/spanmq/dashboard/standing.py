@@ -10,6 +10,9 @@ from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 BACKLOG_MAX: Final = 20_000
+# Runs that are counted in a queue, and in all queues of a page.
+RUNS_MAX: Final = 200
+RUNS_OF_ALL: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,25 @@ class Standing:
     failed_rate: float
     sampled_at: datetime | None
     blocked_groups: int
+    failing: int
     is_paused: bool
     breaker_open_until: datetime | None
     lacks_worker: bool
 
 
 async def standing_of(backend: Backend, names: Sequence[str] | None = None) -> list[Standing]:
-    """Return the state of these queues (None: all); queues that do not exist are left out."""
-    latest = await backend.client.health.latest()
-    if names is not None:
-        wanted = {name.lower() for name in names}
-        latest = [each for each in latest if each.queue.lower() in wanted]
+    """Return the state of these queues, or (None) of all as of their last samples, without counting.
+
+    Queues that do not exist are left out.
+    """
+    latest = await backend.client.health.latest(names)
+    if names is None:
+        return [_standing(each, None) for each in latest]
     small = [each.queue for each in latest if each.backlog <= BACKLOG_MAX]
-    counts = {each.queue: each for each in await backend.client.inspect.count(small)} if small else {}
+    if not small:
+        return [_standing(each, None) for each in latest]
+    most = max(min(RUNS_MAX, RUNS_OF_ALL // len(small)), 1)
+    counts = {each.queue: each for each in await backend.client.inspect.count(small, most=most)}
     return [_standing(each, counts.get(each.queue)) for each in latest]
 
 
@@ -78,6 +87,7 @@ def _standing(latest: LatestStatistics, exact: QueueCount | None) -> Standing:
         failed_rate=latest.failed / seconds,
         sampled_at=latest.sampled_at,
         blocked_groups=latest.blocked_groups,
+        failing=latest.failing,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,
         lacks_worker=latest.lacks_worker(visible, in_flight),

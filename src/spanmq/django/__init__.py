@@ -15,8 +15,8 @@ from spanmq.tasks import Tasks
 def django_tasks(name: str, *, using: str = "default", **options: Any) -> Tasks:
     """Return Tasks whose sends are part of Django's transaction, on the database of the alias `using`.
 
-    A task with a parameter `session` gets Django's connection in `atomic()`, which the ack is part of. The
-    other options are those of Tasks.
+    A task with a parameter `session` gets Django's connection in `atomic()`, which the ack is part of. `name` and the
+    other `options` are those of Tasks, and so is what it raises.
     """
 
     @contextmanager

@@ -38,7 +38,8 @@ def start(
 ) -> EmbeddedServer:
     """Join the private server of a folder, and start it (and make it, at first) if it does not run.
 
-    `folder` is by default the user's own, which all programs of this user share: `default_folder()`.
+    `folder` is by default the user's own, which all programs of this user share: `default_folder()`. `version` is
+    PostgreSQL's major one, 16 or 18.
     `settings` are PostgreSQL's, and apply only if this process starts the server. `timeout` is in seconds. The server
     is durable: fsync is on, and after any crash the next start recovers what was committed.
 

@@ -50,7 +50,7 @@ def as_user(user: ServerUser | None) -> dict[str, Any]:
 
 
 def find_binaries(version: int = 18) -> Path:
-    """Return the folder of PostgreSQL's programs (postgres, psql, pgbench, pg_dump, …) in the wheel.
+    """Return the folder of PostgreSQL's programs (postgres, psql, pgbench, …) of a major `version` in the wheel.
 
     Raises EmbeddedError when the wheel is not installed or has no such major version.
     """

@@ -98,7 +98,7 @@ class EmbeddedServer:
         return find_binaries(self.version)
 
     def dsn_for(self, database: str) -> str:
-        """Return the address of another database of this server."""
+        """Return the address of another `database` of this server, by its name; it need not exist."""
         # Contains every setting that an environment variable could change.
         host = quote(str(self._socket), safe="")
         return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port={PORT}"
@@ -124,9 +124,11 @@ class EmbeddedServer:
 
 
 def default_folder(version: int = 18) -> Path:
-    """Return where a server lives if no folder is passed: what SPANMQ_EMBEDDED_FOLDER names, if anything.
+    """Return where a server of a major `version` lives if no folder is passed: what SPANMQ_EMBEDDED_FOLDER names, if
+    anything.
 
-    For root that is a system folder: its home is closed to the user that PostgreSQL then runs as.
+    For root that is a system folder: its home is closed to the user that PostgreSQL then runs as. Raises EmbeddedError
+    for a user without a home.
     """
     if named := os.environ.get("SPANMQ_EMBEDDED_FOLDER"):
         return Path(named)

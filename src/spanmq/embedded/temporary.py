@@ -50,14 +50,17 @@ class TemporaryServer:
         return keeper.postmaster_of(self._folder.data, self._folder.tag)
 
     def kill(self) -> None:
-        """Kill all processes of the server with SIGKILL, as a crash would, and return when they are gone."""
+        """Kill all processes of the server with SIGKILL, as a crash would, and return when they are gone.
+
+        Raises EmbeddedError if one survives.
+        """
         if not keeper.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
             raise EmbeddedError(f"the server in {self.folder} survived SIGKILL", code="embedded_start")
 
     def restart(self) -> None:
         """Start the server again, after a `kill()` with recovery, and return when it takes connections.
 
-        A running server is stopped first, in good order.
+        A running server is stopped first, in good order. Raises EmbeddedError if it does not start.
         """
         with clear_errors(self.folder), start_lock(self._folder, self._timeout):
             keeper.stop(data=self._folder.data, server_lock=self._folder.server_lock, tag=self._folder.tag)
@@ -95,9 +98,9 @@ def temporary(
 ) -> Iterator[TemporaryServer]:
     """Run a server of our own in a temporary folder, and remove both at the end, even if we are killed.
 
-    It is as durable as any (fsync on) unless `settings`, PostgreSQL's own, say otherwise. `timeout` is in
-    seconds, for each start. `parent` is where the folder is made, by default the system's place for temporary
-    files. Raises what `start` raises.
+    `version` is PostgreSQL's major one, 16 or 18. It is as durable as any (fsync on) unless `settings`, PostgreSQL's
+    own, say otherwise. `timeout` is in seconds, for each start. `parent` is where the folder is made, by default the
+    system's place for temporary files. Raises what `start` raises.
     """
     with clear_errors(Path(parent or os.environ.get("TMPDIR", "/tmp"))):
         place = Path(parent or tempfile.gettempdir())

@@ -99,7 +99,10 @@ class FailingMessage:
 
 
 class FailingFilters(TypedDict, total=False):
-    """Which failing messages: fields of a FailingCause. None, or nothing: any; "": those without."""
+    """Which failing messages: the `task`, `category`, `error_class` and `error` of a FailingCause.
+
+    None, or nothing: any; "": those without.
+    """
 
     task: str | None
     category: str | None
@@ -110,8 +113,9 @@ class FailingFilters(TypedDict, total=False):
 class DeadLetterFilters(TypedDict, total=False):
     """Which dead letters; None, or nothing: any.
 
-    `error` is a regular expression, without regard to case; `since` and `until` are times of death;
-    `payload` is contained in the body, and `where` is a JSON path that it meets, such as `$.amount > 100`.
+    Those of a `category` and an `error_class`, a name. `error` is a regular expression, without regard to case;
+    `since` and `until` are times of death, with a time zone; `payload` is contained in the body, and `where` is a JSON
+    path that it meets, such as `$.amount > 100`. `dead_letter_ids` are ids.
     """
 
     category: str | None

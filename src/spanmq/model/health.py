@@ -58,7 +58,8 @@ class LatestStatistics:
 
     Current are `sent_total`, which only rises, `dead_letters`, `is_paused`, `breaker_open_until` (see
     QueueHealth), `workers` (those that reported within a minute), `blocked_groups` (that wait for a dead letter, up
-    to 1,000) and `oldest_snapshot_seconds`, the same for all queues. The others are as in a Sample.
+    to 1,000), `failing` (messages that failed and wait for another attempt, up to 1,000) and
+    `oldest_snapshot_seconds`, the same for all queues. The others are as in a Sample.
     """
 
     queue: str
@@ -79,6 +80,7 @@ class LatestStatistics:
     breaker_open_until: datetime | None
     workers: int
     blocked_groups: int
+    failing: int
     oldest_snapshot_seconds: float | None
 
     def lacks_worker(self, visible: int | None, in_flight: int | None) -> bool:

@@ -89,7 +89,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a message, as `state` says.
+    """What became of the message of a `queue` with this `message_id`, as `state` says.
 
     "stored": its handler returned `value`. "dead": it is a dead letter, because of `error`. "missing": no result is
     kept, because none was stored, it has expired, or the message is not settled.

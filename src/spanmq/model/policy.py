@@ -1,7 +1,7 @@
 """How a queue delivers, and what follows from which category of failure."""
 
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Annotated, Final, TypedDict, get_type_hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,28 +11,28 @@ class Policy:
     `max_attempts` 0 means unlimited, as does None for the other limits.
     """
 
-    max_attempts: int
-    lease: float
-    backoff_base: float
-    backoff_factor: float
-    backoff_max: float
-    jitter: bool
-    dead_letter_retention: str | None
-    ordered: bool
-    fill_groups: bool
-    dead_letter_blocks_group: bool
-    redrive_delay: float
-    paused: bool
-    drop_expired: bool
-    max_in_flight: int | None
-    max_in_flight_per_group: int | None
-    rate_limit: float | None
-    rate_burst: float | None
-    priority_aging: float
-    max_backlog: int | None
-    keep: str | None
-    archive_on_ack: bool
-    archive_retention: str | None
+    max_attempts: Annotated[int, "Attempts before a message becomes a dead letter"] = 25
+    lease: Annotated[float, "Default lease, in seconds"] = 30.0
+    backoff_base: Annotated[float, "Pause before the second attempt, in seconds"] = 1.0
+    backoff_factor: Annotated[float, "Factor of each further pause"] = 2.0
+    backoff_max: Annotated[float, "Longest pause, in seconds"] = 604_800.0
+    jitter: Annotated[bool, "Random part of the pause"] = True
+    dead_letter_retention: Annotated[str | None, "Retention of dead letters, such as 30 days"] = None
+    ordered: Annotated[bool, "Messages of a group are delivered one after the other"] = False
+    fill_groups: Annotated[bool, "A receive takes what a group has before it takes of the next"] = False
+    dead_letter_blocks_group: Annotated[bool, "A dead letter blocks its group"] = False
+    redrive_delay: Annotated[float, "Default delay of redriven dead letters, in seconds"] = 60.0
+    paused: Annotated[bool, "Deliveries are paused"] = False
+    drop_expired: Annotated[bool, "Expired messages are deleted, not dead letters"] = False
+    max_in_flight: Annotated[int | None, "Most messages in flight"] = None
+    max_in_flight_per_group: Annotated[int | None, "Most messages in flight of one group"] = None
+    rate_limit: Annotated[float | None, "Messages per second for all receivers"] = None
+    rate_burst: Annotated[float | None, "Most messages at once with a rate limit"] = None
+    priority_aging: Annotated[float, "Seconds of waiting that count as one priority level"] = 60.0
+    max_backlog: Annotated[int | None, "Most unsettled messages; senders get an error"] = None
+    keep: Annotated[str | None, "Time that settled messages stay in the log, such as 7 days"] = None
+    archive_on_ack: Annotated[bool, "Acked messages are archived"] = False
+    archive_retention: Annotated[str | None, "Retention of the archive, such as 30 days"] = None
 
 
 class PolicyChange(TypedDict, total=False):
@@ -62,30 +62,9 @@ class PolicyChange(TypedDict, total=False):
     archive_retention: str | None
 
 
-# The settings in a few words, for forms and the description of the routes. docs/reference/policy.md has their ranges.
-SETTING_WORDS: Final = {
-    "max_attempts": "Attempts before a message becomes a dead letter",
-    "lease": "Default lease, in seconds",
-    "backoff_base": "Pause before the second attempt, in seconds",
-    "backoff_factor": "Factor of each further pause",
-    "backoff_max": "Longest pause, in seconds",
-    "jitter": "Random part of the pause",
-    "archive_on_ack": "Acked messages are archived",
-    "archive_retention": "Retention of the archive, such as 30 days",
-    "dead_letter_retention": "Retention of dead letters, such as 30 days",
-    "ordered": "Messages of a group are delivered one after the other",
-    "fill_groups": "A receive takes what a group has before it takes of the next",
-    "dead_letter_blocks_group": "A dead letter blocks its group",
-    "redrive_delay": "Default delay of redriven dead letters, in seconds",
-    "drop_expired": "Expired messages are deleted, not dead letters",
-    "priority_aging": "Seconds of waiting that count as one priority level",
-    "paused": "Deliveries are paused",
-    "max_in_flight": "Most messages in flight",
-    "max_in_flight_per_group": "Most messages in flight of one group",
-    "rate_limit": "Messages per second for all receivers",
-    "rate_burst": "Most messages at once with a rate limit",
-    "max_backlog": "Most unsettled messages; senders get an error",
-    "keep": "Time that settled messages stay in the log, such as 7 days",
+# The settings in a few words, for forms and the description of the routes.
+SETTING_WORDS: Final[dict[str, str]] = {
+    name: kind.__metadata__[0] for name, kind in get_type_hints(Policy, include_extras=True).items()
 }
 
 

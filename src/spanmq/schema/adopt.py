@@ -70,17 +70,18 @@ def adopt(
     follow_table_grants: bool = False,
     release: Release | None = None,
 ) -> AdoptReport:
-    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues. Ids continue, and
-    every message keeps its id, read count, times, visibility, body and headers; archives stay the same
-    tables; topics, notifications and rights go over. Locks PGMQ's tables first, waiting for each up to
-    `lock_timeout_seconds`, and copies all messages while it holds them. Any error leaves all as it was. A dry
-    run counts and looks for obstacles; it locks PGMQ's tables against changes of their definitions only.
-    With `follow_table_grants`, privileges on the tables become privileges on the views, and count as verbs from
-    then on.
+    """Replace PGMQ (1.4 to 1.13, extension or SQL only) by spanmq and keep its queues; return what was taken over.
 
-    Raises NotPossibleError, which names every obstacle, or where spanmq is installed already;
-    SchemaMissingError where there is neither;
-    StatementCancelledError when the tables could not be locked in time; and what `schema.install` raises.
+    Runs on a `connection` of psycopg; `release` is this version if it is None. Ids continue, and every message keeps
+    its id, read count, times, visibility, body and headers; archives stay the same tables; topics, notifications and
+    rights go over. Locks PGMQ's tables first, waiting for each up to `lock_timeout_seconds`, and copies all messages
+    while it holds them. Any error leaves all as it was. With `dry_run` it counts and looks for obstacles; it locks
+    PGMQ's tables against changes of their definitions only. With `follow_table_grants`, privileges on the tables become
+    privileges on the views, and count as verbs from then on.
+
+    Raises NotPossibleError, which names every obstacle, or where spanmq is installed already; SchemaMissingError where
+    there is neither; StatementCancelledError when the tables could not be locked in time; and what `schema.install`
+    raises.
     """
     release = release or load_release()
     with schema.typed_errors(), schema.locked_transaction(connection):

@@ -56,8 +56,10 @@ class Holding(enum.StrEnum):
 class State:
     """What a server and a database are, as far as an installation is concerned.
 
-    `version` is that of our schema or of upstream's extension, `migrations` maps what was applied to
-    checksums.
+    `holding` is what the database has. `version` is that of our schema or of upstream's extension, `migrations` maps
+    the names of what was applied to checksums, and `functions_checksum` is that of the functions; None without a
+    schema. `server_version` is PostgreSQL's as a number, such as 180001. The server `is_standby`, the session
+    `is_read_only`, and the role `may_create` schemas, or need not.
     """
 
     holding: Holding
@@ -72,7 +74,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a run did: the version now, the migrations applied, whether functions were applied again."""
+    """What a run did: the `version` now, the names of the `migrations` that it applied, and `functions_applied`."""
 
     version: str
     migrations: tuple[str, ...]
@@ -81,11 +83,10 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as a fresh install would have it.
+    """One thing, of a `kind` such as "function", that is not as a fresh install would have it.
 
-    `problem` is `missing`, `changed`, `unknown` (a migration of a newer version, or a function with the name of
-    one of ours), `owner`, `privilege` (that no
-    grant of a verb gives) or `invalid`.
+    `detail` says more. `problem` is `missing`, `changed`, `unknown` (a migration of a newer version, or a function
+    with the name of one of ours), `owner`, `privilege` (that no grant of a verb gives) or `invalid`.
     """
 
     kind: str
@@ -104,7 +105,7 @@ def install(
     lock_wait_seconds: float = 60.0,
     release: Release | None = None,
 ) -> Installed:
-    """Bring the schema to this version, in one transaction; do nothing if it is up to date.
+    """Bring the schema to this version, or to a `release`, in one transaction; do nothing if it is up to date.
 
     With `follow_table_grants`, privileges on `pgmq.q_<name>` count as verbs from now on; without it, this stays
     as it is.
@@ -130,22 +131,29 @@ def upgrade(
 ) -> Installed:
     """Bring an installed schema to this version and apply all functions again, which repairs them.
 
-    A function that this version lacks, or whose arguments or results differ, is dropped; the new one has the
-    privileges that were granted. Raises SchemaMissingError if there is no schema to upgrade, SchemaVersionError
-    where your own objects need a function that goes (its `detail` has the statements that create them again),
-    otherwise the errors of `install`, which has `lock_wait_seconds`, too.
+    Runs on a `connection`, as `install` does; `release` is this version if it is None. A function that this version
+    lacks, or whose arguments or results differ, is dropped; the new one has the privileges that were granted. Raises
+    SchemaMissingError if there is no schema to upgrade, SchemaVersionError where your own objects need a function that
+    goes (its `detail` has the statements that create them again), otherwise the errors of `install`, which has
+    `lock_wait_seconds`, too.
     """
     return _apply(connection, release or load_release(), reapply=True, lock_wait_seconds=lock_wait_seconds)
 
 
 def state(connection: Connection, *, release: Release | None = None) -> State:
-    """Return the state of the database. Requires the right to read spanmq's tables, if they exist."""
+    """Return the state of the database of a `connection`, seen from this version or from a `release`.
+
+    Raises MissingPrivilegeError without the right to read spanmq's tables, if they exist.
+    """
     with typed_errors(), connection.transaction():
         return fetch_state(connection, release or load_release())
 
 
 def verify(connection: Connection, *, release: Release | None = None) -> list[Difference]:
-    """Compare the schema with what this version installs. Returns [] if all is well; changes nothing."""
+    """Compare the schema in the database of a `connection` with what this version, or a `release`, installs.
+
+    Returns [] if all is well; changes nothing. Raises MissingPrivilegeError without the right to read spanmq's tables.
+    """
     release = release or load_release()
     # Rolled back, because the transaction may be the caller's, and its settings must not change.
     with typed_errors(), connection.transaction(force_rollback=True):
@@ -160,10 +168,11 @@ def verify(connection: Connection, *, release: Release | None = None) -> list[Di
 
 
 def uninstall(connection: Connection, *, force: bool = False, release: Release | None = None) -> None:
-    """Drop the four schemas, in one transaction.
+    """Drop the four schemas through a `connection`, in one transaction.
 
     Raises DataLossError, which names what would be lost, while a queue or an archive holds messages, or your
-    own objects are in the schemas or depend on them. With `force` these are dropped, too.
+    own objects are in the schemas or depend on them. With `force` these are dropped, too. `release` is the version
+    that drops them. Raises SchemaMissingError if there is nothing to drop.
     """
     release = release or load_release()
     with typed_errors(), locked_transaction(connection):
@@ -190,9 +199,9 @@ def uninstall(connection: Connection, *, force: bool = False, release: Release |
 def sql(from_version: str | None = None, *, transaction: bool = True, release: Release | None = None) -> str:
     """Return the installation as a plain SQL script for psql or another migration tool.
 
-    From nothing, or from the schema of `from_version`. The script checks that it is run on just that, does
-    all in one transaction (`transaction=False` leaves out begin and commit) and records what `install`
-    records.
+    From nothing, or from the schema of `from_version`, to this version or a `release`. The script checks that it is
+    run on just that, does all in one transaction (`transaction=False` leaves out begin and commit) and records what
+    `install` records. Raises InvalidArgumentError for what is not a version, SchemaVersionError for a newer one.
     """
     return script(release or load_release(), from_version, transaction=transaction)
 

@@ -44,6 +44,7 @@ QUEUE_GAUGES: Final[dict[str, tuple[str, Value]]] = {
     ),
     "workers": ("Workers that reported within a minute.", attrgetter("workers")),
     "blocked_groups": ("Groups that wait for a dead letter, up to 1,000.", attrgetter("blocked_groups")),
+    "failing": ("Messages that failed and wait for another attempt, up to 1,000.", attrgetter("failing")),
     "sampled_timestamp_seconds": (
         "When the last sample was taken.",
         lambda each: None if each.sampled_at is None else each.sampled_at.timestamp(),

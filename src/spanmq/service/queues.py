@@ -62,6 +62,7 @@ def _schema_of_change() -> dict[str, Any]:
     """Return the schema of a policy's change. Its values are checked by the database, which names their ranges."""
     settings = TypeAdapter(Policy).json_schema()["properties"]
     for name, each in settings.items():
+        del each["default"]
         each["anyOf"] = each.pop("anyOf", [{"type": each.pop("type", None)}, {"type": "null"}])
         each["description"] = SETTING_WORDS[name]
     return {"type": "object", "properties": settings, "additionalProperties": False}

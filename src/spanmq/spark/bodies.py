@@ -21,12 +21,12 @@ _SEALED: Final = (
 
 
 def parse_bodies(frame: DataFrame, schema: str | StructType, **options: str) -> DataFrame:
-    """Return a frame, perhaps of a stream, whose column `body` is a struct that `from_json` made of the text.
+    """Return a `frame`, perhaps of a stream, whose column `body` is a struct that `from_json` made of the text.
 
     `schema` has the fields: `order long, amount double`, what `schema.json()` returns, a type of PySpark, or
     what registered_schema() returns. `options` are those of from_json. By default what does not fit is null;
     a field `_corrupt_record string` has the text of such a body, and `mode="FAILFAST"` ends the query. A body that is
-    sealed ends it, too.
+    sealed ends it, too. Raises what from_json raises.
     """
     text = when(col("body").startswith(f'{{"{SEALED_KEY}"'), raise_error(lit(_SEALED))).otherwise(col("body"))
     # Spark Connect takes no empty options.
@@ -34,10 +34,11 @@ def parse_bodies(frame: DataFrame, schema: str | StructType, **options: str) -> 
 
 
 def registered_schema(dsn: str, queue: str) -> str:
-    """Return the type of the bodies of a queue, of a list or a pattern, from the JSON Schema that the queue has.
+    """Return the type of the bodies of a `queue`, a name, a list or a pattern, from the JSON Schema that it has.
 
-    Spark needs one type for each value: where the schema allows several, or says nothing, that is a string with the
-    JSON. Raises InvalidArgumentError unless each queue has a schema with properties, and all the same type.
+    `dsn` is the database. Spark needs one type for each value: where the schema allows several, or says nothing, that
+    is a string with the JSON. Raises InvalidArgumentError unless each queue has a schema with properties, and all the
+    same type, and QueueNotFoundError.
     """
     with connected(dsn) as connection:
         found: dict[str, str] = {}

@@ -62,6 +62,7 @@ def session(
 ) -> SparkSession:
     """Return the session that runs, or start one: `master` is `local[*]` unless spark-submit named another.
 
+    `name` is the application's, and `settings` are Spark's own, by their names; a session that runs keeps its own.
     Spark plans with the Python of PYSPARK_PYTHON, and executors run the source by the same path: unless it is
     set, that is this Python. Raises ExtraNotInstalledError where PySpark or Java is missing.
     """

@@ -36,10 +36,13 @@ NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 # Not frozen, and its default headers are shared: calls are made by the ten thousand.
 @dataclass(slots=True)
 class Call:
-    """A task with its arguments, checked and ready: for `send_many`, or as the result of another task.
+    """A `task`, by its name, with its arguments, checked and ready: for `send_many`, or as the result of another task.
 
-    `body` is JSON, `delay` also a moment, and the other fields are the options of the task. `takes_results` says that
-    it has a parameter for the results of the batch that it follows.
+    `body` is its message's, JSON text, and `queue` where that is sent. `delay` and `expires_in` are seconds or a
+    timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of
+    `Client.send`. With `unique`, a key, it is not sent again within `unique_for` seconds. `stores_result` says that
+    its task stores what it returns, `takes_results` that it has a parameter for the results of the batch that it
+    follows.
     """
 
     task: str

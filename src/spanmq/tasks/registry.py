@@ -65,9 +65,9 @@ class Tasks:
     many messages run at once at most, and the slots that are left free for the queue. `client` has arguments for
     the Client that sends outside of a transaction, such as `pooler`. `modules` are names of modules that register
     further tasks: a worker imports them before it starts, so that they may import this one. With `create` a worker
-    creates the queues that are missing.
+    creates the queues that are missing. `retry` is that of tasks that name none.
 
-    Raises ExtraNotInstalledError without the extra `tasks`.
+    Raises ExtraNotInstalledError without the extra `tasks`, InvalidArgumentError for a name that is not a string.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Tasks:
         return await self.catalog.sender.send_async(client, calls)
 
     def batch(self, calls: Iterable[Call], then: Call | Task[[], Any]) -> BatchCall:
-        """Return a batch: when the messages of all calls are settled, `then` is sent, once.
+        """Return a batch: when the messages of all `calls` are settled, `then`, a call or a task, is sent, once.
 
         It has the `batch: BatchResult` with the counts of done and dead, and `results: list[Result]` of the calls in
         their order, if its signature asks for these. Raises InvalidArgumentError if it asks for results and a task of

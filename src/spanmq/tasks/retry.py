@@ -26,7 +26,7 @@ class Retry:
     The pause is `backoff` seconds, twice as many after each attempt, at most an hour, up to half of it less
     at random; or what the function `backoff` returns for the attempt (1, 2, …); None: by the policy of the
     queue. `on` maps exceptions to categories, the nearest class counts. `give_up` are those that make a dead
-    letter at once.
+    letter at once. Raises InvalidArgumentError for values that are not valid.
     """
 
     max_attempts: int | None = None
@@ -49,7 +49,10 @@ class Retry:
             checked_category(category)
 
     def judge(self, error: BaseException, attempt: int) -> Failure:
-        """Decide what an exception in this attempt means."""
+        """Decide what an `error` in this `attempt` (1, 2, …) means; return the failure that is reported.
+
+        Raises InvalidArgumentError for a bad result of `backoff`.
+        """
         failure = judge(error, {**OURS, **self.on})
         if isinstance(error, UnknownTaskError) or failure.verb == "reject":
             return failure
@@ -64,7 +67,10 @@ class Retry:
         return failure
 
     def pause(self, attempt: int) -> float:
-        """Return the seconds before the next attempt; raises InvalidArgumentError for a bad result of `backoff`."""
+        """Return the seconds between this `attempt` (1, 2, …) and the next.
+
+        Raises InvalidArgumentError for a bad result of `backoff`.
+        """
         if callable(self.backoff):
             return duration("backoff", self.backoff(attempt)).total_seconds()
         longest = min((self.backoff or 0.0) * 2.0 ** min(attempt - 1, 40), PAUSE_SECONDS_MAX)

@@ -84,7 +84,10 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
 
 @dataclass(frozen=True, slots=True)
 class Sent(Generic[Result_co]):
-    """A message that was sent, or the earlier one that a unique task found."""
+    """A message that was sent, or the earlier one that a unique task found: its `queue` and its `message_id`.
+
+    `clients` are those that wait for it, `read` the function that makes of its result what the task returned.
+    """
 
     queue: str
     message_id: int
@@ -107,7 +110,7 @@ class Sent(Generic[Result_co]):
         return self._result(client.results.get(self.queue, self.message_id))
 
     async def wait_async(self, timeout: Seconds | None = None) -> Result_co | None:  # noqa: ASYNC109, as `wait`
-        """Wait from async code; the twin of `wait`."""
+        """Wait from async code, at most `timeout` seconds; the twin of `wait`. It returns and raises the same."""
         client = await self._clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
             raise TimeoutError(f"{self} was not settled in time")
@@ -144,7 +147,10 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls, and the call `then`, sent when the messages of `calls` are settled; also as the result of a task."""
+    """Calls, and the call `then`, sent when the messages of `calls` are settled; also as the result of a task.
+
+    `sender` sends them: `Tasks.batch` makes one.
+    """
 
     calls: tuple[Call, ...]
     then: Call

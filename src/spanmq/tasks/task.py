@@ -34,7 +34,12 @@ Middleware = Callable[[Message, CallNext], Awaitable[Any]]
 
 
 class Task(Generic[P, R]):
-    """A function that can be called, and sent to be called by a worker."""
+    """A function that can be called, and sent to be called by a worker.
+
+    `Tasks.task` makes it: `catalog` has the tasks of its program, and `function`, `name`, `queue`, `retry`, `queues`,
+    `aliases`, `timeout`, `concurrency`, `priority`, `unique`, `unique_for`, `store_result` and `process` are those
+    that it describes. Raises InvalidArgumentError for one that is not valid.
+    """
 
     # The hint of a worker that is given one task as its handler: the messages are calls, which its Tasks handle.
     handler_hint = "Run its Tasks: spanmq worker module:tasks, or tasks.run()."
@@ -186,7 +191,7 @@ class Task(Generic[P, R]):
         return queue in self.queues or queue.lower() in self._folded_queues
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Check the arguments of a call, which are the function's, and return what `send_many` takes.
+        """Check the arguments of a call, `args` and `kwargs` of the function, and return what `send_many` takes.
 
         Raises TaskArgumentsError for arguments that do not fit, InvalidArgumentError for a task with a transaction.
         """
@@ -200,7 +205,11 @@ class Task(Generic[P, R]):
     @overload
     def send(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
     def send(self, *args: Any, **kwargs: Any) -> Sent[Any]:
-        """Send it; raises TaskArgumentsError before anything is sent."""
+        """Send it with the arguments `args` and `kwargs` of the function; return the message.
+
+        Raises TaskArgumentsError for arguments that do not fit, before anything is sent, and what `Client.send_batch`
+        raises.
+        """
         sender = self.catalog.sender
         sent = sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
         return sent.with_reader(self.arguments.read_result)
@@ -212,14 +221,17 @@ class Task(Generic[P, R]):
     @overload
     async def send_async(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
     async def send_async(self, *args: Any, **kwargs: Any) -> Sent[Any]:
-        """Send it from async code."""
+        """Send it with the arguments `args` and `kwargs` from async code; the twin of `send`. It raises the same."""
         sender = self.catalog.sender
         client = await sender.clients.of_async(**self.place)
         sent = (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
         return sent.with_reader(self.arguments.read_result)
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """Check arguments; `call` and `send` do."""
+        """Check the arguments `args` and `kwargs`, as `call` and `send` do; return the call.
+
+        Raises TaskArgumentsError for arguments that do not fit.
+        """
         call = Call(self.name, self.arguments.write(args, kwargs), **self.options)
         if call.unique is None and self.unique:
             if callable(self.unique):

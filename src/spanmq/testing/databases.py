@@ -83,7 +83,8 @@ def wait_until_waiting(connection: Connection, pid: int, *, timeout: float = WAI
 def new_database(server: str, *, template: str | None = None) -> Iterator[str]:
     """Create a database on a `server` (a DSN), yield its name, and drop it with whatever is still connected to it.
 
-    It is a copy of the database `template`, to which nobody may be connected; without one it is empty.
+    It is a copy of the database `template`, to which nobody may be connected; without one it is empty. Raises
+    psycopg.Error if the server can't be reached or refuses it.
     """
     name = f"spanmq_test_{uuid.uuid4().hex[:16]}"
     statement = sql.SQL("create database {} template {}").format(

@@ -109,7 +109,7 @@ def perform(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kw
 @overload
 def perform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a `task` with its arguments as a worker would, with all middleware, and return what it returned.
+    """Run a `task` with its arguments, `args` and `kwargs`, as a worker would, with all middleware; return its result.
 
     The arguments go to JSON and back. Its transaction is committed; there is no message. Raises what it raised, and
     TaskArgumentsError for arguments that do not fit.
@@ -118,7 +118,7 @@ def perform(task: Task[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 async def perform_async(task: Task[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run an async `task` with its arguments as a worker would, from async code; the twin of `perform`.
+    """Run an async `task` with `args` and `kwargs` as a worker would, from async code; the twin of `perform`.
 
     Raises what it raised.
     """
@@ -201,6 +201,7 @@ class Clock:
         """Move the time forward by `time`, a timedelta.
 
         Messages that become due in this time are due now, and each periodic task is sent for each of its times in it.
+        Raises what `Client.send` raises, and InvalidArgumentError for an invalid expression of a periodic task.
         """
         client = self._catalog.sender.clients.client()
         now = datetime.now(UTC)

@@ -20,7 +20,11 @@ TRACEBACK_LENGTH_MAX: Final = 8_000
 
 
 class RetryIn(Exception):  # noqa: N818, it says what shall happen
-    """Raised by a handler: retry the message in `seconds`; None: after the queue's backoff."""
+    """Raised by a handler: retry the message in `seconds`; None: after the queue's backoff.
+
+    `reason` is the error that is stored, `category` that of the failure; None: by the rules in the database. Raises
+    InvalidArgumentError for a negative time or an unknown category.
+    """
 
     def __init__(
         self, seconds: float | timedelta | None = None, reason: str = "", *, category: Category | None = None
@@ -31,7 +35,11 @@ class RetryIn(Exception):  # noqa: N818, it says what shall happen
 
 
 class Reject(Exception):  # noqa: N818, it says what shall happen
-    """Raised by a handler: do not retry; the message becomes a dead letter at once."""
+    """Raised by a handler: do not retry; the message becomes a dead letter at once.
+
+    `reason` is the error that is stored, `category` that of the dead letter. Raises InvalidArgumentError for an
+    unknown category.
+    """
 
     def __init__(self, reason: str = "", *, category: Category = "BUSINESS") -> None:
         super().__init__(reason)

@@ -52,7 +52,20 @@ class WorkerOptions(WorkerSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a worker beside its queues and its handler; times are in seconds."""
+    """The settings of a worker beside its queues and its handler; times are in seconds.
+
+    Up to `concurrency` handlers run at once. One call receives up to `batch` messages; with `in_batches` the handler
+    takes a list. `lease` None is that of the queue's policy; it is extended up to `lease_max`. A handler that takes
+    longer than `handler_timeout` (None: no limit) has failed. Outcomes are gathered for `gather`, handlers have
+    `grace` to end at a stop, and an idle worker polls at least every `poll_interval` (None: 3 while it is notified,
+    else 0.5). `breaker` says when a queue is paused after failures, and `categories` maps classes of exceptions to
+    categories. By the names of queues, `weights` are shares of the slots, `limits` the most messages at once, and
+    `guaranteed` the slots that are left free. `timeouts` are those of connections (None passes none); `pooler` says
+    that the DSN leads to a pooler in transaction mode. A call without an answer within `patience` (None: the
+    statement's limit and 5) counts as a broken connection. `decoder` and `password` are those of Client. With
+    `until_empty` the worker ends when no message is visible. `processes` (None: one for each processor) run tasks with
+    `process=True`. Raises InvalidArgumentError for a value that is not valid.
+    """
 
     concurrency: int = 10
     batch: int = 250
@@ -73,7 +86,6 @@ class Settings:
     patience: float | None = None
     decoder: Decoder | None = None
     until_empty: bool = False
-    # For tasks with `process=True`; None: as many as there are processors.
     processes: int | None = None
     password: Password | None = None
 

@@ -58,7 +58,10 @@ class AsyncAdmin:
         self.notifications = AsyncNotifications(self._link)
 
     async def run(self, call: Call[Result]) -> Result:
-        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result."""
+        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
+
+        Raises what its function raises.
+        """
         return await self._link.run(call)
 
     async def flavour(self) -> Flavour:
@@ -138,13 +141,16 @@ class AsyncTokens:
         return secret
 
     async def revoke(self, name: str) -> bool:
-        """Revoke the token of this `name`; return whether it existed. Services are notified at once."""
+        """Revoke the token of this `name`; return whether it existed. Services are notified at once.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         return await self._link.run(
             optional_queue_call(None, "revoke_token", flag, argument.text("name", name))
         )
 
     async def list(self) -> list[Token]:
-        """List the tokens by name, those that have expired too."""
+        """List the tokens by name, those that have expired too. Raises MissingPrivilegeError without "admin"."""
         return await self._link.run(optional_queue_call(None, "list_tokens", listed(Token)))
 
 
@@ -177,12 +183,18 @@ class AsyncKeys:
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     async def revoke(self, access_key_id: str) -> bool:
-        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once."""
+        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         arguments = (argument.text("access_key_id", access_key_id),)
         return await self._link.run(optional_queue_call(None, "revoke_access_key", flag, *arguments))
 
     async def list(self) -> list[AccessKey]:
-        """List the keys by their ids, without their secrets, those that have expired too."""
+        """List the keys by their ids, without their secrets, those that have expired too.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         return await self._link.run(optional_queue_call(None, "list_access_keys", listed(AccessKey)))
 
 
@@ -256,7 +268,10 @@ class AsyncReceivers:
         return await self._link.run(queue_call(queue, "forget_export", flag, argument.text("lake", lake)))
 
     async def list(self, queue: str | None = None) -> list[Receiver]:
-        """List the receivers of a `queue`, or (None) of all, and what each holds."""
+        """List the receivers of a `queue`, or (None) of all, and what each holds.
+
+        Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        """
         return await self._link.run(optional_queue_call(queue, "list_receivers", receivers))
 
 
@@ -285,7 +300,8 @@ class AsyncPipelineRuns:
     async def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that the run `run_id` is alive, and the number of messages it has `done`.
 
-        Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended.
+        Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended. Raises
+        MissingPrivilegeError without the right "look" on the run's queue.
         """
         arguments = (argument.bigint("run_id", run_id), *optional(argument.bigint, "done", done))
         return await self._link.run(optional_queue_call(None, "note_pipeline_run", flag, *arguments))
@@ -309,7 +325,8 @@ class AsyncPipelineRuns:
     ) -> list[PipelineRun]:
         """List the runs of the jobs of a `queue`, or (None) of all, the newest first.
 
-        At most `limit`, with ids below `before`, a run's id.
+        At most `limit`, with ids below `before`, a run's id. Raises InvalidArgumentError for a limit below 1,
+        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
@@ -380,7 +397,7 @@ class AsyncNotifications:
         await self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     async def list(self) -> list[NotifyThrottle]:
-        """List the queues that notify."""
+        """List the queues that notify, and how often at most."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return await self._link.run(
             optional_queue_call(None, "list_notify_insert_throttles", read, native=False)

@@ -59,13 +59,19 @@ class AsyncCategories:
         await self._link.run(optional_queue_call(queue, "set_category_rule", nothing, *arguments))
 
     async def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
-        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed."""
+        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed.
+
+        Raises QueueNotFoundError, and for a rule of all MissingPrivilegeError without the right "manage" on all.
+        """
         return await self._link.run(
             optional_queue_call(queue, "drop_category_rule", flag, argument.text("name", name))
         )
 
     async def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
-        """List the rules of a `queue` and those of all queues, in the order in which they are applied."""
+        """List the rules of a `queue` and those of all queues, in the order in which they are applied.
+
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(CategoryRule, queue="queue_name")
         return await self._link.run(optional_queue_call(queue, "list_category_rules", read))
 
@@ -90,6 +96,9 @@ class AsyncCategories:
         )
 
     async def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
-        """List what each category means, in a `queue` or (None) in general."""
+        """List what each category means, in a `queue` or (None) in general.
+
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(CategoryPolicy, queue="queue_name")
         return await self._link.run(optional_queue_call(queue, "list_category_policies", read))

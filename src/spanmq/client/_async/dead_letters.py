@@ -18,7 +18,8 @@ from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Failing
 class AsyncDeadLetters:
     """List, redrive and discard messages that failed for good; retry or reject those that fail now.
 
-    `redriven` False selects those that were not redriven, True those that were, None both.
+    `filters` are the fields of DeadLetterFilters, or of FailingFilters: a call raises TypeError for an unknown one, and
+    InvalidArgumentError for a value that is not valid.
     """
 
     # A namespace for each noun.
@@ -65,15 +66,17 @@ class AsyncDeadLetters:
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[Redriven]:
-        """Return up to `limit` dead letters to their queue, the lowest ids first; none twice.
+        """Redrive up to `limit` dead letters of a `queue` that match the `filters`, the lowest ids first; none twice.
 
-        They are visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once), with a `rate`
-        that many a second from then on. They keep their ids and their history; their attempts start again. With
-        `dry_run` nothing is done; the list has those that would be redriven.
+        Returns them. They are visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once), with
+        a `rate` that many a second from then on. They keep their ids and their history; their attempts start again.
+        With `dry_run` nothing is done; the list has those that would be redriven.
 
         A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
         InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
         for an encrypted body and for a message that a subscription has too. The dead letter keeps its body.
+
+        Raises InvalidArgumentError for a rate that is not above 0, and QueueNotFoundError.
         """
         arguments = (
             *functions.dead_letter_filters(self._codec, filters),
@@ -95,10 +98,11 @@ class AsyncDeadLetters:
         headers: Headers | None = None,
         delay: Seconds | None = None,
     ) -> int:
-        """Redrive one dead letter, with another body or headers if they are passed; return its id.
+        """Redrive the dead letter of a `queue` with this `message_id`; return its id.
 
-        It is visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). Raises
-        NotFoundError if no dead letter of this id waits.
+        Its new `body` is any value that JSON can represent, its new `headers` a mapping; without them they stay. It is
+        visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). Raises NotFoundError if no
+        dead letter of this id waits, InvalidBodyError, and QueueNotFoundError.
         """
         encode = self._codec.of(queue).encode
         arguments = (
@@ -118,7 +122,11 @@ class AsyncDeadLetters:
         dry_run: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Delete up to `limit` dead letters for good and return how many; with `dry_run` only count."""
+        """Delete up to `limit` dead letters of a `queue` that match the `filters`; return how many.
+
+        `redriven` False selects those that were not redriven, True those that were, None both. With `dry_run` they
+        are only counted. Raises QueueNotFoundError.
+        """
         arguments = (
             *functions.dead_letter_filters(self._codec, filters),
             argument.flag_or_any("redriven", redriven),
@@ -135,9 +143,10 @@ class AsyncDeadLetters:
         limit: int = 1_000,
         **filters: Unpack[FailingFilters],
     ) -> int:
-        """Make up to `limit` messages visible now that wait for a later attempt; return how many.
+        """Make up to `limit` messages of a `queue` visible now that wait for a later attempt; return how many.
 
-        Those of one cause (see FailingFilters), or with these ids. Call it again until it returns 0.
+        Those that match the `filters`, of one cause, or with these `message_ids`. Call it again until it returns 0.
+        Raises QueueNotFoundError.
         """
         return await self._act_on_failing("retry_failing", queue, message_ids, limit, filters)
 
@@ -149,9 +158,10 @@ class AsyncDeadLetters:
         limit: int = 1_000,
         **filters: Unpack[FailingFilters],
     ) -> int:
-        """Make up to `limit` failing messages dead letters, with their last failure as the reason; return how many.
+        """Make up to `limit` failing messages of a `queue` dead letters, with their last failure as the reason.
 
-        Those of one cause (see FailingFilters), or with these ids. Call it again until it returns 0.
+        Those that match the `filters`, of one cause, or with these `message_ids`. Return how many; call it again until
+        it returns 0. Raises QueueNotFoundError.
         """
         return await self._act_on_failing("reject_failing", queue, message_ids, limit, filters)
 
@@ -180,11 +190,13 @@ class AsyncDeadLetters:
         body_bytes_max: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
-        """List the dead letters of a queue, or of all that you may look into, in the order in which they were
-        added.
+        """List the dead letters of a `queue`, or (None) of all, that match the `filters`, in the order in which they
+        were added.
 
-        A page ends after `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of
-        more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`.
+        `redriven` False selects those that were not redriven, True those that were, None both. A page ends after
+        `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of more than `body_bytes_max`
+        bytes are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError, and for all queues
+        MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             *functions.dead_letter_filters(self._codec, filters),

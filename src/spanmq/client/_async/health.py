@@ -28,7 +28,8 @@ class AsyncHealth:
     async def now(self, queues: Iterable[str] | None = None) -> list[QueueHealth]:
         """Return the health of each of these `queues` (None: all) that you may look into.
 
-        Costs what their runs cost. Queues that do not exist are left out.
+        Costs what their runs cost. Queues that do not exist are left out. Raises InvalidArgumentError for one name in
+        place of a list.
         """
         arguments = functions.queue_names("queues", queues)
         return await self._link.run(optional_queue_call(None, "health", listed(QueueHealth), *arguments))
@@ -42,12 +43,15 @@ class AsyncHealth:
         arguments = (argument.seconds("seconds", seconds),)
         return await self._link.run(queue_call(queue, "statistics", listed(Sample), *arguments))
 
-    async def latest(self) -> list[LatestStatistics]:
-        """Return the last sample of each queue that you may look into.
+    async def latest(self, queues: Iterable[str] | None = None) -> list[LatestStatistics]:
+        """Return the last sample of each of these `queues` (None: all that you may look into).
 
-        Costs the same whatever waits there, where `now` reads every run.
+        Costs the same whatever waits there, where `now` reads every run. Queues that do not exist are left out.
         """
-        return await self._link.run(optional_queue_call(None, "latest_statistics", listed(LatestStatistics)))
+        arguments = functions.queue_names("queues", queues)
+        return await self._link.run(
+            optional_queue_call(None, "latest_statistics", listed(LatestStatistics), *arguments)
+        )
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
@@ -69,7 +73,7 @@ class AsyncHealth:
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
 
-        Each has the progress of its handlers: see `spanmq.progress`.
+        Each has the progress of its handlers: see `spanmq.progress`. [] for a queue that does not exist.
         """
         arguments = optional(argument.texts, "queues", None if queue is None else [queue])
         found = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))

@@ -60,8 +60,8 @@ class AsyncInspect:
     async def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
         """List what the messages that wait for another attempt failed of, those with the most messages first.
 
-        It reads one `queue`, or (None) all that you may look into; at most `limit` causes. Beyond 500 messages it
-        reads a sample of their errors. Raises QueueNotFoundError.
+        It reads one `queue`, or (None) the `limit` queues with the most of these messages among all that you may look
+        into; at most `limit` causes. Beyond 500 messages it reads a sample of their errors. Raises QueueNotFoundError.
         """
         read = listed(FailingCause, queue="queue_name", count="n", first_message_id="first_id")
         return await self._link.run(
@@ -88,10 +88,11 @@ class AsyncInspect:
     async def changes(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Change]:
-        """List the changes of a `queue`, or (None) of all, the newest first.
+        """List the changes of a `queue`, which may have been dropped, or (None) of all, the newest first.
 
         At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
-        record what they change; it is kept for 90 days.
+        record what they change; it is kept for 90 days. Raises InvalidArgumentError for a negative limit,
+        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (*optional(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return await self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))

@@ -93,7 +93,7 @@ class AsyncResults:
         return await self._link.run(queue_call(queue, "get_results", read, *arguments))
 
     async def list(self, queue: str, message_ids: int | Iterable[int]) -> list[Result]:
-        """Return what became of messages of a queue: a `Result` for each of `message_ids`, in their order.
+        """Return what became of messages of a `queue`: a `Result` for each of `message_ids`, in their order.
 
         Raises InvalidArgumentError for more than 10,000 ids, QueueNotFoundError for a queue that does not exist.
         """

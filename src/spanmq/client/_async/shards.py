@@ -108,7 +108,7 @@ class AsyncShardedQueue:
     async def finish(self) -> bool:
         """End a change if no group is left to move and removed shards are empty; return whether none is open.
 
-        Cheap to repeat; waits for current senders.
+        Cheap to repeat; waits for current senders. Raises ShardsChangedError if another change has begun meanwhile.
         """
         there = await self.shards()
         if there.former is None:
@@ -126,7 +126,10 @@ class AsyncShardedQueue:
         return True
 
     async def drop(self) -> bool:
-        """Drop the map and all shards with their messages; return whether there was a map."""
+        """Drop the map and all shards with their messages; return whether there was a map.
+
+        Raises NotPossibleError for a shard that has subscriptions.
+        """
         there = await self._look()
         if there is None:
             return False
@@ -255,13 +258,16 @@ class AsyncShardedQueue:
         return self._server(server)
 
     async def addresses(self) -> dict[str, str]:
-        """Return the DSN of each server, for callers that need their own connections."""
+        """Return the DSN of each server by its name, for callers that need their own connections.
+
+        Raises NotPossibleError for a client over a session of other software.
+        """
         return {name: await client._link.address() for name, client in self.servers.items()}
 
     # As one.
 
     async def metrics(self) -> QueueMetrics:
-        """Add up the counts of all shards; ages are those of the oldest and the newest."""
+        """Add up the counts of all shards; ages are those of the oldest and the newest. Raises QueueNotFoundError."""
         counted = [
             await self._server(server).queues.metrics(name)
             for name, server in (await self.shards()).all.items()
@@ -269,7 +275,7 @@ class AsyncShardedQueue:
         return sum_of(self.queue, counted)
 
     async def policy(self) -> Policy:
-        """Return the policy of the first shard, which is that of all."""
+        """Return the policy of the first shard, which is that of all. Raises QueueNotFoundError."""
         name, server = next(iter((await self.shards()).shards.items()))
         return await self._server(server).queues.policy(name)
 

@@ -32,7 +32,10 @@ class AsyncTopics:
         await self._link.run(queue_call(queue, "bind_topic", nothing, bound, native=False))
 
     async def unbind(self, pattern: str, queue: str) -> bool:
-        """Remove the binding of a `queue` to a `pattern`; return whether it existed."""
+        """Remove the binding of a `queue` to a `pattern`; return whether it existed.
+
+        Raises QueueNotFoundError for a queue that the role may not see.
+        """
         bound = argument.text("pattern", pattern)
         return await self._link.run(queue_call(queue, "unbind_topic", flag, bound, native=False))
 
@@ -89,7 +92,7 @@ class AsyncTopics:
             return routed
 
     async def list(self, queue: str | None = None) -> list[TopicBinding]:
-        """List the bindings of a `queue`, or (None) of all."""
+        """List the bindings of a `queue`, or (None) of all that you may see; [] for a queue that does not exist."""
         read = listed(TopicBinding, **BINDING_COLUMNS)
         return await self._link.run(optional_queue_call(queue, "list_topic_bindings", read, native=False))
 
@@ -172,6 +175,9 @@ class AsyncSubscriptions:
         return await self._link.run(queue_call(queue, "replay", read, *arguments))
 
     async def list(self, queue: str | None = None) -> list[Subscription]:
-        """List the subscriptions of a `queue`, or (None) of all."""
+        """List the subscriptions of a `queue`, or (None) of all.
+
+        Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(Subscription, queue="queue_name")
         return await self._link.run(optional_queue_call(queue, "list_subscriptions", read))

@@ -60,7 +60,10 @@ class Admin:
         self.notifications = Notifications(self._link)
 
     def run(self, call: Call[Result]) -> Result:
-        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result."""
+        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
+
+        Raises what its function raises.
+        """
         return self._link.run(call)
 
     def flavour(self) -> Flavour:
@@ -138,11 +141,14 @@ class Tokens:
         return secret
 
     def revoke(self, name: str) -> bool:
-        """Revoke the token of this `name`; return whether it existed. Services are notified at once."""
+        """Revoke the token of this `name`; return whether it existed. Services are notified at once.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         return self._link.run(optional_queue_call(None, "revoke_token", flag, argument.text("name", name)))
 
     def list(self) -> list[Token]:
-        """List the tokens by name, those that have expired too."""
+        """List the tokens by name, those that have expired too. Raises MissingPrivilegeError without "admin"."""
         return self._link.run(optional_queue_call(None, "list_tokens", listed(Token)))
 
 
@@ -175,12 +181,18 @@ class Keys:
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     def revoke(self, access_key_id: str) -> bool:
-        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once."""
+        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         arguments = (argument.text("access_key_id", access_key_id),)
         return self._link.run(optional_queue_call(None, "revoke_access_key", flag, *arguments))
 
     def list(self) -> list[AccessKey]:
-        """List the keys by their ids, without their secrets, those that have expired too."""
+        """List the keys by their ids, without their secrets, those that have expired too.
+
+        Raises MissingPrivilegeError without the right "admin".
+        """
         return self._link.run(optional_queue_call(None, "list_access_keys", listed(AccessKey)))
 
 
@@ -252,7 +264,10 @@ class Receivers:
         return self._link.run(queue_call(queue, "forget_export", flag, argument.text("lake", lake)))
 
     def list(self, queue: str | None = None) -> list[Receiver]:
-        """List the receivers of a `queue`, or (None) of all, and what each holds."""
+        """List the receivers of a `queue`, or (None) of all, and what each holds.
+
+        Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        """
         return self._link.run(optional_queue_call(queue, "list_receivers", receivers))
 
 
@@ -281,7 +296,8 @@ class PipelineRuns:
     def note(self, run_id: int, *, done: int | None = None) -> bool:
         """Record that the run `run_id` is alive, and the number of messages it has `done`.
 
-        Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended.
+        Call this every two minutes, or the run is "lost". False: this role has no such run, or it has ended. Raises
+        MissingPrivilegeError without the right "look" on the run's queue.
         """
         arguments = (argument.bigint("run_id", run_id), *optional(argument.bigint, "done", done))
         return self._link.run(optional_queue_call(None, "note_pipeline_run", flag, *arguments))
@@ -303,7 +319,8 @@ class PipelineRuns:
     ) -> list[PipelineRun]:
         """List the runs of the jobs of a `queue`, or (None) of all, the newest first.
 
-        At most `limit`, with ids below `before`, a run's id.
+        At most `limit`, with ids below `before`, a run's id. Raises InvalidArgumentError for a limit below 1,
+        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
@@ -372,6 +389,6 @@ class Notifications:
         self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     def list(self) -> list[NotifyThrottle]:
-        """List the queues that notify."""
+        """List the queues that notify, and how often at most."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return self._link.run(optional_queue_call(None, "list_notify_insert_throttles", read, native=False))

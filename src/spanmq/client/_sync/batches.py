@@ -53,7 +53,8 @@ class Batches:
     def list(self, queue: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Batch]:
         """List the batches that send into a `queue`, or (None) into all, the newest first.
 
-        At most `limit`, with ids below `before`, a batch's id. Batches that ended are kept for seven days.
+        At most `limit`, with ids below `before`, a batch's id. Batches that ended are kept for seven days. [] for a
+        queue that does not exist. Raises InvalidArgumentError for a negative limit.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),

@@ -61,13 +61,19 @@ class Categories:
         self._link.run(optional_queue_call(queue, "set_category_rule", nothing, *arguments))
 
     def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
-        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed."""
+        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed.
+
+        Raises QueueNotFoundError, and for a rule of all MissingPrivilegeError without the right "manage" on all.
+        """
         return self._link.run(
             optional_queue_call(queue, "drop_category_rule", flag, argument.text("name", name))
         )
 
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
-        """List the rules of a `queue` and those of all queues, in the order in which they are applied."""
+        """List the rules of a `queue` and those of all queues, in the order in which they are applied.
+
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(CategoryRule, queue="queue_name")
         return self._link.run(optional_queue_call(queue, "list_category_rules", read))
 
@@ -92,6 +98,9 @@ class Categories:
         )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
-        """List what each category means, in a `queue` or (None) in general."""
+        """List what each category means, in a `queue` or (None) in general.
+
+        Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
+        """
         read = listed(CategoryPolicy, queue="queue_name")
         return self._link.run(optional_queue_call(queue, "list_category_policies", read))

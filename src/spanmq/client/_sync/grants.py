@@ -62,9 +62,10 @@ class Grants:
         )
 
     def list(self, queue: str | None = None) -> list[QueueGrant]:
-        """List the grants on a queue, or (None) on each queue and on all, which requires "manage" on all.
+        """List the grants on a `queue`, or (None) on each queue and on all.
 
-        `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights.
+        `queue` of a grant is None for a grant on all queues. Owner and superusers have all rights. Raises
+        QueueNotFoundError, and MissingPrivilegeError without the right "manage" on the queue, or on all.
         """
         read = listed(QueueGrant, queue="queue_name")
         return self._link.run(optional_queue_call(queue, "list_grants", read))

@@ -61,7 +61,10 @@ class Schedules:
         plan_schedules(self._link)
 
     def delete(self, name: str) -> bool:
-        """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay."""
+        """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay.
+
+        Raises MissingPrivilegeError without the right "send" on its queue.
+        """
         return self._link.run(optional_queue_call(None, "unschedule", flag, argument.text("name", name)))
 
     def pause(self, name: str) -> None:

@@ -110,7 +110,7 @@ class ShardedQueue:
     def finish(self) -> bool:
         """End a change if no group is left to move and removed shards are empty; return whether none is open.
 
-        Cheap to repeat; waits for current senders.
+        Cheap to repeat; waits for current senders. Raises ShardsChangedError if another change has begun meanwhile.
         """
         there = self.shards()
         if there.former is None:
@@ -128,7 +128,10 @@ class ShardedQueue:
         return True
 
     def drop(self) -> bool:
-        """Drop the map and all shards with their messages; return whether there was a map."""
+        """Drop the map and all shards with their messages; return whether there was a map.
+
+        Raises NotPossibleError for a shard that has subscriptions.
+        """
         there = self._look()
         if there is None:
             return False
@@ -257,18 +260,21 @@ class ShardedQueue:
         return self._server(server)
 
     def addresses(self) -> dict[str, str]:
-        """Return the DSN of each server, for callers that need their own connections."""
+        """Return the DSN of each server by its name, for callers that need their own connections.
+
+        Raises NotPossibleError for a client over a session of other software.
+        """
         return {name: client._link.address() for name, client in self.servers.items()}
 
     # As one.
 
     def metrics(self) -> QueueMetrics:
-        """Add up the counts of all shards; ages are those of the oldest and the newest."""
+        """Add up the counts of all shards; ages are those of the oldest and the newest. Raises QueueNotFoundError."""
         counted = [self._server(server).queues.metrics(name) for name, server in (self.shards()).all.items()]
         return sum_of(self.queue, counted)
 
     def policy(self) -> Policy:
-        """Return the policy of the first shard, which is that of all."""
+        """Return the policy of the first shard, which is that of all. Raises QueueNotFoundError."""
         name, server = next(iter((self.shards()).shards.items()))
         return self._server(server).queues.policy(name)
 

@@ -209,14 +209,13 @@ async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
     for count in await client.inspect.count([queue.name], most=RUNS_MAX):
         if count.is_exact:
             return {name: str(getattr(count, field)) for name, field in COUNTED.items()}
-    for latest in await client.health.latest():
-        if latest.queue == queue.name and latest.sampled_at is not None:
+    for latest in await client.health.latest([queue.name]):
+        if latest.sampled_at is not None:
             hidden = max(latest.backlog - latest.visible - latest.in_flight, 0)
             found = {"visible": latest.visible, "in_flight": latest.in_flight, "delayed": hidden}
             return {name: str(found[field]) for name, field in COUNTED.items()}
-    for health in await client.health.now():  # it has no sample: maintenance has not run
-        if health.queue == queue.name:
-            return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
+    for health in await client.health.now([queue.name]):  # it has no sample: maintenance has not run
+        return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
     return {}
 
 

@@ -29,10 +29,11 @@ _SENT_AGAIN: Final = "message_id long, `group` string, headers string, body stri
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The archived messages of a queue: of a `lake`, a folder or URI, else of the database.
+    """The archived messages of a `queue`: of a `lake`, a folder or URI, else of the database.
 
     Those sent from `since` to before `until` that meet `where`, a condition of Spark's SQL over the columns of
-    an archive, such as `get_json_object(body, '$.amount') > 100`.
+    an archive, such as `get_json_object(body, '$.amount') > 100`. Raises InvalidArgumentError for a time without a
+    time zone.
     """
 
     queue: str

@@ -24,9 +24,10 @@ PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class BackfillReport:
-    """What a backfill did. `sent` is 0 where a job of this id was sent before; `found` counts the rows.
+    """What a backfill `job_id` into a `queue` did in `seconds`; with `is_dry_run`, what it would do.
 
-    For a dry run with archived messages, the first of all that there are was sent at `oldest_at`.
+    `sent` is 0 where a job of this id was sent before; `found` counts the rows. For a dry run with archived messages,
+    the first of all that there are was sent at `oldest_at`.
     """
 
     queue: str
@@ -58,17 +59,19 @@ def backfill(
     encryption_key_file: str | None = None,
     dry_run: bool = False,
 ) -> BackfillReport:
-    """Send every row as a message, all visible at one instant; a second run of `job_id` sends none.
+    """Send every row as a message into a `queue`, all visible at one instant; a second run of `job_id` sends none.
 
-    `source` is a frame, or a path that Spark reads as `format`. `body` is an SQL expression of the body, by
-    default a JSON object of all columns; `headers` one of a JSON object or null; `group` one of the group, by
-    which rows are repartitioned; `order` one by which those of a group get ascending ids (without it they get
-    them in no particular order). With a `rate` all tasks together write at most about this number of rows a
-    second, to limit the load on the database; the rows become visible at the end in any case. With
+    `spark` is the session and `dsn` the database. `source` is a frame, or a path that Spark reads as `format`. `body`
+    is an SQL expression of the body, by default a JSON object of all columns; `headers` one of a JSON object or null;
+    `group` one of the group, by which rows are repartitioned; `order` one by which those of a group get ascending ids
+    (without it they get them in no particular order). With a `rate` all tasks together write at most about this number
+    of rows a second, to limit the load on the database; the rows become visible at the end in any case. With
     `encryption_key_file` (a path that executors can read) bodies are encrypted.
 
     Messages that are `Archived` are sent as they were, those of a group in the order of their ids, with the
-    header `x-spanmq-replay-of`, as `replay()` sends those of a log.
+    header `x-spanmq-replay-of`, as `replay()` sends those of a log. With `dry_run` they are only counted.
+
+    Raises InvalidArgumentError for an argument that is not valid, and QueueNotFoundError.
     """
     began = time.monotonic()
     if not job_id:

@@ -18,7 +18,9 @@ SIZE: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What a compaction did: `replaced` files by `written` ones."""
+    """What a compaction did: in the `table` of a `queue` in a `lake` of this `format`, it `replaced` files by `written`
+    ones, in `seconds`.
+    """
 
     queue: str
     table: str
@@ -32,11 +34,13 @@ class CompactReport:
 def compact(
     dsn: str, queue: str, lake: str | Path, *, table: str = "archive", size: int = SIZE
 ) -> CompactReport:
-    """Make files of about `size` bytes of those of a queue that are smaller, within each day.
+    """Make files of about `size` bytes of those of a `queue` that are smaller, within each day.
 
+    `dsn` is its database; `lake` is a folder or the URI of an object store, `table` its `archive` or `dead_letters`.
     Delta commits it, and readers of older versions keep their files for a week. With Parquet files a manifest
     does, and then the files that it replaces are deleted. Killed at any instant, the next run or export
-    removes what was left. Raises PipelineError where an export is under way, or the lake has no such queue.
+    removes what was left. Raises PipelineError where an export is under way, or the lake has no such queue, or is of a
+    format that can't be compacted, and InvalidArgumentError for a size below 1.
     """
     began = time.monotonic()
     if size < 1:

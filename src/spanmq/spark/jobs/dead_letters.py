@@ -103,15 +103,15 @@ def dead_letters(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> DeadLettersReport:
-    """Group the dead letters of queues (a name, list or pattern) by cause; redrive or discard a selection.
+    """Group the dead letters of a `queue` (a name, list or pattern) by cause; `act`, "redrive" or "discard", on some.
 
-    A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. They are
-    processed a thousand at a time, in the order of their messages; if a run is killed, the next one does the
-    rest, and none is redriven twice. With a `rate` this number becomes visible each second, from `delay`
-    seconds on (None: the `redrive_delay` of the queue's policy). `body`, an expression of Spark SQL over the dead
-    letter's `body` and other columns, is the JSON of the body that a message is redriven with. Raises
-    InvalidArgumentError for a cause that does not exist, and, before anything is redriven, for an expression
-    that makes JSON of not all bodies.
+    `spark` is the session and `dsn` the database. With `dry_run` nothing is done; `progress` is called with the number
+    that is done. A selection is of `causes` (by their names), of a `category`, or of both; or it is `all_causes`. They
+    are processed a thousand at a time, in the order of their messages; if a run is killed, the next one does the rest,
+    and none is redriven twice. With a `rate` this number becomes visible each second, from `delay` seconds on (None:
+    the `redrive_delay` of the queue's policy). `body`, an expression of Spark SQL over the dead letter's `body` and
+    other columns, is the JSON of the body that a message is redriven with. Raises InvalidArgumentError for a cause that
+    does not exist, and, before anything is redriven, for an expression that makes JSON of not all bodies.
     """
     began = time.monotonic()
     if act not in (None, "redrive", "discard"):

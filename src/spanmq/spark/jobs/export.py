@@ -52,7 +52,11 @@ RANGES_PER_PART: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did; with a dry run, what one would do. The checksum is of the bodies' MD5 sums."""
+    """What an export did; with a dry run, what one would do. `checksum` is of the bodies' MD5 sums.
+
+    From the `table` of a `queue`, `exported` rows, after `exported_before` of earlier runs, went `to` a lake of this
+    `format`, in `files` files and `seconds` seconds; `is_dry_run`: they did not.
+    """
 
     queue: str
     table: str
@@ -107,13 +111,14 @@ def export(
     format: str = "parquet",  # noqa: A002 - Spark's word
     dry_run: bool = False,
 ) -> ExportReport:
-    """Write the rows of a queue's table that the lake lacks, and verify them against the database.
+    """Write the rows of a `queue` that the lake lacks, and verify them against the database; return what it did.
 
-    The table is `archive` or `dead_letters`, the format `parquet`, `delta` or `iceberg`, and `to` a folder or the
-    URI of an object store. Files lie in `to`/table/queue=…/day=…, by the day on which a message was archived or
-    died, and count when a manifest in `to`/_spanmq names them; with the others, when a commit does. Killed at
-    any instant, the next run removes what was left and goes on. Raises PipelineError where the folder is in use,
-    another export into it is under way, or what was written is not what the database holds.
+    `spark` is the session and `dsn` the database. `table` is "archive" or "dead_letters", `format` "parquet", "delta"
+    or "iceberg", and `to` a folder or the URI of an object store. With `dry_run` the rows are only counted. Files lie
+    in `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
+    `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what was
+    left and goes on. Raises PipelineError where the folder is in use, another export into it is under way, or what was
+    written is not what the database holds, InvalidArgumentError for an unknown table or format, and QueueNotFoundError.
     """
     return _export(spark, dsn, queue, to, table, format, dry_run=dry_run)
 
@@ -184,11 +189,12 @@ def follow(
     wait: Callable[[float], bool],
     progress: Callable[[ExportReport], None] = lambda _: None,
 ) -> FollowReport:
-    """Export again and again, and pass the report of each export that had something to `progress`.
+    """Export again and again, and pass the report of each export that had something to `progress`; return the sums.
 
-    Between two of them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do.
-    After an export the small files of the lake are joined, if that was `compact_every` seconds ago. All of it is
-    one run in the database's records.
+    `spark`, `dsn`, `queue`, `to`, `table` and `format` are those of `export`, and so is what it raises. Between two of
+    them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do. After an export the
+    small files of the lake are joined, if that was `compact_every` seconds ago. All of it is one run in the database's
+    records. Raises InvalidArgumentError for times that are not above 0.
     """
     if every <= 0:
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")

@@ -21,6 +21,8 @@ class LakeFormat(Protocol):
     # Whether small files of it can be joined.
     compacts: ClassVar[bool]
 
+    def __init__(self, dsn: str | None, lake: Lake, table: str) -> None: ...
+
     def append(
         self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
     ) -> Iterator[pyarrow.RecordBatch]:
@@ -55,7 +57,7 @@ class LakeFormat(Protocol):
         ...
 
 
-FORMATS: Final[Mapping[str, type[PlainFormat | DeltaFormat | IcebergFormat]]] = {
+FORMATS: Final[Mapping[str, type[LakeFormat]]] = {
     "parquet": PlainFormat,
     "delta": DeltaFormat,
     "iceberg": IcebergFormat,

@@ -75,10 +75,11 @@ def broker_named(
     settings: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
 ) -> Broker | SparkFormat:
-    """Return a broker: `target` is the routing key (for AMQP's default exchange a queue) or the topic.
+    """Return the broker of a `kind` ("amqp", "kafka" or "sqs") at a `url`.
 
-    `format:NAME` is any format that Spark can write, with `settings` and `columns`; it does not use `url` and
-    `target`.
+    `target` is the routing key (for AMQP's default `exchange` a queue) or the topic; `settings` are Kafka's own. The
+    kind `format:NAME` is any format that Spark can write, with `settings` and `columns`; it does not use `url` and
+    `target`. Raises InvalidArgumentError for an unknown kind or no url.
     """
     if kind.startswith(PREFIX):
         return SparkFormat(name=kind[len(PREFIX) :], settings=dict(settings or {}), columns=tuple(columns))
@@ -115,13 +116,14 @@ def migrate(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> MigrateReport:
-    """Send the messages of a queue to a broker, each at least once, and remove them from the queue.
+    """Send the messages of a `queue` to a `broker`, each at least once, and remove them from the queue.
 
-    Ends when no more messages can be received; with `follow` it continues until it is stopped. Groups keep
-    their order. A message that is sent twice, after a kill, has the same mark both times. `checkpoint` is a
-    folder of its own for each queue, with which a run continues where the last one ended. `dry_run` checks
-    that the broker would accept messages, and counts. Raises PipelineError if the broker does not answer,
-    refuses, or lacks the target.
+    `spark` is the session and `dsn` the database. Each batch has up to `batch` messages, sent by this number of
+    `tasks`; `progress` is called with the number that is sent. Ends when no more messages can be received; with
+    `follow` it continues until it is stopped. Groups keep their order. A message that is sent twice, after a kill, has
+    the same mark both times. `checkpoint` is a folder of its own for each queue, with which a run continues where the
+    last one ended. `dry_run` checks that the broker would accept messages, and counts. Raises PipelineError if the
+    broker does not answer, refuses, or lacks the target, and QueueNotFoundError.
     """
     began = time.monotonic()
     with rows.connected(dsn) as server:

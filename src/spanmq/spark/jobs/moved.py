@@ -26,11 +26,11 @@ class MovedReport:
 def moved(
     dsn: str, queue: str, *, lake: str | Path | None = None, checkpoint: str | Path | None = None
 ) -> MovedReport:
-    """Connect a lake, or the checkpoint of a stream over a queue, to this database in place of another.
+    """Connect a `lake`, or the `checkpoint` of a stream over a `queue`, to this database in place of another.
 
-    After pg_upgrade, a dump and restore, or a new name, the database must have the content of the old one:
-    raises PositionUnknownError if it does not know the position of the lake, PipelineError if the checkpoint's
-    receiver does not exist.
+    `dsn` is this database; a lake is a folder or a URI, a checkpoint a folder. After pg_upgrade, a dump and restore, or
+    a new name, the database must have the content of the old one: raises PositionUnknownError if it does not know the
+    position of the lake, PipelineError if the checkpoint's receiver does not exist.
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)

@@ -42,9 +42,10 @@ def report(
 ) -> PipelineReport:
     """Count what was archived, by queue and window: how much, how long it waited, how often it was tried.
 
-    From the files of a `lake` that exports made, or from the archives of `queue` (a name, list or pattern) in
-    the database. `page` is the HTML file to write. With `dry_run` only messages and failures are counted, by
-    queue, and no page is written. Raises PipelineError where there is nothing to report.
+    `spark` is the session. From the files of a `lake` that exports made, or from the archives of `queue` (a name, list
+    or pattern) in the database of a `dsn`. `page` is the HTML file to write. With `dry_run` only messages and failures
+    are counted, by queue, and no page is written. Raises PipelineError where there is nothing to report,
+    InvalidArgumentError unless one of the two is named, and QueueNotFoundError.
     """
     began = time.monotonic()
     if (lake is None) == (dsn is None):

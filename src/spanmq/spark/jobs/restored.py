@@ -77,9 +77,10 @@ def restored(
 ) -> RestoredReport:
     """Continue a lake, or the checkpoint of a stream, with a database that was restored to an earlier time.
 
-    `lake` is a folder or a URI, `checkpoint` the folder of a stream that is stopped. The rows that only the lake
-    has are moved to `lost` in it; the next export writes those that only the database has. A dry run changes
-    nothing. Raises PipelineError if the lake or the checkpoint has nothing of the queue.
+    `dsn` is the database and `queue` its queue. `lake` is a folder or a URI, `checkpoint` the folder of a stream that
+    is stopped. The rows that only the lake has are moved to `lost` in it; the next export writes those that only the
+    database has. With `dry_run` nothing changes. Raises PipelineError if the lake or the checkpoint has nothing of the
+    queue, and QueueNotFoundError.
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)

@@ -2118,8 +2118,9 @@ end $_$;
 COMMENT ON FUNCTION spanmq.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
 for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
 most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
-next attempt is at retry_at; first_id is one of them. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to 100,000
-runs; where there are more, is_exact is false, and n is an estimate. Costs the same for any number beyond that.';
+next attempt is at retry_at; first_id is one of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of
+about 500 messages, which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an estimate.
+Costs the same for any number beyond that.';
 
 
 CREATE FUNCTION spanmq.failing_messages(queue text, task text DEFAULT NULL::text, category text DEFAULT NULL::text, error_class text DEFAULT NULL::text, error text DEFAULT NULL::text, after bigint DEFAULT 0, qty integer DEFAULT 100) RETURNS SETOF spanmq.failing_message
@@ -2464,7 +2465,7 @@ end $_$;
 COMMENT ON FUNCTION spanmq.known_positions(queue text, tokens uuid[]) IS 'The tokens of positions, and of batches of receivers, that are known for a queue, among those given, sorted.';
 
 
-CREATE FUNCTION spanmq.latest_statistics(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, oldest_snapshot_seconds double precision)
+CREATE FUNCTION spanmq.latest_statistics(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, failing bigint, oldest_snapshot_seconds double precision)
     LANGUAGE plpgsql STABLE
     AS $_$
 declare
@@ -2486,6 +2487,7 @@ same whatever waits there: monitors may ask every few seconds.
                           was long ago and the queue was empty: an idle queue is not sampled
   workers                 workers that have reported within a minute; receivers of other programs do not report
   blocked_groups          groups that wait for a dead letter, up to 1,000
+  failing                 messages that failed and wait for another attempt, up to 1,000
   oldest_snapshot_seconds as in health(): the same in each row';
 
 
@@ -2581,7 +2583,7 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest first, at most qty; the next page
-is before the last change_id. They are kept for 90 days, also those of a queue that was dropped, and shown with all.';
+is before the last change_id. They are kept for 90 days, also those of a queue that was dropped. Raises 42P01 for a queue that does not exist and has none.';
 
 
 CREATE FUNCTION spanmq.list_grants(queue text DEFAULT NULL::text) RETURNS TABLE(queue_name text, role text, verb text)
@@ -4184,14 +4186,21 @@ begin
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
     first_step := last_step - ceil(seconds / step)::bigint + 1;
     return query
-        with samples as (
-            select s.*, extract(epoch from s.sampled_at)::double precision - s.seconds as from_, extract(epoch from s.sampled_at)::double precision as to_
+        -- Samples of one second and length are added up first: the rest costs four times as much for each row.
+        with alike as (
+            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds, sum(s.sent) as sent,
+                   sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead, sum(s.backlog) as backlog,
+                   sum(s.visible) as visible, sum(s.in_flight) as in_flight, max(s.oldest_ready_seconds) as oldest_ready_seconds
             from spanmq_core.queue q
             cross join lateral (
                 select * from spanmq_core.statistics t
                 where t.queue_id = q.queue_id and t.sampled_at > to_timestamp(first_step * step_)
                 offset 0) s
-            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))),
+            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
+            group by 1, 2),
+        samples as (
+            select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_, extract(epoch from a.sampled_at)::double precision as to_
+            from alike a),
         -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
         placed as (
             select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),
@@ -4217,7 +4226,7 @@ end $$;
 
 COMMENT ON FUNCTION spanmq.sum_statistics(queues text[], seconds double precision, step double precision) IS 'The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later
 samples are not complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are
-spread evenly over the time that it covers; oldest_ready_seconds is the worst of them. queues null: all into which
+spread evenly over the time that it covers, in whole seconds; oldest_ready_seconds is the worst of them. queues null: all into which
 the caller may look; queues that do not exist, or without that right, are left out. The cost depends on the number of
 samples. Raises MQ002 for an invalid number.';
 
@@ -5724,19 +5733,27 @@ CREATE FUNCTION spanmq_call.failing(queue text DEFAULT NULL::text, qty integer D
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
     these int[];
-    share int;
+    most int;
+    sample int;
 begin
     perform spanmq_core.check_quantity(qty);
     these := array(
         select q.queue_id from spanmq_core.queue q
         where (q.queue_id = this.queue_id or queue is null)
           and exists (select from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0));
-    share := greatest(cardinality(these), 1);
+    most := greatest(100000 / greatest(cardinality(these), 1), 100);
+    sample := greatest(500 / greatest(least(cardinality(these), qty), 1), 10);
     return query
         select q.name::text, c.task, c.category, c.error_class, c.error, c.n, c.is_exact, c.attempts, c.first_failed_at, c.last_failed_at, c.retry_at, c.first_id
-        from unnest(these) t (queue_id)
-        join spanmq_core.queue q on q.queue_id = t.queue_id
-        cross join lateral spanmq_core.failing_causes(t.queue_id, greatest(500 / share, 10), greatest(100000 / share, 100)) c
+        from (select t.queue_id, r.n, r.has_more
+              from unnest(these) t (queue_id)
+              cross join lateral (
+                  select sum(h.n) as n, count(*) > most as has_more
+                  from (select h.n from spanmq_core.held h
+                        where h.queue_id * 1 = t.queue_id and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1, h.lo limit most + 1) h) r
+              order by r.n desc, t.queue_id limit qty) m
+        join spanmq_core.queue q on q.queue_id = m.queue_id
+        cross join lateral spanmq_core.failing_causes(m.queue_id, m.n, m.has_more, sample) c
         order by c.n desc, q.name, c.first_id limit qty;
 end $$;
 
@@ -5744,8 +5761,9 @@ end $$;
 COMMENT ON FUNCTION spanmq_call.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
 for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
 most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
-next attempt is at retry_at; first_id is one of them. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to 100,000
-runs; where there are more, is_exact is false, and n is an estimate. Costs the same for any number beyond that.';
+next attempt is at retry_at; first_id is one of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of
+about 500 messages, which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an estimate.
+Costs the same for any number beyond that.';
 
 
 CREATE FUNCTION spanmq_call.failing_41(integer) RETURNS TABLE(queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts integer, first_failed_at timestamp with time zone, last_failed_at timestamp with time zone, retry_at timestamp with time zone, first_id bigint)
@@ -6121,7 +6139,7 @@ $$;
 COMMENT ON FUNCTION spanmq_call.known_queues() IS 'All queues there are, for entries: their names are in PostgreSQL''s catalogs, too.';
 
 
-CREATE FUNCTION spanmq_call.latest_statistics(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, oldest_snapshot_seconds double precision)
+CREATE FUNCTION spanmq_call.latest_statistics(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, failing bigint, oldest_snapshot_seconds double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -6140,6 +6158,9 @@ CREATE FUNCTION spanmq_call.latest_statistics(queues text[] DEFAULT NULL::text[]
                 select from spanmq_core.blocked_group b where b.queue_id = q.queue_id
                   and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group)
                 group by b.group_hash order by b.group_hash limit 1000) g),
+           (select least(coalesce(sum(f.n), 0), 1000) from (
+                select h.n from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0
+                order by h.queue_id * 1, h.lo limit 1000) f),
            greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision
     from spanmq_core.queue q
     cross join (select spanmq_core.oldest_snapshot_at() as snapshot_at offset 0) o
@@ -6160,10 +6181,11 @@ same whatever waits there: monitors may ask every few seconds.
                           was long ago and the queue was empty: an idle queue is not sampled
   workers                 workers that have reported within a minute; receivers of other programs do not report
   blocked_groups          groups that wait for a dead letter, up to 1,000
+  failing                 messages that failed and wait for another attempt, up to 1,000
   oldest_snapshot_seconds as in health(): the same in each row';
 
 
-CREATE FUNCTION spanmq_call.latest_statistics_41() RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, oldest_snapshot_seconds double precision)
+CREATE FUNCTION spanmq_call.latest_statistics_41() RETURNS TABLE(queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision, breaker_open_until timestamp with time zone, workers bigint, blocked_groups bigint, failing bigint, oldest_snapshot_seconds double precision)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$begin return query select * from spanmq_call.latest_statistics(array['jobs']); end$$;
@@ -6273,20 +6295,21 @@ CREATE FUNCTION spanmq_call.list_changes(queue text DEFAULT NULL::text, before b
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
     perform spanmq_core.check_quantity(qty);
+    if queue is not null and not exists (select from spanmq_core.change c where lower(c.queue_name) = lower(list_changes.queue)) then
+        perform spanmq_core.find_queue(queue);
+    end if;
     return query
         select c.change_id, c.changed_at, c.role::text, c.actor, c.action, c.queue_name, c.details
         from spanmq_core.change c
-        where (list_changes.queue is null or lower(c.queue_name) = this.folded_name) and (before is null or c.change_id < before)
+        where (list_changes.queue is null or lower(c.queue_name) = lower(list_changes.queue)) and (before is null or c.change_id < before)
         order by c.change_id desc limit qty;
 end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest first, at most qty; the next page
-is before the last change_id. They are kept for 90 days, also those of a queue that was dropped, and shown with all.';
+is before the last change_id. They are kept for 90 days, also those of a queue that was dropped. Raises 42P01 for a queue that does not exist and has none.';
 
 
 CREATE FUNCTION spanmq_call.list_changes_41(bigint, integer) RETURNS TABLE(change_id bigint, changed_at timestamp with time zone, role text, actor text, action text, queue_name text, details jsonb)
@@ -11622,9 +11645,7 @@ CREATE FUNCTION spanmq_core.default_attempts() RETURNS integer
 
 CREATE FUNCTION spanmq_core.default_policy(this_queue integer) RETURNS spanmq_core.policy
     LANGUAGE sql IMMUTABLE
-    AS $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false, 60)::spanmq_core.policy
-$$;
+    AS $$select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false, 60)::spanmq_core.policy$$;
 
 
 CREATE FUNCTION spanmq_core.delayed(delay integer) RETURNS timestamp with time zone
@@ -12375,7 +12396,7 @@ exception when lock_not_available then
 end $$;
 
 
-CREATE FUNCTION spanmq_core.failing_causes(this_queue integer, sample integer, most integer) RETURNS TABLE(task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts integer, first_failed_at timestamp with time zone, last_failed_at timestamp with time zone, retry_at timestamp with time zone, first_id bigint)
+CREATE FUNCTION spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer) RETURNS TABLE(task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts integer, first_failed_at timestamp with time zone, last_failed_at timestamp with time zone, retry_at timestamp with time zone, first_id bigint)
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
@@ -12383,21 +12404,18 @@ CREATE FUNCTION spanmq_core.failing_causes(this_queue integer, sample integer, m
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-    counted record;
     drawn record;
     n_drawn numeric;
     step int;
 begin
-    select sum(r.n) as n, count(*) > most as has_more into counted
-        from (select h.n from spanmq_core.held h
-              where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1, h.lo limit most + 1) r;
     -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few runs may have other hashes: then the first.
-    foreach step in array array[ceil(counted.n / sample::numeric), 1] loop
-        select array_agg(e.id) as ids, array_agg(r.attempts) as attempts, array_agg(r.vt) as vts into drawn
-            from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
-                  where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and hashint8(h.lo) % step = 0
-                  order by h.queue_id * 1, h.lo limit sample) r
-            cross join generate_series(r.lo, r.lo + r.n - 1) e (id);
+    foreach step in array array[ceil(n_failing / sample), 1] loop
+        select array_agg(d.id) as ids, array_agg(d.attempts) as attempts, array_agg(d.vt) as vts into drawn
+            from (select e.id, r.attempts, r.vt
+                  from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
+                        where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and hashint8(h.lo) % step = 0
+                        order by h.queue_id * 1, h.lo limit sample) r
+                  cross join generate_series(r.lo, r.lo + r.n - 1) e (id) limit sample) d;
         exit when drawn.ids is not null;
     end loop;
     if drawn.ids is null then
@@ -12405,8 +12423,8 @@ begin
     end if;
     n_drawn := cardinality(drawn.ids);
     return query
-        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error), greatest(round(sum(f.n) * counted.n / n_drawn), 1)::bigint,
-               n_drawn = counted.n and not counted.has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at), min(f.retry_at), min(f.first_id)
+        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error), greatest(round(sum(f.n) * n_failing / n_drawn), 1)::bigint,
+               n_drawn = n_failing and not has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at), min(f.retry_at), min(f.first_id)
         -- First by their full text: most errors are alike, and a pattern costs more than a comparison.
         from (select l.task, l.category, l.error_class, left(l.error, 2000) as error, count(*) as n, max(l.attempts) as attempts,
                      min(l.first_failed_at) as first_failed_at, max(l.last_failed_at) as last_failed_at, min(l.retry_at) as retry_at, min(l.msg_id) as first_id
@@ -14024,28 +14042,23 @@ CREATE FUNCTION spanmq_core.last_failures(this_queue integer, ids bigint[], read
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    AS $_$
+    AS $$
 begin
     if ids = '{}' then
         return;
     end if;
-    return query execute format(
-        'select m.id, l.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback, f.worker'
-        ' from unnest($2, $3, $4) m (id, attempts, vt)'
-        -- A long body is not read: it may be of another program, and all of it would have to be.
-        ' left join lateral (select case when pg_column_size(l.message) <= 100000 and jsonb_typeof(l.message->''task'') = ''string'''
-        '                                then left(l.message->>''task'', 500) end as task'
-        '                    from spanmq_core.%I l where l.msg_id = m.id offset 0) l on true'
-        ' left join lateral ('
-        '    select a.*, min(a.failed_at) over () as first_at from ('
-        '        select f.* from spanmq_core.failure f where f.queue_id = $1 and f.lo = m.id and f.n = 1 and f.outcome <> ''cancelled'''
-        '        union all'
-        '        select f.* from spanmq_core.failure f where f.queue_id = $1 and f.lo / 256 = m.id / 256 and f.n > 1 and f.lo <= m.id'
-        '          and f.outcome <> ''cancelled'' and spanmq_core.ids_of(f) @> m.id) a'
-        '    order by a.failed_at desc, a.attempt desc limit 1) f on true',
-        (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(ids) id))
-        using this_queue, ids, reads, vts;
-end $_$;
+    return query
+        select m.id, t.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback, f.worker
+        from unnest(ids, reads, vts) m (id, attempts, vt)
+        left join spanmq_core.tasks_of(this_queue, ids) t on t.msg_id = m.id
+        left join lateral (
+            select a.*, min(a.failed_at) over () as first_at from (
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo = m.id and f.n = 1 and f.outcome <> 'cancelled'
+                union all
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo / 256 = m.id / 256 and f.n > 1 and f.lo <= m.id
+                  and f.outcome <> 'cancelled' and spanmq_core.ids_of(f) @> m.id) a
+            order by a.failed_at desc, a.attempt desc limit 1) f on true;
+end $$;
 
 
 CREATE FUNCTION spanmq_core.last_notified_at(queue_id integer) RETURNS timestamp with time zone
@@ -18246,6 +18259,17 @@ begin
 end $$;
 
 
+CREATE FUNCTION spanmq_core.tasks_of(this_queue integer, ids bigint[]) RETURNS TABLE(msg_id bigint, task text)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+begin
+    return query execute format(
+        'select l.msg_id, left(l.message->>''task'', 500) from spanmq_core.%I l where l.msg_id = any ($1)'
+        ' and case when pg_column_size(l.message) <= 100000 then jsonb_typeof(l.message->''task'') = ''string'' end',
+        (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(ids) id)) using ids;
+end $_$;
+
+
 CREATE FUNCTION spanmq_core.tell_access(has_changed boolean) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -21554,26 +21578,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.725731+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.735842+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.714466+00', '2026-11-28 08:46:59.751181+00', '2029-08-24 08:46:59.714466+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.219076+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.219076+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.219076+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.219076+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.229298+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.207002+00', '2026-11-28 11:52:16.252876+00', '2029-08-24 11:52:16.207002+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '0', NULL),
-	(16385, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '1', NULL),
-	(16386, 0, '2026-11-28 08:46:59.992565+00', NULL, '2026-11-28 08:47:00.026272+00', '2026-11-28 08:46:59.992565+00', '2', NULL);
+	(16384, 0, '2026-11-28 11:52:16.870886+00', NULL, '2026-11-28 11:52:16.951837+00', '2026-11-28 11:52:16.870886+00', '0', NULL),
+	(16385, 0, '2026-11-28 11:52:16.870886+00', NULL, '2026-11-28 11:52:16.951837+00', '2026-11-28 11:52:16.870886+00', '1', NULL),
+	(16386, 0, '2026-11-28 11:52:16.870886+00', NULL, '2026-11-28 11:52:16.951837+00', '2026-11-28 11:52:16.870886+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 08:47:00.040057+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 11:52:16.97652+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQWQEEPIJ35HVU5R', 'UQbwQDeSaMFPyp-X09a-BPgeosUaBAY8FXw_9feN', '{jobs}', '{send}', '2026-11-28 08:47:00.426615+00', NULL);
+	('SPANMQPGUHKAPNIFZKQB', 'VzG9hEzFd-gpUXi6J5LNx49n31womE3fqYpcXv2E', '{jobs}', '{send}', '2026-11-28 11:52:17.711901+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -21585,12 +21609,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713141146310651893, NULL, NULL, '{"at": "2026-11-28T08:47:00.638316+00:00", "seen": "892:892:", "since": "2026-11-28T08:47:00.638316+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T08:47:00.639593+00:00", "seen": "892:892:", "since": "2026-11-28T08:47:00.639593+00:00", "starts": [], "prepared": []}', '2026-11-28 08:47:00.639647+00');
+	(38, 7713188887247094314, NULL, NULL, '{"at": "2026-11-28T11:52:18.085155+00:00", "seen": "892:892:", "since": "2026-11-28T11:52:18.085155+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T11:52:18.086439+00:00", "seen": "892:892:", "since": "2026-11-28T11:52:18.086439+00:00", "starts": [], "prepared": []}', '2026-11-28 11:52:18.086489+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 08:47:00.208736+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 08:47:00.210895+00', '2026-11-28 08:47:00.617523+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 11:52:17.320278+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 11:52:17.328345+00', '2026-11-28 11:52:18.014898+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -21606,27 +21630,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 08:47:00.534115+00', 1, '2026-11-28 08:47:00.703457+00', 0, '{}', '{}'),
-	(38, 18, 17379, '2026-11-28 08:47:00.534115+00', 17383, '2026-11-28 08:47:00.703457+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 08:47:00.586328+00', 1004, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 08:47:00.586328+00', 1, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 08:47:00.586328+00', 1, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 08:47:00.586328+00', 2, '2026-11-28 08:47:00.714324+00', 0, '{}', '{}'),
-	(39, 119, 20, '2026-11-28 08:47:00.837169+00', 69, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
-	(40, 120, 16, '2026-11-28 08:47:00.837169+00', 60, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
-	(1, 124, 37, '2026-11-28 08:47:00.837169+00', 38, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
-	(34, 125, 21, '2026-11-28 08:46:59.76296+00', 69, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
-	(35, 126, 2, '2026-11-28 08:46:59.81745+00', 12, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
-	(36, 127, 2, '2026-11-28 08:47:00.837169+00', 5, '2026-11-28 08:47:00.879159+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 11:52:17.705686+00', 1, '2026-11-28 11:52:18.335092+00', 0, '{}', '{}'),
+	(38, 18, 17379, '2026-11-28 11:52:17.705686+00', 17383, '2026-11-28 11:52:18.335092+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 11:52:17.862215+00', 1004, '2026-11-28 11:52:18.357651+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 11:52:17.862215+00', 1, '2026-11-28 11:52:18.357651+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 11:52:17.862215+00', 1, '2026-11-28 11:52:18.357651+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 11:52:17.862215+00', 2, '2026-11-28 11:52:18.357651+00', 0, '{}', '{}'),
+	(39, 119, 20, '2026-11-28 11:52:18.656052+00', 69, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
+	(40, 120, 16, '2026-11-28 11:52:18.656052+00', 60, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
+	(1, 124, 37, '2026-11-28 11:52:18.656052+00', 38, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
+	(34, 125, 21, '2026-11-28 11:52:16.274175+00', 69, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
+	(35, 126, 2, '2026-11-28 11:52:16.384695+00', 12, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
+	(36, 127, 2, '2026-11-28 11:52:18.656052+00', 5, '2026-11-28 11:52:18.710958+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 08:46:59.851095+00');
+	(36, 'worker', '2026-11-29 11:52:16.478702+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 08:47:00.140023+00');
+	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 11:52:17.172248+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -21634,7 +21658,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 08:47:00.139715+00');
+	(3, 40, 'writer', 2, '2026-11-28 11:52:17.172027+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -21663,44 +21687,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 08:46:59.379255+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 08:46:59.678698+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 08:46:59.68279+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 08:46:59.692659+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 08:46:59.695005+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 08:46:59.696893+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 08:46:59.701919+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 08:46:59.792299+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 08:46:59.794491+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 08:46:59.839042+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 08:46:59.842857+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 08:46:59.865106+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 08:46:59.86955+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 08:46:59.882061+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 08:47:00.041356+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 08:47:00.06627+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 08:47:00.110658+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 08:47:00.163003+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 08:47:00.177085+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 08:47:00.201687+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 08:47:00.205127+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 08:47:00.207046+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 08:47:00.287202+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 08:47:00.349718+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 08:47:00.421875+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 08:47:00.423294+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 08:47:00.426963+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQWQEEPIJ35HVU5R"}'),
-	(60, '2026-11-28 08:47:00.461861+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 08:47:00.505638+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 08:47:00.598523+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 11:52:15.785995+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 11:52:16.170774+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 11:52:16.17513+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 11:52:16.184695+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 11:52:16.189664+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 11:52:16.191725+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 11:52:16.194508+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 11:52:16.343891+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 11:52:16.346109+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 11:52:16.448332+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 11:52:16.458533+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 11:52:16.531093+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 11:52:16.549178+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 11:52:16.614323+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 11:52:16.977822+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 11:52:17.012913+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 11:52:17.099688+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 11:52:17.262903+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 11:52:17.292166+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 11:52:17.303566+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 11:52:17.316515+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 11:52:17.318558+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 11:52:17.543947+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 11:52:17.615178+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 11:52:17.702323+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 11:52:17.708605+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 11:52:17.712244+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQPGUHKAPNIFZKQB"}'),
+	(60, '2026-11-28 11:52:17.786269+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 11:52:17.861643+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 11:52:17.991709+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', '2026-11-28 08:46:59.742388+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 08:46:59.798192+00', '2026-11-28 08:46:59.825312+00', '2026-11-28 08:46:59.825312+00', '2026-11-28 08:46:59.825312+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:46:59.773013+00:00"}', NULL, NULL, 0, '2026-11-28 08:46:59.772333+00', '2026-11-28 08:46:59.917158+00', '2026-11-28 08:46:59.917158+00', '2026-11-28 08:46:59.917158+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 08:46:59.70634+00', '2026-11-28 08:46:59.749331+00', '2026-11-28 08:46:59.92743+00', '2026-11-28 08:46:59.92743+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T08:46:59.749331+00:00", "failed_at": "2026-11-28T08:46:59.749331+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T08:46:59.763625+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.234257+00', '2026-11-28 11:52:16.234257+00', '2026-11-28 11:52:16.234257+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.234257+00', '2026-11-28 11:52:16.234257+00', '2026-11-28 11:52:16.234257+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 11:52:16.355589+00', '2026-11-28 11:52:16.392262+00', '2026-11-28 11:52:16.392262+00', '2026-11-28 11:52:16.392262+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T11:52:16.289121+00:00"}', NULL, NULL, 0, '2026-11-28 11:52:16.288416+00', '2026-11-28 11:52:16.758925+00', '2026-11-28 11:52:16.758925+00', '2026-11-28 11:52:16.758925+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 11:52:16.202642+00', '2026-11-28 11:52:16.250733+00', '2026-11-28 11:52:16.770344+00', '2026-11-28 11:52:16.770344+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T11:52:16.250733+00:00", "failed_at": "2026-11-28T11:52:16.250733+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T11:52:16.274814+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -21711,7 +21735,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 08:46:59.775007+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 11:52:16.293413+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -21719,22 +21743,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 08:47:00.956337+00', NULL);
+	(45, 'dropped', '2026-11-28 11:52:18.824916+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 08:46:59.754343+00', true),
-	(34, 66, '2029-08-24 08:46:59.773655+00', false),
-	(39, 66, '2029-08-24 08:46:59.773655+00', false),
-	(43, 1, '2026-11-29 08:47:00.52255+00', false);
+	(34, 13, '2026-11-28 11:52:16.260313+00', true),
+	(34, 66, '2029-08-24 11:52:16.289815+00', false),
+	(39, 66, '2029-08-24 11:52:16.289815+00', false),
+	(43, 1, '2026-11-29 11:52:17.887996+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 08:46:59.745987+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 08:46:59.745987+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 08:46:59.749331+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 08:46:59.749331+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 08:46:59.763625+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 08:46:59.818793+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 08:46:59.818793+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 11:52:16.242231+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 11:52:16.242231+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 11:52:16.250733+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 11:52:16.250733+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 11:52:16.274814+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 11:52:16.386062+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 11:52:16.386062+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -25885,18 +25909,18 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883091102201806851, 1, 0, 0, '2029-08-24 08:46:59.62265+00', '2026-11-28 08:46:59.62265+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 08:46:59.745987+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883091102297227268, 1, 0, 0, '2029-08-24 08:46:59.714466+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883091102297227268, 1, 0, 0, '2029-08-24 08:46:59.714466+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 08:46:59.76296+00', '2026-11-28 08:46:59.714466+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 08:46:59.767483+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883091102386356231, 1, 0, 0, '2029-08-24 08:46:59.798739+00', '2026-11-28 08:46:59.798739+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 08:46:59.81745+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 08:46:59.818793+00', '2026-11-28 08:46:59.798739+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883091102436687880, 1, 0, 0, '2029-08-24 08:46:59.84659+00', '2026-11-28 08:46:59.84659+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 08:46:59.767483+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883091102732386316, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 08:47:00.128568+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883102758681182211, 1, 0, 0, '2029-08-24 11:52:16.10844+00', '2026-11-28 11:52:16.10844+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 11:52:16.242231+00', '2026-11-28 11:52:16.207002+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883102758784991236, 1, 0, 0, '2029-08-24 11:52:16.207002+00', '2026-11-28 11:52:16.207002+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883102758784991236, 1, 0, 0, '2029-08-24 11:52:16.207002+00', '2026-11-28 11:52:16.207002+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 11:52:16.274175+00', '2026-11-28 11:52:16.207002+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 11:52:16.278659+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883102758941229063, 1, 0, 0, '2029-08-24 11:52:16.356272+00', '2026-11-28 11:52:16.356272+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 11:52:16.384695+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 11:52:16.386062+00', '2026-11-28 11:52:16.356272+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883102759064961032, 1, 0, 0, '2029-08-24 11:52:16.473974+00', '2026-11-28 11:52:16.473974+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 11:52:16.278659+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883102759768555532, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 11:52:17.145346+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
@@ -25908,7 +25932,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('05a8e893-e11e-432c-9f69-c71918e10718', 46, 'spanmq_50fe504c55f845e9b7121a2a8c9bae47', '{41}', '867', '2026-11-28 08:48:30.216497+00');
+	('6b8b2294-e0c7-45b5-91a8-5d3ed59d4470', 9, 'spanmq_36e626a779a849449ae3b328adb95368', '{41}', '867', '2026-11-28 11:53:47.348441+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -26027,451 +26051,450 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 08:46:59.621464+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 08:46:59.621464+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 08:46:59.621464+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 08:46:59.621464+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 08:46:59.621464+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 11:52:16.105902+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 11:52:16.105902+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 11:52:16.105902+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 11:52:16.105902+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 11:52:16.105902+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 08:46:59.70634+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 08:46:59.768016+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 08:46:59.770709+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 08:46:59.772333+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T08:46:59.773013+00:00"}'),
-	(66, '2026-11-28 08:46:59.773816+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T08:46:59.773655+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 08:46:59.777113+00', '{"once": true}', NULL),
-	(68, '2026-11-28 08:46:59.7783+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 08:46:59.7783+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 11:52:16.202642+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 11:52:16.279066+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 11:52:16.279066+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 11:52:16.279066+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 11:52:16.281549+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 11:52:16.288416+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T11:52:16.289121+00:00"}'),
+	(66, '2026-11-28 11:52:16.289966+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T11:52:16.289815+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 11:52:16.295062+00', '{"once": true}', NULL),
+	(68, '2026-11-28 11:52:16.297592+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 11:52:16.297592+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 08:46:59.79551+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 08:46:59.796885+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 08:46:59.797598+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 08:46:59.798192+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 11:52:16.352426+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 11:52:16.352426+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 11:52:16.352426+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 11:52:16.354137+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 11:52:16.354137+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 11:52:16.354137+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 11:52:16.354945+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 11:52:16.354945+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 11:52:16.354945+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 11:52:16.355589+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 11:52:16.355589+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 11:52:16.355589+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 08:46:59.845589+00', '0', NULL),
-	(2, '2026-11-28 08:46:59.845589+00', '1', NULL),
-	(3, '2026-11-28 08:46:59.845589+00', '2', NULL),
-	(4, '2026-11-28 08:46:59.845589+00', '3', NULL),
-	(5, '2026-11-28 08:46:59.845589+00', '4', NULL);
+	(1, '2026-11-28 11:52:16.472685+00', '0', NULL),
+	(2, '2026-11-28 11:52:16.472685+00', '1', NULL),
+	(3, '2026-11-28 11:52:16.472685+00', '2', NULL),
+	(4, '2026-11-28 11:52:16.472685+00', '3', NULL),
+	(5, '2026-11-28 11:52:16.472685+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 08:46:59.867289+00', 'null', NULL);
+	(1, '2026-11-28 11:52:16.538319+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_50 VALUES
-	(17152, '2026-11-28 08:46:59.992565+00', '768', NULL),
-	(17153, '2026-11-28 08:46:59.992565+00', '769', NULL),
-	(17154, '2026-11-28 08:46:59.992565+00', '770', NULL),
-	(17155, '2026-11-28 08:46:59.992565+00', '771', NULL),
-	(17156, '2026-11-28 08:46:59.992565+00', '772', NULL),
-	(17157, '2026-11-28 08:46:59.992565+00', '773', NULL),
-	(17158, '2026-11-28 08:46:59.992565+00', '774', NULL),
-	(17159, '2026-11-28 08:46:59.992565+00', '775', NULL),
-	(17160, '2026-11-28 08:46:59.992565+00', '776', NULL),
-	(17161, '2026-11-28 08:46:59.992565+00', '777', NULL),
-	(17162, '2026-11-28 08:46:59.992565+00', '778', NULL),
-	(17163, '2026-11-28 08:46:59.992565+00', '779', NULL),
-	(17164, '2026-11-28 08:46:59.992565+00', '780', NULL),
-	(17165, '2026-11-28 08:46:59.992565+00', '781', NULL),
-	(17166, '2026-11-28 08:46:59.992565+00', '782', NULL),
-	(17167, '2026-11-28 08:46:59.992565+00', '783', NULL),
-	(17168, '2026-11-28 08:46:59.992565+00', '784', NULL),
-	(17169, '2026-11-28 08:46:59.992565+00', '785', NULL),
-	(17170, '2026-11-28 08:46:59.992565+00', '786', NULL),
-	(17171, '2026-11-28 08:46:59.992565+00', '787', NULL),
-	(17172, '2026-11-28 08:46:59.992565+00', '788', NULL),
-	(17173, '2026-11-28 08:46:59.992565+00', '789', NULL),
-	(17174, '2026-11-28 08:46:59.992565+00', '790', NULL),
-	(17175, '2026-11-28 08:46:59.992565+00', '791', NULL),
-	(17176, '2026-11-28 08:46:59.992565+00', '792', NULL),
-	(17177, '2026-11-28 08:46:59.992565+00', '793', NULL),
-	(17178, '2026-11-28 08:46:59.992565+00', '794', NULL),
-	(17179, '2026-11-28 08:46:59.992565+00', '795', NULL),
-	(17180, '2026-11-28 08:46:59.992565+00', '796', NULL),
-	(17181, '2026-11-28 08:46:59.992565+00', '797', NULL),
-	(17182, '2026-11-28 08:46:59.992565+00', '798', NULL),
-	(17183, '2026-11-28 08:46:59.992565+00', '799', NULL),
-	(17184, '2026-11-28 08:46:59.992565+00', '800', NULL),
-	(17185, '2026-11-28 08:46:59.992565+00', '801', NULL),
-	(17186, '2026-11-28 08:46:59.992565+00', '802', NULL),
-	(17187, '2026-11-28 08:46:59.992565+00', '803', NULL),
-	(17188, '2026-11-28 08:46:59.992565+00', '804', NULL),
-	(17189, '2026-11-28 08:46:59.992565+00', '805', NULL),
-	(17190, '2026-11-28 08:46:59.992565+00', '806', NULL),
-	(17191, '2026-11-28 08:46:59.992565+00', '807', NULL),
-	(17192, '2026-11-28 08:46:59.992565+00', '808', NULL),
-	(17193, '2026-11-28 08:46:59.992565+00', '809', NULL),
-	(17194, '2026-11-28 08:46:59.992565+00', '810', NULL),
-	(17195, '2026-11-28 08:46:59.992565+00', '811', NULL),
-	(17196, '2026-11-28 08:46:59.992565+00', '812', NULL),
-	(17197, '2026-11-28 08:46:59.992565+00', '813', NULL),
-	(17198, '2026-11-28 08:46:59.992565+00', '814', NULL),
-	(17199, '2026-11-28 08:46:59.992565+00', '815', NULL),
-	(17200, '2026-11-28 08:46:59.992565+00', '816', NULL),
-	(17201, '2026-11-28 08:46:59.992565+00', '817', NULL),
-	(17202, '2026-11-28 08:46:59.992565+00', '818', NULL),
-	(17203, '2026-11-28 08:46:59.992565+00', '819', NULL),
-	(17204, '2026-11-28 08:46:59.992565+00', '820', NULL),
-	(17205, '2026-11-28 08:46:59.992565+00', '821', NULL),
-	(17206, '2026-11-28 08:46:59.992565+00', '822', NULL),
-	(17207, '2026-11-28 08:46:59.992565+00', '823', NULL),
-	(17208, '2026-11-28 08:46:59.992565+00', '824', NULL),
-	(17209, '2026-11-28 08:46:59.992565+00', '825', NULL),
-	(17210, '2026-11-28 08:46:59.992565+00', '826', NULL),
-	(17211, '2026-11-28 08:46:59.992565+00', '827', NULL),
-	(17212, '2026-11-28 08:46:59.992565+00', '828', NULL),
-	(17213, '2026-11-28 08:46:59.992565+00', '829', NULL),
-	(17214, '2026-11-28 08:46:59.992565+00', '830', NULL),
-	(17215, '2026-11-28 08:46:59.992565+00', '831', NULL),
-	(17216, '2026-11-28 08:46:59.992565+00', '832', NULL),
-	(17217, '2026-11-28 08:46:59.992565+00', '833', NULL),
-	(17218, '2026-11-28 08:46:59.992565+00', '834', NULL),
-	(17219, '2026-11-28 08:46:59.992565+00', '835', NULL),
-	(17220, '2026-11-28 08:46:59.992565+00', '836', NULL),
-	(17221, '2026-11-28 08:46:59.992565+00', '837', NULL),
-	(17222, '2026-11-28 08:46:59.992565+00', '838', NULL),
-	(17223, '2026-11-28 08:46:59.992565+00', '839', NULL),
-	(17224, '2026-11-28 08:46:59.992565+00', '840', NULL),
-	(17225, '2026-11-28 08:46:59.992565+00', '841', NULL),
-	(17226, '2026-11-28 08:46:59.992565+00', '842', NULL),
-	(17227, '2026-11-28 08:46:59.992565+00', '843', NULL),
-	(17228, '2026-11-28 08:46:59.992565+00', '844', NULL),
-	(17229, '2026-11-28 08:46:59.992565+00', '845', NULL),
-	(17230, '2026-11-28 08:46:59.992565+00', '846', NULL),
-	(17231, '2026-11-28 08:46:59.992565+00', '847', NULL),
-	(17232, '2026-11-28 08:46:59.992565+00', '848', NULL),
-	(17233, '2026-11-28 08:46:59.992565+00', '849', NULL),
-	(17234, '2026-11-28 08:46:59.992565+00', '850', NULL),
-	(17235, '2026-11-28 08:46:59.992565+00', '851', NULL),
-	(17236, '2026-11-28 08:46:59.992565+00', '852', NULL),
-	(17237, '2026-11-28 08:46:59.992565+00', '853', NULL),
-	(17238, '2026-11-28 08:46:59.992565+00', '854', NULL),
-	(17239, '2026-11-28 08:46:59.992565+00', '855', NULL),
-	(17240, '2026-11-28 08:46:59.992565+00', '856', NULL),
-	(17241, '2026-11-28 08:46:59.992565+00', '857', NULL),
-	(17242, '2026-11-28 08:46:59.992565+00', '858', NULL),
-	(17243, '2026-11-28 08:46:59.992565+00', '859', NULL),
-	(17244, '2026-11-28 08:46:59.992565+00', '860', NULL),
-	(17245, '2026-11-28 08:46:59.992565+00', '861', NULL),
-	(17246, '2026-11-28 08:46:59.992565+00', '862', NULL),
-	(17247, '2026-11-28 08:46:59.992565+00', '863', NULL),
-	(17248, '2026-11-28 08:46:59.992565+00', '864', NULL),
-	(17249, '2026-11-28 08:46:59.992565+00', '865', NULL),
-	(17250, '2026-11-28 08:46:59.992565+00', '866', NULL),
-	(17251, '2026-11-28 08:46:59.992565+00', '867', NULL),
-	(17252, '2026-11-28 08:46:59.992565+00', '868', NULL),
-	(17253, '2026-11-28 08:46:59.992565+00', '869', NULL),
-	(17254, '2026-11-28 08:46:59.992565+00', '870', NULL),
-	(17255, '2026-11-28 08:46:59.992565+00', '871', NULL),
-	(17256, '2026-11-28 08:46:59.992565+00', '872', NULL),
-	(17257, '2026-11-28 08:46:59.992565+00', '873', NULL),
-	(17258, '2026-11-28 08:46:59.992565+00', '874', NULL),
-	(17259, '2026-11-28 08:46:59.992565+00', '875', NULL),
-	(17260, '2026-11-28 08:46:59.992565+00', '876', NULL),
-	(17261, '2026-11-28 08:46:59.992565+00', '877', NULL),
-	(17262, '2026-11-28 08:46:59.992565+00', '878', NULL),
-	(17263, '2026-11-28 08:46:59.992565+00', '879', NULL),
-	(17264, '2026-11-28 08:46:59.992565+00', '880', NULL),
-	(17265, '2026-11-28 08:46:59.992565+00', '881', NULL),
-	(17266, '2026-11-28 08:46:59.992565+00', '882', NULL),
-	(17267, '2026-11-28 08:46:59.992565+00', '883', NULL),
-	(17268, '2026-11-28 08:46:59.992565+00', '884', NULL),
-	(17269, '2026-11-28 08:46:59.992565+00', '885', NULL),
-	(17270, '2026-11-28 08:46:59.992565+00', '886', NULL),
-	(17271, '2026-11-28 08:46:59.992565+00', '887', NULL),
-	(17272, '2026-11-28 08:46:59.992565+00', '888', NULL),
-	(17273, '2026-11-28 08:46:59.992565+00', '889', NULL),
-	(17274, '2026-11-28 08:46:59.992565+00', '890', NULL),
-	(17275, '2026-11-28 08:46:59.992565+00', '891', NULL),
-	(17276, '2026-11-28 08:46:59.992565+00', '892', NULL),
-	(17277, '2026-11-28 08:46:59.992565+00', '893', NULL),
-	(17278, '2026-11-28 08:46:59.992565+00', '894', NULL),
-	(17279, '2026-11-28 08:46:59.992565+00', '895', NULL),
-	(17280, '2026-11-28 08:46:59.992565+00', '896', NULL),
-	(17281, '2026-11-28 08:46:59.992565+00', '897', NULL),
-	(17282, '2026-11-28 08:46:59.992565+00', '898', NULL),
-	(17283, '2026-11-28 08:46:59.992565+00', '899', NULL),
-	(17284, '2026-11-28 08:46:59.992565+00', '900', NULL),
-	(17285, '2026-11-28 08:46:59.992565+00', '901', NULL),
-	(17286, '2026-11-28 08:46:59.992565+00', '902', NULL),
-	(17287, '2026-11-28 08:46:59.992565+00', '903', NULL),
-	(17288, '2026-11-28 08:46:59.992565+00', '904', NULL),
-	(17289, '2026-11-28 08:46:59.992565+00', '905', NULL),
-	(17290, '2026-11-28 08:46:59.992565+00', '906', NULL),
-	(17291, '2026-11-28 08:46:59.992565+00', '907', NULL),
-	(17292, '2026-11-28 08:46:59.992565+00', '908', NULL),
-	(17293, '2026-11-28 08:46:59.992565+00', '909', NULL),
-	(17294, '2026-11-28 08:46:59.992565+00', '910', NULL),
-	(17295, '2026-11-28 08:46:59.992565+00', '911', NULL),
-	(17296, '2026-11-28 08:46:59.992565+00', '912', NULL),
-	(17297, '2026-11-28 08:46:59.992565+00', '913', NULL),
-	(17298, '2026-11-28 08:46:59.992565+00', '914', NULL),
-	(17299, '2026-11-28 08:46:59.992565+00', '915', NULL),
-	(17300, '2026-11-28 08:46:59.992565+00', '916', NULL),
-	(17301, '2026-11-28 08:46:59.992565+00', '917', NULL),
-	(17302, '2026-11-28 08:46:59.992565+00', '918', NULL),
-	(17303, '2026-11-28 08:46:59.992565+00', '919', NULL),
-	(17304, '2026-11-28 08:46:59.992565+00', '920', NULL),
-	(17305, '2026-11-28 08:46:59.992565+00', '921', NULL),
-	(17306, '2026-11-28 08:46:59.992565+00', '922', NULL),
-	(17307, '2026-11-28 08:46:59.992565+00', '923', NULL),
-	(17308, '2026-11-28 08:46:59.992565+00', '924', NULL),
-	(17309, '2026-11-28 08:46:59.992565+00', '925', NULL),
-	(17310, '2026-11-28 08:46:59.992565+00', '926', NULL),
-	(17311, '2026-11-28 08:46:59.992565+00', '927', NULL),
-	(17312, '2026-11-28 08:46:59.992565+00', '928', NULL),
-	(17313, '2026-11-28 08:46:59.992565+00', '929', NULL),
-	(17314, '2026-11-28 08:46:59.992565+00', '930', NULL),
-	(17315, '2026-11-28 08:46:59.992565+00', '931', NULL),
-	(17316, '2026-11-28 08:46:59.992565+00', '932', NULL),
-	(17317, '2026-11-28 08:46:59.992565+00', '933', NULL),
-	(17318, '2026-11-28 08:46:59.992565+00', '934', NULL),
-	(17319, '2026-11-28 08:46:59.992565+00', '935', NULL),
-	(17320, '2026-11-28 08:46:59.992565+00', '936', NULL),
-	(17321, '2026-11-28 08:46:59.992565+00', '937', NULL),
-	(17322, '2026-11-28 08:46:59.992565+00', '938', NULL),
-	(17323, '2026-11-28 08:46:59.992565+00', '939', NULL),
-	(17324, '2026-11-28 08:46:59.992565+00', '940', NULL),
-	(17325, '2026-11-28 08:46:59.992565+00', '941', NULL),
-	(17326, '2026-11-28 08:46:59.992565+00', '942', NULL),
-	(17327, '2026-11-28 08:46:59.992565+00', '943', NULL),
-	(17328, '2026-11-28 08:46:59.992565+00', '944', NULL),
-	(17329, '2026-11-28 08:46:59.992565+00', '945', NULL),
-	(17330, '2026-11-28 08:46:59.992565+00', '946', NULL),
-	(17331, '2026-11-28 08:46:59.992565+00', '947', NULL),
-	(17332, '2026-11-28 08:46:59.992565+00', '948', NULL),
-	(17333, '2026-11-28 08:46:59.992565+00', '949', NULL),
-	(17334, '2026-11-28 08:46:59.992565+00', '950', NULL),
-	(17335, '2026-11-28 08:46:59.992565+00', '951', NULL),
-	(17336, '2026-11-28 08:46:59.992565+00', '952', NULL),
-	(17337, '2026-11-28 08:46:59.992565+00', '953', NULL),
-	(17338, '2026-11-28 08:46:59.992565+00', '954', NULL),
-	(17339, '2026-11-28 08:46:59.992565+00', '955', NULL),
-	(17340, '2026-11-28 08:46:59.992565+00', '956', NULL),
-	(17341, '2026-11-28 08:46:59.992565+00', '957', NULL),
-	(17342, '2026-11-28 08:46:59.992565+00', '958', NULL),
-	(17343, '2026-11-28 08:46:59.992565+00', '959', NULL),
-	(17344, '2026-11-28 08:46:59.992565+00', '960', NULL),
-	(17345, '2026-11-28 08:46:59.992565+00', '961', NULL),
-	(17346, '2026-11-28 08:46:59.992565+00', '962', NULL),
-	(17347, '2026-11-28 08:46:59.992565+00', '963', NULL),
-	(17348, '2026-11-28 08:46:59.992565+00', '964', NULL),
-	(17349, '2026-11-28 08:46:59.992565+00', '965', NULL),
-	(17350, '2026-11-28 08:46:59.992565+00', '966', NULL),
-	(17351, '2026-11-28 08:46:59.992565+00', '967', NULL),
-	(17352, '2026-11-28 08:46:59.992565+00', '968', NULL),
-	(17353, '2026-11-28 08:46:59.992565+00', '969', NULL),
-	(17354, '2026-11-28 08:46:59.992565+00', '970', NULL),
-	(17355, '2026-11-28 08:46:59.992565+00', '971', NULL),
-	(17356, '2026-11-28 08:46:59.992565+00', '972', NULL),
-	(17357, '2026-11-28 08:46:59.992565+00', '973', NULL),
-	(17358, '2026-11-28 08:46:59.992565+00', '974', NULL),
-	(17359, '2026-11-28 08:46:59.992565+00', '975', NULL),
-	(17360, '2026-11-28 08:46:59.992565+00', '976', NULL),
-	(17361, '2026-11-28 08:46:59.992565+00', '977', NULL),
-	(17362, '2026-11-28 08:46:59.992565+00', '978', NULL),
-	(17363, '2026-11-28 08:46:59.992565+00', '979', NULL),
-	(17364, '2026-11-28 08:46:59.992565+00', '980', NULL),
-	(17365, '2026-11-28 08:46:59.992565+00', '981', NULL),
-	(17366, '2026-11-28 08:46:59.992565+00', '982', NULL),
-	(17367, '2026-11-28 08:46:59.992565+00', '983', NULL),
-	(17368, '2026-11-28 08:46:59.992565+00', '984', NULL),
-	(17369, '2026-11-28 08:46:59.992565+00', '985', NULL),
-	(17370, '2026-11-28 08:46:59.992565+00', '986', NULL),
-	(17371, '2026-11-28 08:46:59.992565+00', '987', NULL),
-	(17372, '2026-11-28 08:46:59.992565+00', '988', NULL),
-	(17373, '2026-11-28 08:46:59.992565+00', '989', NULL),
-	(17374, '2026-11-28 08:46:59.992565+00', '990', NULL),
-	(17375, '2026-11-28 08:46:59.992565+00', '991', NULL),
-	(17376, '2026-11-28 08:46:59.992565+00', '992', NULL),
-	(17377, '2026-11-28 08:46:59.992565+00', '993', NULL),
-	(17378, '2026-11-28 08:46:59.992565+00', '994', NULL),
-	(17379, '2026-11-28 08:46:59.992565+00', '995', NULL),
-	(17380, '2026-11-28 08:46:59.992565+00', '996', NULL),
-	(17381, '2026-11-28 08:46:59.992565+00', '997', NULL),
-	(17382, '2026-11-28 08:46:59.992565+00', '998', NULL),
-	(17383, '2026-11-28 08:46:59.992565+00', '999', NULL);
+	(17152, '2026-11-28 11:52:16.870886+00', '768', NULL),
+	(17153, '2026-11-28 11:52:16.870886+00', '769', NULL),
+	(17154, '2026-11-28 11:52:16.870886+00', '770', NULL),
+	(17155, '2026-11-28 11:52:16.870886+00', '771', NULL),
+	(17156, '2026-11-28 11:52:16.870886+00', '772', NULL),
+	(17157, '2026-11-28 11:52:16.870886+00', '773', NULL),
+	(17158, '2026-11-28 11:52:16.870886+00', '774', NULL),
+	(17159, '2026-11-28 11:52:16.870886+00', '775', NULL),
+	(17160, '2026-11-28 11:52:16.870886+00', '776', NULL),
+	(17161, '2026-11-28 11:52:16.870886+00', '777', NULL),
+	(17162, '2026-11-28 11:52:16.870886+00', '778', NULL),
+	(17163, '2026-11-28 11:52:16.870886+00', '779', NULL),
+	(17164, '2026-11-28 11:52:16.870886+00', '780', NULL),
+	(17165, '2026-11-28 11:52:16.870886+00', '781', NULL),
+	(17166, '2026-11-28 11:52:16.870886+00', '782', NULL),
+	(17167, '2026-11-28 11:52:16.870886+00', '783', NULL),
+	(17168, '2026-11-28 11:52:16.870886+00', '784', NULL),
+	(17169, '2026-11-28 11:52:16.870886+00', '785', NULL),
+	(17170, '2026-11-28 11:52:16.870886+00', '786', NULL),
+	(17171, '2026-11-28 11:52:16.870886+00', '787', NULL),
+	(17172, '2026-11-28 11:52:16.870886+00', '788', NULL),
+	(17173, '2026-11-28 11:52:16.870886+00', '789', NULL),
+	(17174, '2026-11-28 11:52:16.870886+00', '790', NULL),
+	(17175, '2026-11-28 11:52:16.870886+00', '791', NULL),
+	(17176, '2026-11-28 11:52:16.870886+00', '792', NULL),
+	(17177, '2026-11-28 11:52:16.870886+00', '793', NULL),
+	(17178, '2026-11-28 11:52:16.870886+00', '794', NULL),
+	(17179, '2026-11-28 11:52:16.870886+00', '795', NULL),
+	(17180, '2026-11-28 11:52:16.870886+00', '796', NULL),
+	(17181, '2026-11-28 11:52:16.870886+00', '797', NULL),
+	(17182, '2026-11-28 11:52:16.870886+00', '798', NULL),
+	(17183, '2026-11-28 11:52:16.870886+00', '799', NULL),
+	(17184, '2026-11-28 11:52:16.870886+00', '800', NULL),
+	(17185, '2026-11-28 11:52:16.870886+00', '801', NULL),
+	(17186, '2026-11-28 11:52:16.870886+00', '802', NULL),
+	(17187, '2026-11-28 11:52:16.870886+00', '803', NULL),
+	(17188, '2026-11-28 11:52:16.870886+00', '804', NULL),
+	(17189, '2026-11-28 11:52:16.870886+00', '805', NULL),
+	(17190, '2026-11-28 11:52:16.870886+00', '806', NULL),
+	(17191, '2026-11-28 11:52:16.870886+00', '807', NULL),
+	(17192, '2026-11-28 11:52:16.870886+00', '808', NULL),
+	(17193, '2026-11-28 11:52:16.870886+00', '809', NULL),
+	(17194, '2026-11-28 11:52:16.870886+00', '810', NULL),
+	(17195, '2026-11-28 11:52:16.870886+00', '811', NULL),
+	(17196, '2026-11-28 11:52:16.870886+00', '812', NULL),
+	(17197, '2026-11-28 11:52:16.870886+00', '813', NULL),
+	(17198, '2026-11-28 11:52:16.870886+00', '814', NULL),
+	(17199, '2026-11-28 11:52:16.870886+00', '815', NULL),
+	(17200, '2026-11-28 11:52:16.870886+00', '816', NULL),
+	(17201, '2026-11-28 11:52:16.870886+00', '817', NULL),
+	(17202, '2026-11-28 11:52:16.870886+00', '818', NULL),
+	(17203, '2026-11-28 11:52:16.870886+00', '819', NULL),
+	(17204, '2026-11-28 11:52:16.870886+00', '820', NULL),
+	(17205, '2026-11-28 11:52:16.870886+00', '821', NULL),
+	(17206, '2026-11-28 11:52:16.870886+00', '822', NULL),
+	(17207, '2026-11-28 11:52:16.870886+00', '823', NULL),
+	(17208, '2026-11-28 11:52:16.870886+00', '824', NULL),
+	(17209, '2026-11-28 11:52:16.870886+00', '825', NULL),
+	(17210, '2026-11-28 11:52:16.870886+00', '826', NULL),
+	(17211, '2026-11-28 11:52:16.870886+00', '827', NULL),
+	(17212, '2026-11-28 11:52:16.870886+00', '828', NULL),
+	(17213, '2026-11-28 11:52:16.870886+00', '829', NULL),
+	(17214, '2026-11-28 11:52:16.870886+00', '830', NULL),
+	(17215, '2026-11-28 11:52:16.870886+00', '831', NULL),
+	(17216, '2026-11-28 11:52:16.870886+00', '832', NULL),
+	(17217, '2026-11-28 11:52:16.870886+00', '833', NULL),
+	(17218, '2026-11-28 11:52:16.870886+00', '834', NULL),
+	(17219, '2026-11-28 11:52:16.870886+00', '835', NULL),
+	(17220, '2026-11-28 11:52:16.870886+00', '836', NULL),
+	(17221, '2026-11-28 11:52:16.870886+00', '837', NULL),
+	(17222, '2026-11-28 11:52:16.870886+00', '838', NULL),
+	(17223, '2026-11-28 11:52:16.870886+00', '839', NULL),
+	(17224, '2026-11-28 11:52:16.870886+00', '840', NULL),
+	(17225, '2026-11-28 11:52:16.870886+00', '841', NULL),
+	(17226, '2026-11-28 11:52:16.870886+00', '842', NULL),
+	(17227, '2026-11-28 11:52:16.870886+00', '843', NULL),
+	(17228, '2026-11-28 11:52:16.870886+00', '844', NULL),
+	(17229, '2026-11-28 11:52:16.870886+00', '845', NULL),
+	(17230, '2026-11-28 11:52:16.870886+00', '846', NULL),
+	(17231, '2026-11-28 11:52:16.870886+00', '847', NULL),
+	(17232, '2026-11-28 11:52:16.870886+00', '848', NULL),
+	(17233, '2026-11-28 11:52:16.870886+00', '849', NULL),
+	(17234, '2026-11-28 11:52:16.870886+00', '850', NULL),
+	(17235, '2026-11-28 11:52:16.870886+00', '851', NULL),
+	(17236, '2026-11-28 11:52:16.870886+00', '852', NULL),
+	(17237, '2026-11-28 11:52:16.870886+00', '853', NULL),
+	(17238, '2026-11-28 11:52:16.870886+00', '854', NULL),
+	(17239, '2026-11-28 11:52:16.870886+00', '855', NULL),
+	(17240, '2026-11-28 11:52:16.870886+00', '856', NULL),
+	(17241, '2026-11-28 11:52:16.870886+00', '857', NULL),
+	(17242, '2026-11-28 11:52:16.870886+00', '858', NULL),
+	(17243, '2026-11-28 11:52:16.870886+00', '859', NULL),
+	(17244, '2026-11-28 11:52:16.870886+00', '860', NULL),
+	(17245, '2026-11-28 11:52:16.870886+00', '861', NULL),
+	(17246, '2026-11-28 11:52:16.870886+00', '862', NULL),
+	(17247, '2026-11-28 11:52:16.870886+00', '863', NULL),
+	(17248, '2026-11-28 11:52:16.870886+00', '864', NULL),
+	(17249, '2026-11-28 11:52:16.870886+00', '865', NULL),
+	(17250, '2026-11-28 11:52:16.870886+00', '866', NULL),
+	(17251, '2026-11-28 11:52:16.870886+00', '867', NULL),
+	(17252, '2026-11-28 11:52:16.870886+00', '868', NULL),
+	(17253, '2026-11-28 11:52:16.870886+00', '869', NULL),
+	(17254, '2026-11-28 11:52:16.870886+00', '870', NULL),
+	(17255, '2026-11-28 11:52:16.870886+00', '871', NULL),
+	(17256, '2026-11-28 11:52:16.870886+00', '872', NULL),
+	(17257, '2026-11-28 11:52:16.870886+00', '873', NULL),
+	(17258, '2026-11-28 11:52:16.870886+00', '874', NULL),
+	(17259, '2026-11-28 11:52:16.870886+00', '875', NULL),
+	(17260, '2026-11-28 11:52:16.870886+00', '876', NULL),
+	(17261, '2026-11-28 11:52:16.870886+00', '877', NULL),
+	(17262, '2026-11-28 11:52:16.870886+00', '878', NULL),
+	(17263, '2026-11-28 11:52:16.870886+00', '879', NULL),
+	(17264, '2026-11-28 11:52:16.870886+00', '880', NULL),
+	(17265, '2026-11-28 11:52:16.870886+00', '881', NULL),
+	(17266, '2026-11-28 11:52:16.870886+00', '882', NULL),
+	(17267, '2026-11-28 11:52:16.870886+00', '883', NULL),
+	(17268, '2026-11-28 11:52:16.870886+00', '884', NULL),
+	(17269, '2026-11-28 11:52:16.870886+00', '885', NULL),
+	(17270, '2026-11-28 11:52:16.870886+00', '886', NULL),
+	(17271, '2026-11-28 11:52:16.870886+00', '887', NULL),
+	(17272, '2026-11-28 11:52:16.870886+00', '888', NULL),
+	(17273, '2026-11-28 11:52:16.870886+00', '889', NULL),
+	(17274, '2026-11-28 11:52:16.870886+00', '890', NULL),
+	(17275, '2026-11-28 11:52:16.870886+00', '891', NULL),
+	(17276, '2026-11-28 11:52:16.870886+00', '892', NULL),
+	(17277, '2026-11-28 11:52:16.870886+00', '893', NULL),
+	(17278, '2026-11-28 11:52:16.870886+00', '894', NULL),
+	(17279, '2026-11-28 11:52:16.870886+00', '895', NULL),
+	(17280, '2026-11-28 11:52:16.870886+00', '896', NULL),
+	(17281, '2026-11-28 11:52:16.870886+00', '897', NULL),
+	(17282, '2026-11-28 11:52:16.870886+00', '898', NULL),
+	(17283, '2026-11-28 11:52:16.870886+00', '899', NULL),
+	(17284, '2026-11-28 11:52:16.870886+00', '900', NULL),
+	(17285, '2026-11-28 11:52:16.870886+00', '901', NULL),
+	(17286, '2026-11-28 11:52:16.870886+00', '902', NULL),
+	(17287, '2026-11-28 11:52:16.870886+00', '903', NULL),
+	(17288, '2026-11-28 11:52:16.870886+00', '904', NULL),
+	(17289, '2026-11-28 11:52:16.870886+00', '905', NULL),
+	(17290, '2026-11-28 11:52:16.870886+00', '906', NULL),
+	(17291, '2026-11-28 11:52:16.870886+00', '907', NULL),
+	(17292, '2026-11-28 11:52:16.870886+00', '908', NULL),
+	(17293, '2026-11-28 11:52:16.870886+00', '909', NULL),
+	(17294, '2026-11-28 11:52:16.870886+00', '910', NULL),
+	(17295, '2026-11-28 11:52:16.870886+00', '911', NULL),
+	(17296, '2026-11-28 11:52:16.870886+00', '912', NULL),
+	(17297, '2026-11-28 11:52:16.870886+00', '913', NULL),
+	(17298, '2026-11-28 11:52:16.870886+00', '914', NULL),
+	(17299, '2026-11-28 11:52:16.870886+00', '915', NULL),
+	(17300, '2026-11-28 11:52:16.870886+00', '916', NULL),
+	(17301, '2026-11-28 11:52:16.870886+00', '917', NULL),
+	(17302, '2026-11-28 11:52:16.870886+00', '918', NULL),
+	(17303, '2026-11-28 11:52:16.870886+00', '919', NULL),
+	(17304, '2026-11-28 11:52:16.870886+00', '920', NULL),
+	(17305, '2026-11-28 11:52:16.870886+00', '921', NULL),
+	(17306, '2026-11-28 11:52:16.870886+00', '922', NULL),
+	(17307, '2026-11-28 11:52:16.870886+00', '923', NULL),
+	(17308, '2026-11-28 11:52:16.870886+00', '924', NULL),
+	(17309, '2026-11-28 11:52:16.870886+00', '925', NULL),
+	(17310, '2026-11-28 11:52:16.870886+00', '926', NULL),
+	(17311, '2026-11-28 11:52:16.870886+00', '927', NULL),
+	(17312, '2026-11-28 11:52:16.870886+00', '928', NULL),
+	(17313, '2026-11-28 11:52:16.870886+00', '929', NULL),
+	(17314, '2026-11-28 11:52:16.870886+00', '930', NULL),
+	(17315, '2026-11-28 11:52:16.870886+00', '931', NULL),
+	(17316, '2026-11-28 11:52:16.870886+00', '932', NULL),
+	(17317, '2026-11-28 11:52:16.870886+00', '933', NULL),
+	(17318, '2026-11-28 11:52:16.870886+00', '934', NULL),
+	(17319, '2026-11-28 11:52:16.870886+00', '935', NULL),
+	(17320, '2026-11-28 11:52:16.870886+00', '936', NULL),
+	(17321, '2026-11-28 11:52:16.870886+00', '937', NULL),
+	(17322, '2026-11-28 11:52:16.870886+00', '938', NULL),
+	(17323, '2026-11-28 11:52:16.870886+00', '939', NULL),
+	(17324, '2026-11-28 11:52:16.870886+00', '940', NULL),
+	(17325, '2026-11-28 11:52:16.870886+00', '941', NULL),
+	(17326, '2026-11-28 11:52:16.870886+00', '942', NULL),
+	(17327, '2026-11-28 11:52:16.870886+00', '943', NULL),
+	(17328, '2026-11-28 11:52:16.870886+00', '944', NULL),
+	(17329, '2026-11-28 11:52:16.870886+00', '945', NULL),
+	(17330, '2026-11-28 11:52:16.870886+00', '946', NULL),
+	(17331, '2026-11-28 11:52:16.870886+00', '947', NULL),
+	(17332, '2026-11-28 11:52:16.870886+00', '948', NULL),
+	(17333, '2026-11-28 11:52:16.870886+00', '949', NULL),
+	(17334, '2026-11-28 11:52:16.870886+00', '950', NULL),
+	(17335, '2026-11-28 11:52:16.870886+00', '951', NULL),
+	(17336, '2026-11-28 11:52:16.870886+00', '952', NULL),
+	(17337, '2026-11-28 11:52:16.870886+00', '953', NULL),
+	(17338, '2026-11-28 11:52:16.870886+00', '954', NULL),
+	(17339, '2026-11-28 11:52:16.870886+00', '955', NULL),
+	(17340, '2026-11-28 11:52:16.870886+00', '956', NULL),
+	(17341, '2026-11-28 11:52:16.870886+00', '957', NULL),
+	(17342, '2026-11-28 11:52:16.870886+00', '958', NULL),
+	(17343, '2026-11-28 11:52:16.870886+00', '959', NULL),
+	(17344, '2026-11-28 11:52:16.870886+00', '960', NULL),
+	(17345, '2026-11-28 11:52:16.870886+00', '961', NULL),
+	(17346, '2026-11-28 11:52:16.870886+00', '962', NULL),
+	(17347, '2026-11-28 11:52:16.870886+00', '963', NULL),
+	(17348, '2026-11-28 11:52:16.870886+00', '964', NULL),
+	(17349, '2026-11-28 11:52:16.870886+00', '965', NULL),
+	(17350, '2026-11-28 11:52:16.870886+00', '966', NULL),
+	(17351, '2026-11-28 11:52:16.870886+00', '967', NULL),
+	(17352, '2026-11-28 11:52:16.870886+00', '968', NULL),
+	(17353, '2026-11-28 11:52:16.870886+00', '969', NULL),
+	(17354, '2026-11-28 11:52:16.870886+00', '970', NULL),
+	(17355, '2026-11-28 11:52:16.870886+00', '971', NULL),
+	(17356, '2026-11-28 11:52:16.870886+00', '972', NULL),
+	(17357, '2026-11-28 11:52:16.870886+00', '973', NULL),
+	(17358, '2026-11-28 11:52:16.870886+00', '974', NULL),
+	(17359, '2026-11-28 11:52:16.870886+00', '975', NULL),
+	(17360, '2026-11-28 11:52:16.870886+00', '976', NULL),
+	(17361, '2026-11-28 11:52:16.870886+00', '977', NULL),
+	(17362, '2026-11-28 11:52:16.870886+00', '978', NULL),
+	(17363, '2026-11-28 11:52:16.870886+00', '979', NULL),
+	(17364, '2026-11-28 11:52:16.870886+00', '980', NULL),
+	(17365, '2026-11-28 11:52:16.870886+00', '981', NULL),
+	(17366, '2026-11-28 11:52:16.870886+00', '982', NULL),
+	(17367, '2026-11-28 11:52:16.870886+00', '983', NULL),
+	(17368, '2026-11-28 11:52:16.870886+00', '984', NULL),
+	(17369, '2026-11-28 11:52:16.870886+00', '985', NULL),
+	(17370, '2026-11-28 11:52:16.870886+00', '986', NULL),
+	(17371, '2026-11-28 11:52:16.870886+00', '987', NULL),
+	(17372, '2026-11-28 11:52:16.870886+00', '988', NULL),
+	(17373, '2026-11-28 11:52:16.870886+00', '989', NULL),
+	(17374, '2026-11-28 11:52:16.870886+00', '990', NULL),
+	(17375, '2026-11-28 11:52:16.870886+00', '991', NULL),
+	(17376, '2026-11-28 11:52:16.870886+00', '992', NULL),
+	(17377, '2026-11-28 11:52:16.870886+00', '993', NULL),
+	(17378, '2026-11-28 11:52:16.870886+00', '994', NULL),
+	(17379, '2026-11-28 11:52:16.870886+00', '995', NULL),
+	(17380, '2026-11-28 11:52:16.870886+00', '996', NULL),
+	(17381, '2026-11-28 11:52:16.870886+00', '997', NULL),
+	(17382, '2026-11-28 11:52:16.870886+00', '998', NULL),
+	(17383, '2026-11-28 11:52:16.870886+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_51 VALUES
-	(1, '2026-11-28 08:47:00.114532+00', '0', NULL),
-	(2, '2026-11-28 08:47:00.114532+00', '1', NULL),
-	(3, '2026-11-28 08:47:00.114532+00', '2', NULL),
-	(4, '2026-11-28 08:47:00.114532+00', '3', NULL),
-	(5, '2026-11-28 08:47:00.114532+00', '4', NULL),
-	(6, '2026-11-28 08:47:00.114532+00', '5', NULL),
-	(7, '2026-11-28 08:47:00.114532+00', '6', NULL),
-	(8, '2026-11-28 08:47:00.114532+00', '7', NULL),
-	(9, '2026-11-28 08:47:00.114532+00', '8', NULL),
-	(10, '2026-11-28 08:47:00.114532+00', '9', NULL),
-	(11, '2026-11-28 08:47:00.114532+00', '10', NULL),
-	(12, '2026-11-28 08:47:00.114532+00', '11', NULL),
-	(13, '2026-11-28 08:47:00.114532+00', '12', NULL),
-	(14, '2026-11-28 08:47:00.114532+00', '13', NULL),
-	(15, '2026-11-28 08:47:00.114532+00', '14', NULL),
-	(16, '2026-11-28 08:47:00.114532+00', '15', NULL),
-	(17, '2026-11-28 08:47:00.114532+00', '16', NULL),
-	(18, '2026-11-28 08:47:00.114532+00', '17', NULL),
-	(19, '2026-11-28 08:47:00.114532+00', '18', NULL),
-	(20, '2026-11-28 08:47:00.114532+00', '19', NULL),
-	(21, '2026-11-28 08:47:00.114532+00', '20', NULL),
-	(22, '2026-11-28 08:47:00.114532+00', '21', NULL),
-	(23, '2026-11-28 08:47:00.114532+00', '22', NULL),
-	(24, '2026-11-28 08:47:00.114532+00', '23', NULL),
-	(25, '2026-11-28 08:47:00.114532+00', '24', NULL),
-	(26, '2026-11-28 08:47:00.114532+00', '25', NULL),
-	(27, '2026-11-28 08:47:00.114532+00', '26', NULL),
-	(28, '2026-11-28 08:47:00.114532+00', '27', NULL),
-	(29, '2026-11-28 08:47:00.114532+00', '28', NULL),
-	(30, '2026-11-28 08:47:00.114532+00', '29', NULL),
-	(31, '2026-11-28 08:47:00.132202+00', '31', NULL),
-	(32, '2026-11-28 08:47:00.132202+00', '32', NULL),
-	(33, '2026-11-28 08:47:00.132202+00', '33', NULL),
-	(34, '2026-11-28 08:47:00.132202+00', '34', NULL),
-	(35, '2026-11-28 08:47:00.132202+00', '35', NULL),
-	(36, '2026-11-28 08:47:00.132202+00', '36', NULL),
-	(37, '2026-11-28 08:47:00.132202+00', '37', NULL),
-	(38, '2026-11-28 08:47:00.132202+00', '38', NULL),
-	(39, '2026-11-28 08:47:00.132202+00', '39', NULL),
-	(40, '2026-11-28 08:47:00.132202+00', '40', NULL),
-	(41, '2026-11-28 08:47:00.137986+00', '41', NULL),
-	(42, '2026-11-28 08:47:00.137986+00', '42', NULL),
-	(43, '2026-11-28 08:47:00.137986+00', '43', NULL),
-	(44, '2026-11-28 08:47:00.137986+00', '44', NULL),
-	(45, '2026-11-28 08:47:00.137986+00', '45', NULL),
-	(46, '2026-11-28 08:47:00.137986+00', '46', NULL),
-	(47, '2026-11-28 08:47:00.137986+00', '47', NULL),
-	(48, '2026-11-28 08:47:00.137986+00', '48', NULL),
-	(49, '2026-11-28 08:47:00.137986+00', '49', NULL),
-	(50, '2026-11-28 08:47:00.137986+00', '50', NULL),
-	(51, '2026-11-28 08:47:00.140009+00', '51', NULL),
-	(52, '2026-11-28 08:47:00.140009+00', '52', NULL),
-	(53, '2026-11-28 08:47:00.140009+00', '53', NULL),
-	(54, '2026-11-28 08:47:00.140009+00', '54', NULL),
-	(55, '2026-11-28 08:47:00.140009+00', '55', NULL),
-	(56, '2026-11-28 08:47:00.140009+00', '56', NULL),
-	(57, '2026-11-28 08:47:00.140009+00', '57', NULL),
-	(58, '2026-11-28 08:47:00.140009+00', '58', NULL),
-	(59, '2026-11-28 08:47:00.140009+00', '59', NULL),
-	(60, '2026-11-28 08:47:00.140009+00', '60', NULL);
+	(1, '2026-11-28 11:52:17.116018+00', '0', NULL),
+	(2, '2026-11-28 11:52:17.116018+00', '1', NULL),
+	(3, '2026-11-28 11:52:17.116018+00', '2', NULL),
+	(4, '2026-11-28 11:52:17.116018+00', '3', NULL),
+	(5, '2026-11-28 11:52:17.116018+00', '4', NULL),
+	(6, '2026-11-28 11:52:17.116018+00', '5', NULL),
+	(7, '2026-11-28 11:52:17.116018+00', '6', NULL),
+	(8, '2026-11-28 11:52:17.116018+00', '7', NULL),
+	(9, '2026-11-28 11:52:17.116018+00', '8', NULL),
+	(10, '2026-11-28 11:52:17.116018+00', '9', NULL),
+	(11, '2026-11-28 11:52:17.116018+00', '10', NULL),
+	(12, '2026-11-28 11:52:17.116018+00', '11', NULL),
+	(13, '2026-11-28 11:52:17.116018+00', '12', NULL),
+	(14, '2026-11-28 11:52:17.116018+00', '13', NULL),
+	(15, '2026-11-28 11:52:17.116018+00', '14', NULL),
+	(16, '2026-11-28 11:52:17.116018+00', '15', NULL),
+	(17, '2026-11-28 11:52:17.116018+00', '16', NULL),
+	(18, '2026-11-28 11:52:17.116018+00', '17', NULL),
+	(19, '2026-11-28 11:52:17.116018+00', '18', NULL),
+	(20, '2026-11-28 11:52:17.116018+00', '19', NULL),
+	(21, '2026-11-28 11:52:17.116018+00', '20', NULL),
+	(22, '2026-11-28 11:52:17.116018+00', '21', NULL),
+	(23, '2026-11-28 11:52:17.116018+00', '22', NULL),
+	(24, '2026-11-28 11:52:17.116018+00', '23', NULL),
+	(25, '2026-11-28 11:52:17.116018+00', '24', NULL),
+	(26, '2026-11-28 11:52:17.116018+00', '25', NULL),
+	(27, '2026-11-28 11:52:17.116018+00', '26', NULL),
+	(28, '2026-11-28 11:52:17.116018+00', '27', NULL),
+	(29, '2026-11-28 11:52:17.116018+00', '28', NULL),
+	(30, '2026-11-28 11:52:17.116018+00', '29', NULL),
+	(31, '2026-11-28 11:52:17.154671+00', '31', NULL),
+	(32, '2026-11-28 11:52:17.154671+00', '32', NULL),
+	(33, '2026-11-28 11:52:17.154671+00', '33', NULL),
+	(34, '2026-11-28 11:52:17.154671+00', '34', NULL),
+	(35, '2026-11-28 11:52:17.154671+00', '35', NULL),
+	(36, '2026-11-28 11:52:17.154671+00', '36', NULL),
+	(37, '2026-11-28 11:52:17.154671+00', '37', NULL),
+	(38, '2026-11-28 11:52:17.154671+00', '38', NULL),
+	(39, '2026-11-28 11:52:17.154671+00', '39', NULL),
+	(40, '2026-11-28 11:52:17.154671+00', '40', NULL),
+	(41, '2026-11-28 11:52:17.16831+00', '41', NULL),
+	(42, '2026-11-28 11:52:17.16831+00', '42', NULL),
+	(43, '2026-11-28 11:52:17.16831+00', '43', NULL),
+	(44, '2026-11-28 11:52:17.16831+00', '44', NULL),
+	(45, '2026-11-28 11:52:17.16831+00', '45', NULL),
+	(46, '2026-11-28 11:52:17.16831+00', '46', NULL),
+	(47, '2026-11-28 11:52:17.16831+00', '47', NULL),
+	(48, '2026-11-28 11:52:17.16831+00', '48', NULL),
+	(49, '2026-11-28 11:52:17.16831+00', '49', NULL),
+	(50, '2026-11-28 11:52:17.16831+00', '50', NULL),
+	(51, '2026-11-28 11:52:17.172233+00', '51', NULL),
+	(52, '2026-11-28 11:52:17.172233+00', '52', NULL),
+	(53, '2026-11-28 11:52:17.172233+00', '53', NULL),
+	(54, '2026-11-28 11:52:17.172233+00', '54', NULL),
+	(55, '2026-11-28 11:52:17.172233+00', '55', NULL),
+	(56, '2026-11-28 11:52:17.172233+00', '56', NULL),
+	(57, '2026-11-28 11:52:17.172233+00', '57', NULL),
+	(58, '2026-11-28 11:52:17.172233+00', '58', NULL),
+	(59, '2026-11-28 11:52:17.172233+00', '59', NULL),
+	(60, '2026-11-28 11:52:17.172233+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_52 VALUES
-	(1001, '2026-11-28 08:47:00.20602+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T08:47:00.205904+00:00"}'),
-	(1002, '2026-11-28 08:47:00.207587+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 08:47:00.207587+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 08:47:00.616587+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 11:52:17.317581+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T11:52:17.317465+00:00"}'),
+	(1002, '2026-11-28 11:52:17.31909+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 11:52:17.31909+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 11:52:18.007508+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_53 VALUES
-	(1, '2026-11-28 08:47:00.51561+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 11:52:17.873361+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_54 VALUES
-	(1, '2026-11-28 08:47:00.523371+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T08:47:00.52255+00:00"}');
+	(1, '2026-11-28 11:52:17.888795+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T11:52:17.887996+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_55 VALUES
-	(1, '2026-11-28 08:47:00.604955+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "puw6RNOTuhRfGg0bvffFY5vVXuCFn9dm", "nonce": "b3T7UWvKySG3mZkX", "data_key": "xyw1mHppz1CZJw3x3O6V5/hgM+YWMig9lA4MTQEesfIZ+Vu2fgKlg8IXblZE6SF9xgNqZhgmGWkDPVHA"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 08:47:00.604955+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "ESyPyxAi3oYZotjWLLgjGbqVawUIIl5j8Wylxg==", "nonce": "LCd7aG7qTKCqOjHV", "data_key": "xyw1mHppz1CZJw3x3O6V5/hgM+YWMig9lA4MTQEesfIZ+Vu2fgKlg8IXblZE6SF9xgNqZhgmGWkDPVHA"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 11:52:17.997681+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "1gbbUEx9L9dMf+t7H+dFa1xcYsTmbmvN", "nonce": "uqEDsauWg73F2RrP", "data_key": "Uz+Q5l7IC/6T2XjGl4MJy2ZnBGUDxnxNkOIhw90haDzKZeSqr8WVYRM+kDlzF3DHwCFXehBtN/46HMKd"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 11:52:17.997681+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "70N/pgclNt7KWmAO4Z9LMaUYWnQ6gek0kSsEHg==", "nonce": "odozY6em5Zf/r0aU", "data_key": "Uz+Q5l7IC/6T2XjGl4MJy2ZnBGUDxnxNkOIhw90haDzKZeSqr8WVYRM+kDlzF3DHwCFXehBtN/46HMKd"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 08:46:58.921992+00'),
-	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 08:46:58.93262+00'),
-	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 08:46:58.942211+00'),
-	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 08:46:58.963449+00'),
-	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 08:46:58.975923+00'),
-	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 08:46:58.990862+00'),
-	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 08:46:59.009968+00');
+	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 11:52:15.131987+00'),
+	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 11:52:15.175974+00'),
+	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 11:52:15.214211+00'),
+	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 11:52:15.310483+00'),
+	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 11:52:15.364444+00'),
+	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 11:52:15.415528+00'),
+	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 11:52:15.445266+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 08:46:59.610249+00'),
-	(1, 2, '2026-11-28 08:46:59.610329+00'),
-	(1, 3, '2026-11-28 08:46:59.61033+00'),
-	(1, 4, '2026-11-28 08:46:59.610331+00'),
-	(1, 5, '2026-11-28 08:46:59.610332+00');
+	(1, 1, '2026-11-28 11:52:16.089287+00'),
+	(1, 2, '2026-11-28 11:52:16.089357+00'),
+	(1, 3, '2026-11-28 11:52:16.089358+00'),
+	(1, 4, '2026-11-28 11:52:16.089359+00'),
+	(1, 5, '2026-11-28 11:52:16.089359+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.lock_log(log_name text, mode text)', '4b5420d9bfe76245caa1475b3eaf1958c48e5fc41fa21d214d06337b083b97cb', 16),
-	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
 	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
 	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
 	('function', 'spanmq_core.token_ns(rate double precision)', 'f670723def8f4a0f176fc90a72c406e90052dd36bbfd59cc677291522291b88c', 16),
@@ -26482,8 +26505,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.version()', 'f88cc5d9a4a9af823c218dbd1b41ba71b57e5379bbd18873425534679d7ec2e1', 16),
 	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_call.queue_of_run(run_id bigint)', 'c7570ad49c5e9fc1c74397495e2bca2b5d2bab40ed258441b69dc1db91e24591', 16),
-	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
-	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
 	('function', 'pgmq.drop_queue(queue_name text)', '888264e4aef19a4ef492422f36d8def2248348f0699097620108d0708cf276bd', 16),
 	('function', 'pgmq.drop_queue(queue_name text, partitioned boolean)', '7708e92e3ecfd92cdcdb3865927bfec5e7499ef4aea62372a2d42437db2f0f85', 16),
 	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
@@ -26493,11 +26514,13 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.create_unlogged(queue_name text)', '8783dc083e907bfe865766aa6217092ba0ec4c9a406de965aba6f7cd5788d2e4', 16),
 	('function', 'pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer)', 'e555662061ee06cb0c4c62affb949fccd44198c0339539787bfda7f4dda439b3', 16),
 	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', '9542244da3f9db2514df42242d3e407dd73687a983fd8521f71ed4aa881064a8', 16),
+	('function', 'spanmq_core.delayed(delay timestamp with time zone)', 'a2e3230d26b041a49bc91eafc8d9d0d85e1a6561678e3ae94ab1b350ca0c2b45', 16),
 	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
 	('function', 'spanmq.poll(listener uuid, waits boolean)', 'f21a9954c584fd341379d65456ed42ec75638087b116f0c4e1c42dd2adc18058', 16),
 	('function', 'spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean)', 'ff58e8332a1d34f3e5ac0d8844b1ee0a48d7959c9b56bf3318586e2d40ff70ab', 16),
 	('function', 'spanmq.look_ahead(queues text[])', '1bf4e12be38f982648879ff17c60a3aca0fac73dd3b9bfb192d514e9619748af', 16),
 	('function', 'pgmq.validate_queue_name(queue_name text)', 'aff9c8fc4c994368c0f76dbafd24f5930abf714f15c9d0f84554ec2b53e0e59f', 16),
+	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
 	('function', 'spanmq_call.known_queues()', '755699647318bf76e4a30f4c889b817992eae9c230ebd12b1bf1e7bf4c203ab8', 16),
 	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
 	('function', 'spanmq_call.may(queue_id integer, verb text)', 'c7eb24a040d7820948691070bf8130bb8b830afc2887e96c34827a868b269352', 16),
@@ -26507,14 +26530,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.prove_caller()', 'c5ae017eec26959412af7537d0481257a4b32906bc5df3bb399156fb0b8350af', 16),
 	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
 	('function', 'spanmq_call.queue_of_schedule(schedule_name text)', '618cf98b442f5cd2bc61f4d489e8eaad6de5395fd30d25700c24aed31fc0494a', 16),
-	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
+	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
 	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
 	('function', 'pgmq.notify_queue_listeners()', '38c4ff659e29e9fc8bd0aa6e274206acc3dadd28cb1a34cd5f8353be52437e65', 16),
 	('function', 'spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text)', '463c89d3e339dcefa8483a2868621fbd140c977c219f871c003fc38e951cb636', 16),
-	('function', 'spanmq_core.delayed(delay integer)', 'c678c8877fd4123e0382d77efa625cedd785cc568a59d8d4d6c46b7321fecd51', 16),
+	('function', 'spanmq.check_token(secret_hash text)', 'e919862621976e861eb74c77d934c90b7ab473cd1fde9798677b5585626d524f', 16),
+	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '8b83b123b57ad02901fb4c94b294c4765107f7eba0cd8098aa9872c25da68b72', 16),
 	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
-	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
+	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
+	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
 	('function', 'pgmq.validate_routing_key(routing_key text)', 'a6345f3f01c3dd5717a42b3817854d431aa017a260d5518c4d1c8f2a5e615e42', 16),
 	('function', 'pgmq.validate_topic_pattern(pattern text)', '46d53e08311887af23a39bede026a34008ac84fd2bba79d99550b014b38fbe21', 16),
 	('function', 'pgmq.test_routing(routing_key text)', '6b635ca7fbbe8614a0fbd88750213cd191d3ebe045a40c5b7d9fd3b7fbe3cd91', 16),
@@ -26532,8 +26556,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamp with time zone)', '7161f5237b9940d4650e5ae0bb30814aaaffdac104fa659b1dd6ad7c91a52ec8', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)', 'af294cc44028fb8bfc1fea98eb4f458abad5f082ca08ba62bb998b46d249dcff', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9b990fed11c546a0b7d8ca34d767f362e4a5df3101dfb2a8537562d03a807e9f', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '35df3038e2d7f3dcb77924427334df9407456fb3adc6d0a3efbf3adcb967742d', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
 	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_receive()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
@@ -26541,10 +26565,10 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.may_create()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_maintain()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_serve()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb)', '6cf4bc99c397a0e7e18f97a01604b4003aa4543f90fa07d37d2c35e56759038a', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '63865e497381d908b166e6ab29b26018fc05dc9d032be3746bf87d6b919e41af', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
@@ -26601,13 +26625,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.receiver_log(queue text)', 'a61eb48338941aa84d085d896ced6c21b302610c157efbf85e6f46c5dd7ec1a8', 16),
 	('function', 'spanmq.list_receivers(queue text)', '0ac061e6017f3fabe24d5ef5e0b926acf9aafff6060b4dda5beacea93574fe6a', 16),
 	('function', 'spanmq.read_ranges(queue text, of_table text, size integer, at_least integer)', '26a86fd9df6fcf77645f789202ba0fd834c2dcb2719119ce73c7d513fb6bbfd0', 16),
+	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
 	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
 	('function', 'spanmq.shard_groups(queue text, after text, qty integer)', 'a838a2cfc3d51a7bbf3d56a40da94a86ab358c66339e02c8a50505c4a10bf2cb', 16),
 	('function', 'spanmq.count_messages(queues text[], most integer)', '3fe81f6471f63a7aeb5ce14af75ef9ce12f5017ab7276a43feda64420d0b2dc1', 16),
 	('function', 'spanmq.health(queues text[])', '2ec11b49ae5a5f753b8252ad0d4f6f73656e39be3310f6bfc72eb37bf875d799', 16),
-	('function', 'spanmq.latest_statistics(queues text[])', '35bb10fd7e6e62e1e3dfd5ebef129185784aa53da405cb1b397531da5e0ac075', 16),
+	('function', 'spanmq.latest_statistics(queues text[])', '533e728b3fb97915ac9a618fc257f3c2c92fba51a1c665003792ee3b1cbaa898', 16),
 	('function', 'spanmq.list_schedules(queues text[], names text[], body_bytes_max integer)', 'be722c642427a04349cbf211ad20a16b5f46b880651785daad1e513c1b98baba', 16),
 	('function', 'spanmq.begin_pipeline_run(job text, queue text, target text)', '3666c87d41a5745500bf0b03de61ae646fc373d6fed276cd67330c7854057365', 16),
+	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
 	('function', 'spanmq.note_pipeline_run(run_id bigint, done bigint)', '7d790ac0bdaf33665bf046aeac505d45e2a215f58a6e897ece471dc3f5dae8f9', 16),
 	('function', 'spanmq.end_pipeline_run(run_id bigint, report jsonb, error text)', 'eb2df602bd7a22fb74cacadd0ad68cece859b4fddd68240ca82aa00ab8fa7653', 16),
 	('function', 'spanmq.list_pipeline_runs(queue text, before bigint, qty integer)', 'd0ca988054a7734219a48e3a90bb969a82f691ae5c9a126713ca46952093eebf', 16),
@@ -26654,13 +26680,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '967921525e97f08028e05b818e2e82025af9fb060daa5122b6fda453f474a660', 16),
 	('function', 'spanmq.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', 'd50d862c802ad7b3b26583c84ae6b608520c67a685ce17dcdec7a289bed1c708', 16),
 	('function', 'spanmq.adopt_receiver(queue text, receiver text)', '01750748693d3aadf743b6b59f26ab0f9f9d50c9ba0293cb5b21453d134e686c', 16),
-	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
+	('function', 'spanmq_core.delayed(delay integer)', 'c678c8877fd4123e0382d77efa625cedd785cc568a59d8d4d6c46b7321fecd51', 16),
 	('function', 'spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'cae5c8987af716acdbea270b0c859549a45a7af62a56f981de85b90b91b78728', 16),
 	('function', 'spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '1906f974a3f8410c8d4e97f82f56ccf28bce33cd614a2113ed31545b38dd8023', 16),
 	('function', 'spanmq.await_messages(queues text[], listener uuid, has_channel boolean)', 'e0587909677f270d86b2e90ff62c3303b2c4f9b0eef7acd9d5ad984d3be7f012', 16),
 	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
 	('function', 'spanmq.report_breaker(queue text, worker text, seconds double precision)', '2b7dd18339077fd61ca6de18aa8ccfa49b209ff0e04aae926936298900667742', 16),
-	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '3763c1f2c634e599bb6d726168a3a3013f5f8cabb335eae9c1e8b574b7725b92', 16),
 	('function', 'spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'f1b5e11137c6f22f62ff6c6499be98183e064afdc21d382e9f5325baae3d3f93', 16),
 	('function', 'spanmq.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '653f25b5d7fce8f96b3039f02f253daec75e5d8de4dcfd5d9bcebd539fa201c4', 16),
@@ -26693,6 +26718,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core."fetch"(this_queue integer, runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, sorted boolean)', 'd49ce87b582a535565c6c3a78397cb53c1a9dff7c58c00625fecfbee9b10b7bc', 16),
 	('function', 'spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)', '415ee893cfa55b193e418af6e3eebcd83acb04dcd2de08532e0b4dfb32b08296', 16),
 	('function', 'spanmq_core.after(seconds double precision, what text, at_ timestamp with time zone)', '23d778384771b893c2a4fb5771126a84acae640a4ca105bb035872a0ad69df06', 16),
+	('function', 'spanmq.close_session(key_hash text)', 'd364d671cc9e065fcb838848cad55e56a524c7573b63f929b9ca534d508ce0b1', 16),
 	('function', 'spanmq_core.append(this_queue integer, size integer, first_id bigint, ids bigint[], sent_at timestamp with time zone, messages jsonb[], headers jsonb[])', 'a4d6f2ac9b1b3af6392ef53e9363e72f38980daad88f15a4be689f569cad7157', 16),
 	('function', 'spanmq_core.append_and_publish(this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamp with time zone, visible_at timestamp with time zone, priority integer)', '2d517ed9b361b5a6c44da20fcffebc6035df0c2f2a959f6b7e654d6aa5356f0b', 16),
 	('function', 'spanmq_core.append_by_lane(lane integer, id bigint, sent_at timestamp with time zone, message jsonb, headers jsonb)', '90d5027d9b26cfd80f1ff684ab2c9ad17ebf7773178fe12a8fdb335ebd9db85a', 16),
@@ -26701,6 +26727,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
 	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', 'f09ea65c3d2fba350f38c5531cedf8552f3f154672c347c287ce7f002a0d092a', 16),
 	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '8ef7e80b5233820e869dcd33254ce3d95df7c50beff015248f8459ecb3e8dcc7', 16),
+	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq_core.are_reports(reports jsonb)', '2c13b83460bc7d22a5f570466fbd8f9d2fa83a0cf697148ddb68d52904f76dfa', 16),
 	('function', 'spanmq_core.are_times(times jsonb)', '9e422c525eaae97f3a9b19f2d52d6004cb849aa5bc412386fb8549d3ef2d02a2', 16),
 	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '580927c2cb5976e24ac80b14661084f2b92514719e787dee93a8d22cc4fcc661', 16),
@@ -26744,6 +26771,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
 	('function', 'spanmq_core.check_patch(patch jsonb)', 'bbda644ef51fec0e00ca1fe98d891b6719c7590c40e993b12cec1e4c93732622', 16),
 	('function', 'spanmq_core.check_pattern(pattern text, what text)', '0956ec2a005129b5a626f1d6c2c3e7cd6b28e78fb142fababc9a8f8b257d5e6b', 16),
+	('type', 'spanmq_core.listed', '00980a5761b5198f09468a5ca2cca985468dbf6e9daa41f984411c90fe78550d', 16),
 	('function', 'spanmq_core.check_position(given jsonb)', '5d789d8f7b0b4565db01543538b9547c7de79df1fe68fd51c7ed41e924522308', 16),
 	('function', 'spanmq_core.check_quantity(qty integer)', '479041575bb870c0e5b9f1ae2e98d907a2309b2569cd66c9d1ae17823f5ba09c', 16),
 	('function', 'spanmq_core.check_queue_verb(verb text)', '38fd85e4ed5ab88f3b843c73d4ccbc5424557ea9dc17e523784b7ee95870fc42', 16),
@@ -26760,7 +26788,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text)', '2afcbfc05c1a22467ed03a8fe11dadfbbcc80c78d1637dbaef32eec5f91b53f8', 16),
 	('function', 'spanmq_core.check_throttle(throttle_interval_ms integer, text_of_negative text)', '5b96a584a6904584e73e9b1763f83c978d2c2d9e3c6632165012df7a51ab5dea', 16),
 	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
-	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
+	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
 	('function', 'spanmq_core.check_topic(given text, what text, allowed text, allowed_words text)', '74608bac445d03c078dd56c6b1ce98a09af36d737aeeecee0eaebf37072f9704', 16),
 	('function', 'spanmq_core.check_vacuum()', '9e795951c1a0847b46b3435365f94dc2001be60505155c77befafd351247c82b', 16),
 	('function', 'spanmq_core.checked_schema(this spanmq_core.queue)', '5bd2251bbdf0ded7f88d98c20b4f2151ef5aaca7928716b085edb2ad60e98c86', 16),
@@ -26788,8 +26816,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.cut(runs spanmq_core.run[], size integer)', '64c8c7bc4f073122038f41af7d94725cd4e5f71d0855a5c0d3c983c401dca420', 16),
 	('function', 'spanmq_core.cut_visible(this_queue integer, at_ timestamp with time zone, at_most integer)', '964c1351943e63c790d8f26c00070820bfbb7679c7dd735ad5fc38bd1abc3676', 16),
 	('function', 'spanmq_core.default_attempts()', 'bd63cf72ba4f283462759c81dece6a14797a274b5728782f2c77ed57212efedf', 16),
-	('function', 'spanmq_core.default_policy(this_queue integer)', '474f6ef52f5294bde995c78d4d62816947f1c1c10da89eb54120a2669c8e32e5', 16),
-	('function', 'spanmq_core.delayed(delay timestamp with time zone)', 'a2e3230d26b041a49bc91eafc8d9d0d85e1a6561678e3ae94ab1b350ca0c2b45', 16),
+	('function', 'spanmq_core.default_policy(this_queue integer)', 'e1f0000cc3a363972cbff9473126459d808b7b87cf1112fadb03bc4a572b7e59', 16),
 	('function', 'spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[])', 'cf813630c456de0f0e81178812ebb267db7ba4496e1e170f7a96bf2bf23e3265', 16),
 	('function', 'spanmq_core.disown(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone)', 'c5efdc3da4eb245fcc2ffbfbbe6b930eee334005fd86c347de27295a7ce4ed3c', 16),
 	('function', 'spanmq_core.draw_blocks(this spanmq_core.queue, n integer)', '30cb7da34784c610c67b9cfd53f04cef2f9f80fd17b25c83a3992ac7485f6a2c', 16),
@@ -26798,6 +26825,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.drawn_from(ids regclass)', 'c3966319e5e555e73b8208717f8efba43b4fbaae1d11dd73bb6ba3a132fd3d5f', 16),
 	('function', 'spanmq_core.drawn_unless_gone(this spanmq_core.queue)', '9a3ff1e57dbfcc4c46860df21496ff0723e6909a712d3fd0ca453009b143275a', 16),
 	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', '6ca134e84bd08115c163ff4905262bdb22e8d4d2ab5a917d06c109b35bcee5ad', 16),
+	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
 	('function', 'spanmq_core.drop_relation(relation regclass)', 'f5828b5c717e52effd53697ee0aed30f982fea3043a1e7e4f51e7d1e6c282dbb', 16),
 	('function', 'spanmq_core.drop_sequences(this_queue integer, kinds text[])', 'e1f3560e323d1624154b792f0848b9360ab919931e5c9a103aa23450d13a6800', 16),
 	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
@@ -26814,9 +26842,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', '962934c10f6eac0d43862c6f4e913e422effcfeff3b2be42b933d80cc99b38fd', 16),
 	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
 	('function', 'spanmq_core.expand_runs(runs spanmq_core.run[])', '3e47bc3d7118143a73b2424a6df0b15f2a6222fe4629b3bdcb1bc938ed77e9d8', 16),
-	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
+	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
 	('function', 'spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer)', '25d57dbb46c5d2c0a2b87d5a37a4d57ad261f2200d76479308fcbcf4b69ceeea', 16),
-	('function', 'spanmq_core.failing_causes(this_queue integer, sample integer, most integer)', '6df5f1ca028d4859e98a5f596a76790363ddf4ab8669a15218052f5fa321dc12', 16),
+	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '44312c3f111d35e1313ea8b8003044b5b4c13dbe1756b7f5cc7d0650197b24a7', 16),
 	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'e950d5fac35cd756f9fb94b97624c6f0046b86a856d6aa9bac202cfd12427023', 16),
 	('function', 'spanmq_core.failures_of(this_queue integer, id bigint)', '471099c110136c0da08e6753509d0ad8af4cf1faeb937225301bea754438ab8c', 16),
 	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
@@ -26830,7 +26858,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_listener(key uuid)', '3737c4a838a4f77bea3c560e398c63624d52105f76c947ce5668b509f4a52d79', 16),
 	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', '92445899e0c89b10ea73b01d40973a7c9ff144d3e4282b4e7416b0bee285a364', 16),
 	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
-	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
 	('function', 'spanmq_core.find_receiver(this spanmq_core.queue, receiver text)', '05b93499979cb9f43d3d36e92c74af033268e623c10935256d401cc1434ab150', 16),
 	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '05f6e5d67aec9645fac2f8e763bf426108a7f0c9bc595cb55dac808fd39b6bae', 16),
 	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', '85e6311537a8ae19ac4b351c1fdd14bfe5b4bfbfb3c4443c23767ddfa0e12fb7', 16),
@@ -26838,8 +26865,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', '44fafbc6d1a872cf4f19835ac54854215227df309a5563279b23a727049605fd', 16),
 	('function', 'spanmq_core.fire_schedules(budget integer)', 'e2748292ce9ba30c42581797bd4a0f2969ae897f92961dd46e036db9a59a4550', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
-	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
 	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'd31f23ef4e40127f252756bee01219843e749264c4232d771e1e888b95a767df', 16),
+	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
 	('function', 'spanmq_core.follow(this spanmq_core.queue)', 'a5080710863bfa47a838589ecf6687416e4dc66c96b9191175946d3a9e8aceea', 16),
 	('function', 'spanmq_core.follow_changes(budget integer)', 'cf88add5bb7bc40a2e00443a121bde89b8d7f2da3baffaf69175d9a7a1118331', 16),
 	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'f9c411e33fffa55dcf968a8abf3a6ce3d6c89b88aff67cbabefefac94d4d3ca0', 16),
@@ -26847,6 +26874,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', 'ca39df2d52c0268b3a472e9ce5d35b00e9ec128f95f15204930ec76d34239d05', 16),
 	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', 'db79f0489ab2cb148e51c4ac34d1a399090ce8e7a5bb85083f4972977122f291', 16),
 	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', 'a5671a38fa42bcdc4debcdd9f0a84ac279ab1bee9571bebc16d6919e0b62d5e5', 16),
+	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
+	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
 	('function', 'spanmq_core.free_lane(this_lane integer)', 'af8d9ca88607d376edd24e81c08dc3e37a0e1ab47aea20a82f060d45e047b7e4', 16),
 	('function', 'spanmq_core.full_id(id xid, near bigint)', 'dfc7bb57207eaf8517b55b4e66f3c0fa216815a98f3a3c74775ad786620f7123', 16),
 	('function', 'spanmq_core.functions_of(verb text)', '1c014c2dc0c3eaba914a657f936f0503ccb2cccea7642103cb991b1af27a847a', 16),
@@ -26865,21 +26894,22 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.heed_clock(this_queue integer)', 'd02049b4abc682c7af985e89a1794d77baf5ee95cb87d5cf67eb7ae3e2f5e505', 16),
 	('function', 'spanmq_core.hidden_of(this_queue integer, hash bigint, at_ timestamp with time zone, OUT blocks boolean, OUT in_flight bigint, OUT delayed_lo bigint)', '44706b29a54b53962e20d892ad48123fb116685ebb09d338ea8c861431753da5', 16),
 	('function', 'spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamp with time zone)', 'e6c7c48d41027c409fe4991bd1e5a4f8d48c619109d2a1eb57e1756348352dfa', 16),
-	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
+	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
+	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
 	('function', 'spanmq_core.hold(this_queue integer, runs spanmq_core.run[], lease bigint, until timestamp with time zone, at_ timestamp with time zone, alone integer)', '36bd3bdea55efa7d966784c777d520bae3116a77903a2076b7888960eb0ba4c7', 16),
 	('function', 'spanmq_core.hold_log(this_queue integer, after_id bigint, last_id bigint, since timestamp with time zone, until timestamp with time zone)', '74788c9615394e4f74ea2d41a67db80aea187671a11e58f63a504aa30b5624c9', 16),
 	('function', 'spanmq_core.hold_queue(this spanmq_core.queue)', 'ace2088e4d68ee7d6ea722b4334f4c36fcaf9aa3a78c54a2ceb4dae5148d8dc3', 16),
 	('function', 'spanmq_core.hold_receivers(this_queue integer)', 'a2aaf71b65f76ec1a05fc4b1da72be742056eac6eae5f7a312d786b854f5d46a', 16),
 	('function', 'spanmq_core.hold_segment(this_queue integer, id bigint)', '11d7e42967b0dddf3da7602272a4f5001b69ad444b05332f7644ec9dee5a9729', 16),
 	('function', 'spanmq_core.hold_senders(log_id integer)', 'b096a84a0d0be0dafab490e23da035a8be52c06af022d6e22b6b4982ccec6f5b', 16),
-	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
-	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
-	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
 	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '1b8034b0ac3ab7551d4942552ce518df0531cbb7c09a0e59c4a64e4dbc545da2', 16),
+	('function', 'spanmq_core.is_needed_by(this_queue integer, first_id bigint, last_id bigint)', 'ffc2a6982a86709f250b0a1e418989d3b0a987f358d6a03c75b525f0946cb8d4', 16),
+	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
 	('function', 'spanmq_core.horizon()', 'db3adc3668a302d947f939c2376a88eb5c15a47c88de33ca1c9dbd6b8ea5d8dc', 16),
 	('function', 'spanmq_core.ids_of(lo bigint, n integer)', '03b9557402e8aac55a024f7625df22be24d5e4aa37aa9635f43991fbf3ca499f', 16),
 	('function', 'spanmq_core.ids_of(this spanmq_core.failure)', '4931bf6723e9dcfa031294c498a3edaa9426e1b6aa7c0a6955226d972005e8b6', 16),
 	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
+	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
 	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '5b104eeec920cb19a820ee05e67ca76a6c92b6c32d5356e374278643e4b06bb8', 16),
 	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'bbfc0dc543274b1c02c3f056c2f6de9bed92a6dfe073b4d7e7093d4c2a0d1442', 16),
 	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
@@ -26887,8 +26917,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
 	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
 	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '8151f3f819e6dd1e6d93f88a978f96ee93fbe36554c43c6f7b2e252ddbc88569', 16),
-	('function', 'spanmq_core.is_needed_by(this_queue integer, first_id bigint, last_id bigint)', 'ffc2a6982a86709f250b0a1e418989d3b0a987f358d6a03c75b525f0946cb8d4', 16),
-	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
 	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
 	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
 	('function', 'spanmq_core.is_reserved(this_queue integer, first_id bigint, last_id bigint)', '2eb9666d3934fa55186c4014af2932204569fb187ebaf7695d313299c16cc817', 16),
@@ -26898,17 +26926,16 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.join_runs(runs spanmq_core.run[])', '9f89ff37705783097fb72a2937a803ac381d015143276e0ecfb894998cc41c6e', 16),
 	('function', 'spanmq_core.keep_first(this_queue integer, runs spanmq_core.run[], quantity integer)', '4602bd4e94c3fbdda32940e456cb8af81d8acf9fbd2762bb7eefc69101c744a6', 16),
 	('function', 'spanmq_core.known_gone(this_queue integer)', '4ade47aaf72a690ef963fd07a2d2df8efdca4c909c794e5ca841cae8cf9c4294', 16),
-	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '8b83b123b57ad02901fb4c94b294c4765107f7eba0cd8098aa9872c25da68b72', 16),
-	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', '4ce09a2363d75ff35cc143b9df79de1b5448b3f871bf84d8452c37d5e6d4dbb4', 16),
+	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', '5f15b88a02e10619814dbe6c8f5b6ed5c1dbde341349d810479ad764581ae989', 16),
 	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '36925d9915f2bd33755f7f8afcb93649558dd8d184bb6eb790c236bc6a27dcea', 16),
 	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
 	('function', 'spanmq_core.left_of(this spanmq_core.held)', '30118bd2cdb332332e1711721138826471ed304917c330984ffd8182f1307a98', 16),
 	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '4caa35bd2a141a1055059466137ad1c2e73a4278452898a280aaae2e35ff6980', 16),
 	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '424c69adeb9d854795d83829d5f18e3747c54d41c5538ef2f4fc1b41b09cb92e', 16),
 	('function', 'spanmq_core.list_batch(this_queue integer, lease bigint, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '2e07d1bf5c6e7857b3397b407945b5c65fffb4db81021c8ce3653676576a8480', 16),
-	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
 	('function', 'spanmq_core.list_messages(runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, slot_size integer, sorted boolean)', 'b5e71345e7613e9ad2c5a2787ad92ea1fe2830cf8dafcc81c335779ed209bb7e', 16),
 	('function', 'spanmq_core.lock(this_queue integer, what text)', '73b3444bada73d8d800e8940b6a4094e8174dd1055e671049e0fd7bf9f4e384e', 16),
+	('function', 'spanmq_core.move_bound(this_queue integer, ids regclass)', '1107def8991577207a106b844a3cac363d466b6b9fcfbbedad3b27eb0983785f', 16),
 	('function', 'spanmq_core.lock_free(this_queue integer, msg_ids bigint[])', '8931b7cafd2dba5e36c95c46f4cec1cb9f77f49a4bdf1744741549659d5f555c', 16),
 	('function', 'spanmq_core.lock_group(this_queue integer, hash bigint)', 'e067c140d2e626d1944d21fd812e2c138c0cb0033fa6011e69ecb83abae473b9', 16),
 	('function', 'spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint)', 'f59d5178289e575c9846ed0f978fb0f6b1482dfab093f8740a88787b182419fe', 16),
@@ -26916,8 +26943,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.log_of(this_queue integer, first_id bigint, last_id bigint)', '5808b75f158134ac9a19abe918096b59c2a8e261ef936e829e18da9e315d3df7', 16),
 	('function', 'spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity integer)', 'db6e3441bb0e2c5891d7f574ecf4fa12fcd4ac21e3f58c93077f15444c9742b4', 16),
 	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
-	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', 'da5a5d79425e06a19249d0c682a5af94cd7661dbbf9dd603672d28bd36006e3c', 16),
+	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
+	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
 	('function', 'spanmq_core.make_archive(a_name text)', 'b66f3b9ee7e37ffdf4a4e9f86837867857ad4316c0d73fb2b6c658b0e36ba2e7', 16),
 	('function', 'spanmq_core.make_log_view(this spanmq_core.queue)', '5a8d0cbe4f3793d150453f25f3d26b49b465f80a3897d5bb82500c21111d8e0e', 16),
 	('function', 'spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue)', '221211cdeb65f3fa011a52f38e06a4352a108e1110c29f1afb813339596d8003', 16),
@@ -26925,10 +26953,10 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.make_wrappers(this spanmq_core.queue, verb text)', 'fe23cad5d5d7c69030d818fe19aac768622e40109c6048f44bc298bc43ee3fec', 16),
 	('function', 'spanmq_core.marked(this spanmq_core.run)', 'e6a77b68deff6980dbe3771399f4ddce900cf83f84391f24b37f144f0570ace6', 16),
 	('function', 'spanmq_core.may_be_last(this_lo bigint, n integer, id bigint)', 'a4fcf5d3cec4b5a74d9ae5b39478419078e80ea509c56e8f24738666b50b03a3', 16),
+	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
+	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
+	('type', 'pgmq.message_record', '0f939555338dc7556ce2849efd98e67869fcc0eda922409ff5305bc42402ee7a', 16),
 	('function', 'spanmq_core.may_isolate(this_queue integer, waits boolean, at_ timestamp with time zone)', '3e493be1005ce3103daec4a19a8d7412e3e560878a56ed1300f710acde9211c8', 16),
-	('function', 'spanmq_core.move_bound(this_queue integer, ids regclass)', '1107def8991577207a106b844a3cac363d466b6b9fcfbbedad3b27eb0983785f', 16),
-	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
-	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
 	('function', 'spanmq_core.new_listener(key uuid, ids integer[], has_channel boolean)', '212f38ea2363b28ecb96a34c62748ea36422550280a4cba120f401d4169f202d', 16),
 	('function', 'spanmq_core.next_group(this_queue integer, after bigint)', 'ab72565cf525cdb6e40bfe38a1987511d3d34509ffc1bc6db9efa0e02309eda7', 16),
 	('function', 'spanmq_core.no_attempt_left()', '1a0b4a60fbca907ddcd002d7aaf55d1b90e5f9e53e3110d462298ea13a86bbd6', 16),
@@ -26936,7 +26964,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.note_done(this_queue integer, this_lo bigint, lease bigint, wanted int8multirange)', 'f5bf755d2f0beca712aaa4ec08a59f5a99873418c4a33ec31ecba5f378cfe4ff', 16),
 	('function', 'spanmq_core.note_failure(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone, outcome text, reason spanmq_core.reason)', 'b5897a8b4ec6ff95ea0885e5d515f389b8fe388f84d817f391318a561a0597d5', 16),
 	('function', 'spanmq_core.note_lost(segment spanmq_core.segment)', '32e34bfea143daf44ea9ebd6ee3be007af5652caabefb5d4117989c96b2149b7', 16),
-	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
 	('function', 'spanmq_core.note_mark()', '76e26de6e209b86e93c875bc4b0becf08c547202369a197480d7fd8c89fe49de', 16),
 	('function', 'spanmq_core.note_one(this_queue integer, id bigint, fence bigint)', 'eba3c31ae8b75b145a6cf7d6feca4f60d2dcb0c2a31837adeb12457f6ffff584', 16),
 	('function', 'spanmq_core.note_passed(segment spanmq_core.segment)', '0df7b008f45fcab69fe08967f1776c5646b27983167f71e0fe19bd9250980e53', 16),
@@ -26947,6 +26974,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.notify_channel(channel text, payload text)', '4570c2ecd20c526714cbc62fcb471ca06a56efca8c2fce83a791db493f463db7', 16),
 	('function', 'spanmq_core.oldest_groups(this_queue integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, n_runs integer, OUT hashes bigint[], OUT n bigint, OUT has_more boolean)', '209b3dff4e13abd2d54fc1b91d13e7d97352833666a84967973d0b9a908db70d', 16),
 	('function', 'spanmq_core.oldest_snapshot_at()', '18806a76503763fd6ebd9fd51f90fd34e49d700def0bcc6a20cc8aed103f348c', 16),
+	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
 	('function', 'spanmq_core.open_lane(this_queue integer)', 'e3036b02c1152e9321d898d99902fc158f08853099165aa7c9af11cffe8304c6', 16),
 	('function', 'spanmq_core.open_relations(this spanmq_core.queue)', '955af3a483a36fa26be10125b7a97e92d18583a7f19b9e93820e70f7ebd7318b', 16),
 	('function', 'spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean)', '5cc3c5798694552f856a5c82981e4c57f933c2cb475571cf4815f47b3d75a07c', 16),
@@ -26954,26 +26982,27 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.own_expires_at(headers jsonb)', '63329345b653b13f412b37e3f7fc4dae65c637407406d836876a6969ef4b6b54', 16),
 	('function', 'spanmq_core.own_max_attempts(headers jsonb)', 'c7e5e3c56a7fa1f957ffb0dbb4d10decf8c60c08d2d3b507a2ed041ba1724e9e', 16),
 	('function', 'spanmq_core.parse_interval(given text, what text)', '06ad7e9235c800c72b73e55cea893dac0e6e655f9f1a09f732a347c457688965', 16),
-	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
 	('function', 'spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint)', '74b6f06cd7893a98a682a6419854c646987df2f8528ab78ecca1a2df21f3b73f', 16),
 	('function', 'spanmq_core.pattern_size(pattern text)', '467f5b1f8880a1cb1f6d1ed08ccbe6b518ef7a233091ec5082d7c196dc75e21a', 16),
 	('function', 'spanmq_core.pieces(this spanmq_core.run, ids int8multirange)', '344906658933284b114cd543294f2ee545c438aeddb71155e048dfc9152b7b91', 16),
-	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
 	('function', 'spanmq_core.policy_of(this_queue integer)', '7133acb4f1d5de47ed9cd1aca24f77dc75050468be7e09e36f4367498821adbf', 16),
 	('function', 'spanmq_core.poll(queue_name text, vt integer, qty integer, conditional jsonb, mode text, max_poll_seconds integer, poll_interval_ms integer)', '2823c7b96659cf4737d23a179accf0842f84b152730b08d36493c137c1bae0d3', 16),
 	('function', 'spanmq_core.position_now()', '9bebd3fbe7bc312a312fda02732412a28e9e5952ebd1010a9076af6be0748e15', 16),
 	('function', 'spanmq_core.privileges_to_close(this_queue integer)', 'ff3cd6f998b1ab695940a197356463a55d123ab4ec1c582fea743f93ddbf9fee', 16),
-	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
 	('function', 'spanmq_core.publish(this_queue integer, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamp with time zone, priority integer)', 'd216130010bb61586e24ea52d9231495608dddf9136e7db7ed1a2eee7d54d1af', 16),
 	('function', 'spanmq_core.publish_runs(this_queue integer, runs spanmq_core.run[])', '054fc5b7142fe5e6073d522b6c4d3e15a2992f7c0765f011905f4fafe109bac1', 16),
+	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '4a6e910e1704097b957556be4b081b4b7b1fbc3eb9f6a0b456e38b26e5a80331', 16),
+	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.purge(this_queue integer)', '00ad5012806fbdb76b0da553e4b8efdc1af9893db7faa9d3d102e319da1c3877', 16),
 	('function', 'spanmq_core.put_back(this_queue integer, runs spanmq_core.run[])', 'eb17e394eaa1a06689565382fdebbaff3fefa8469326e925c18ecde4a3a394cc', 16),
 	('function', 'spanmq_core.queues_of(log_id integer)', 'c0aa531858de41a585985eb585431bc61c759eb20de63d4136f7c036a708a655', 16),
 	('function', 'spanmq_core.queues_to_follow()', '7e6f328c38301ea2090cf3412e9d619814303f10d35c40d2f7f4d9ed0df785a0', 16),
 	('function', 'spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text)', 'e55dcc8be62e4424a008d10577eef80ff55eeb60964ed937ee11824ebb6c5997', 16),
 	('function', 'spanmq_core.raise_closed(this spanmq_core.queue)', '19c6d5ae4b19c20a5849f300a04e0e45666fee42daae502348298eb1e17be85b', 16),
-	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
-	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '4a6e910e1704097b957556be4b081b4b7b1fbc3eb9f6a0b456e38b26e5a80331', 16),
+	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
+	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
+	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
+	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
 	('function', 'spanmq_core.raise_unknown_position(queue text)', 'e9a7afefbbd28e77953306a953a02ed6ce2bf8b4fd227313ad5e60b55a37e812', 16),
 	('function', 'spanmq_core.raise_verb(verb text)', '329ee261bb18ba6f480f1058bd69b0335ce87a88bb0568342d09873ced458008', 16),
 	('function', 'spanmq_core.range_of(setting text)', 'b21c7fb24989c3d47760c71eb2ee02e1ae2dda290de3f47078a34b14c04ef83a', 16),
@@ -26988,15 +27017,13 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.release_followers(this_queue integer, key text, after_id bigint)', '5171c0b0992e0889042541ef1c08dfc0a11f77f3354b8f4f39e8d9dc5e62a9f1', 16),
 	('function', 'spanmq_core.remember_segment(this_queue integer, id bigint)', 'd01f952e0023d7b490b9ef525464d95029fd086b34187c76842623d89f550ae9', 16),
 	('function', 'spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', '63cdd5148e4a39229029aa2a7a80a835ec0d2558ab75853c75718547f3691c3d', 16),
-	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
 	('function', 'spanmq_core.remove_dropped(budget integer)', '72c70163d97ad35559c0ed2c8a10b689c5343b474a2779fd6576c714fa9940f9', 16),
+	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
 	('function', 'spanmq_core.remove_rest(this_queue integer, most integer, OUT is_clean boolean, OUT has_removed boolean)', '2e5af17ec0066d2791fdedf0840bc24a0590027fc46743f2d6d4ed14977cbf9d', 16),
 	('function', 'spanmq_core.retire_dead_letters(this spanmq_core.queue)', 'd92bf130883f17afda2de960c6c73bcaef0aa6b6caf382810361f0a529d62b00', 16),
 	('function', 'spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint)', '97645dc02365beb54de93fb856edb803f13154380933692aa15e5f31558476ca', 16),
 	('function', 'spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[])', '4e27ca1f42211200a88d5f8ae32fb6fcc6f5d6414fa26aefa9c9f3fea4ffd869', 16),
 	('function', 'spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamp with time zone, rate double precision)', '81837ff64510feb0e6921a5222dc24b8d0197d71c62ca708ab2678056a4eeab7', 16),
-	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
-	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
 	('function', 'spanmq_core.ring(this_queue integer, bells bigint, but integer)', '8f7afcc8a5a3b6ae64d5148e3501c8a5ceda5d5d26d33555a0c003f383c78ea6', 16),
 	('function', 'spanmq_core.role_may(role_name text, this_queue integer, verb text)', 'dae06c9c6184a788ce8a172830b5d9ee3dcb421ff1315e1f167c5b273f93b6d5', 16),
 	('function', 'spanmq_core.role_name(role text)', '71fb28ca037f4ab73ac683189399c439dfbb1273fdc290e79e2db90bab6a12e1', 16),
@@ -27006,23 +27033,27 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
 	('function', 'spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)', '60f529fe47ad2fff766484bbd38ac36acfc00bdb6bcaa1b7ad5bd74771fe466e', 16),
 	('function', 'spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)', '6d1b4578efc7484fee08cea8734e57a8c2b9d3f10592dae90f9337a7b31d0070', 16),
-	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
-	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.runs_with(this_queue integer, asked int8multirange, fence bigint)', '7cbe33f8c6c9488a2a68efc456e8485b3a8569249c421ebf485d2c312974aca4', 16),
 	('function', 'spanmq_core.schema_at(root jsonb, ref text)', '6934a4020b5f7536aaee72dbfa48df63a66ce276421dbd4a495d616a7827fd87', 16),
 	('function', 'spanmq_core.schema_fault(schema jsonb, checked boolean)', 'd234b4998125e88860897e6abf1759ca2c387564057b1ce5fb11427344fc4eb4', 16),
+	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
 	('function', 'spanmq_core.schema_of_schemas()', 'c669c6de8c679c912fa796b8ced8794c22c4817cfdbb0a46404935066a606853', 16),
 	('function', 'spanmq_core.schema_steps_max()', '3ebb06851462f150c538a666543e5a6dc352459173b2789fdbd6b3a4d51332a3', 16),
 	('function', 'spanmq_core.schemas_in(schema jsonb, for_parts boolean)', 'bfaac76c9d18931c2ba66803f702ca184c9d9398ce5c2bdd4849c0d6902e41d9', 16),
 	('function', 'spanmq_core.screen(this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamp with time zone, mode text)', '79b9f88e2ca4963462fbfebd8e2d8155066ede06cb4c6141b1cf83574248bbcf', 16),
+	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
+	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
+	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
+	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
+	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
+	('function', 'spanmq_core.take_caller(of_caller uuid)', 'b12aa1a91b74b59beaa6964cbf3eefd4f5e5f509f5fcbd513d9f8a4b2c11d9cf', 16),
 	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', '4c6d341d68099bbec4dd373830f6e0d65d9e6186bfe576ddf93d18bd497be918', 16),
 	('function', 'spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamp with time zone, ids bigint[])', '43d585747e89cd5da5b96d6995213cbc8a4b1c13255afa41e8a56b36f2ae05d5', 16),
 	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', '53a5f9abd6bc9c9b9a9d234cd2d27a4051e2f2d2468806e3a4403062c29def55', 16),
 	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
 	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', '1d276909025e444d2473c16a86203a2dc32cceece71f7af3fdcfe76d0915de3f', 16),
 	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
-	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
-	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
+	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'd9320d20ead1b9a6898945155faa1cc20c84a08b94e51daeb561fe6762de8b9c', 16),
 	('function', 'spanmq_core.set_aside(relation regclass)', '42d669eb63fe127a765ec0a011f5e7608f302a28cc0448bfcec4cf2237cbabd8', 16),
 	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
 	('function', 'spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text)', 'd39d3b602fa51550e7518edfb5105964a9a875025ccef20062975df4c12b9219', 16),
@@ -27041,15 +27072,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.sqs_queue_of(sqs_name text)', '7ace131d8195e80a61680ad4fc3ac981c4c59c64c19cb91ae372df6c12f24bcf', 16),
 	('function', 'spanmq_core.sqs_redrive_to(attributes jsonb)', 'b4d6b38a8d6d097f4f39968ce660c6ad0f1e6811a39421105b3164b5aacd2e6b', 16),
 	('function', 'spanmq_core.sqs_sources_of(this spanmq_core.queue)', '7654df37b926a0de560b7d58d2f6f83d16bcf88719fa23d8a8642f1d48bfc459', 16),
-	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
-	('function', 'spanmq.cancel_sqs_move(handle text)', 'd3a72fd7062be8c8cae21d84230c8b6eb8161a9c5b410ccd4265f1334f223325', 16),
+	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', 'a376a2bb4de3678e408c1b3578909851d1f1df6d9376dc260729bf9ffcb55629', 16),
 	('function', 'spanmq_core.states_of(ids integer[])', '11104aafd346040515ef415fc3ecb7946884c28456bda7ff636b71196f2933ee', 16),
 	('function', 'spanmq_core.step_bound(this_queue integer, drawn bigint, mark spanmq_core.bound_mark)', 'c76a8995dca2b9e0a67ff6d34b662a52176ff0cb3fc94aee9e75e8a5e9edb75b', 16),
 	('function', 'spanmq_core.steps_of_drop(this spanmq_core.queue, log_id integer)', '570a20fef475f8487a187f21b4432419dce817dee26d60af063bf34c85c1042d', 16),
 	('function', 'spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision)', '2457fd6cbd8c7a8945641d68a4b369fe59702e349a892a1f28b860bc74d53b1d', 16),
 	('function', 'spanmq_core.stories(this_queue integer, runs spanmq_core.run[])', 'dc947844b8eecba5c56af97a59602fcb6dfe8e79569f715fd1b0f4beaf7dba97', 16),
 	('function', 'spanmq_core.strangers()', 'b30bb322d578e6904d3707a708b7fb7bbcb7b245ff5a4382b79e60d87e91129b', 16),
-	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
+	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
 	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint)', '1d6a13ba398400ec84ddd5ca813a217763a9adcaf9362b4d400b1e9c372038cb', 16),
 	('function', 'spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue)', 'f37382a9415ede4e79dacf5061adf07d0479a4e3591aa6cbc276bea916841c76', 16),
 	('function', 'spanmq_core.survey(this_queue integer, at_ timestamp with time zone)', 'ce790d5de7fba96cab901e8b85b6203e1e17eb558e25117bad54ac9284c1559b', 16),
@@ -27062,33 +27092,30 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'd2e376342ded832cad1ca1799a4536bb1665aaff1b8914902e73278ae20b6cff', 16),
 	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '60650ff0751ce37df7856e8eecaca771d09df681b3b2ef2168aba876a46538d5', 16),
 	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', 'f6ab1b9ff69253530c7d37fa497ecf91077d4bbd87b404fddaac8c37d4e58a04', 16),
-	('function', 'spanmq_core.take_caller(of_caller uuid)', 'b12aa1a91b74b59beaa6964cbf3eefd4f5e5f509f5fcbd513d9f8a4b2c11d9cf', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
-	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
-	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'd9320d20ead1b9a6898945155faa1cc20c84a08b94e51daeb561fe6762de8b9c', 16),
-	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', 'a376a2bb4de3678e408c1b3578909851d1f1df6d9376dc260729bf9ffcb55629', 16),
 	('function', 'spanmq_core.take_from_held(this_queue integer, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamp with time zone)', '02efacfab24b948c37b9ff5174a94fd662792adbebf5dbc60475667418b83200', 16),
 	('function', 'spanmq_core.take_governed(this spanmq_core.queue, quantity integer, leases boolean, at_ timestamp with time zone, conditional jsonb, mode text, waits boolean)', '18b22a7b5dc27252425045162c71aa3b33b8c3873acd9ea671d7b4e600eb9f34', 16),
 	('function', 'spanmq_core.take_group(this_queue integer, hash bigint, want integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, most_in_flight integer, alone boolean)', 'd1f16c7ef798d923a019a1e3b793e72a856ced87bda900118aa78340dde08940', 16),
 	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', '2aab7f348be983278c15b38121693d5a76db23281e9305c1574dfeffce3022d2', 16),
 	('function', 'spanmq_core.take_held(this_queue integer, los bigint[], at_ timestamp with time zone)', 'dfee306bbc6f03c6bcbc868e76bc108ab4834c60cada91e6de61d4978827f8bc', 16),
 	('function', 'spanmq_core.take_late(this_queue integer, at_ timestamp with time zone, wanted int8multirange)', '9da001df28cd2821fcc2ad854d2f4cc15a37318217f2caf32ca8e2e77ee48a88', 16),
+	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '14e735688869ca9ab4d476de7b2af747f56fd2c759c859ff6a51d57ac4a4e417', 16),
 	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
 	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
-	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '14e735688869ca9ab4d476de7b2af747f56fd2c759c859ff6a51d57ac4a4e417', 16),
 	('function', 'spanmq_core.take_out(this_queue integer, msg_ids bigint[], fence bigint, for_good boolean)', '67f0f2fcfe946b25a917d580adf44c15250cf71ec44775d3d5d084798984e15d', 16),
 	('function', 'spanmq_core.take_parts(this_queue integer, asked int8multirange, fence bigint, for_good boolean)', '4104032349062674bab523444c1a11af0ccbab77162bba0d65b6c39d5e3fbe46', 16),
 	('function', 'spanmq_core.take_rest(this_queue integer, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', 'f07119859cfe8dd2e00df2397b887c8e9b3fbcc30d879de1e9df7956d85adf54', 16),
 	('function', 'spanmq_core.take_sample(this spanmq_core.queue)', '6e029327e899b59e8128a5e7ada9157baf9dfb9aff8aa532501ffc778a04e47b', 16),
-	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
-	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.take_suspect(this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight integer, at_ timestamp with time zone)', 'b1c8a12861f23ea4841928ca56bc16c45eec25f3ce6bde350d02be8f9a49047f', 16),
+	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
 	('function', 'spanmq_core.take_tokens(this_queue integer, quantity integer, rate double precision, burst double precision)', 'ac6a24ea9be4cc21ab66bef83ef2c577f52a439d0df5d93816cd13acaa2b3d12', 16),
 	('function', 'spanmq_core.take_visible(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, waits boolean)', '779626f0494b31918236b8b375d009b4d1789c36d2c4b36d2f2d7b4128461f48', 16),
 	('function', 'spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint)', '17c82dcf43bc402bbf72d72190f260c0127c1e43cbbbaf01d750255eee174414', 16),
+	('function', 'spanmq_core.tasks_of(this_queue integer, ids bigint[])', '880711dd2edfd555f3dfa62af73887bed6a9786c749d2c520dcbe7395a13b58e', 16),
 	('function', 'spanmq_core.tell_access(has_changed boolean)', 'ebb7db6f2412b6fa86cc95c8954e00e63ae77285c1b86b1352e606a170e309c9', 16),
 	('function', 'spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[])', '491b6dd40c4f3a944e00ae23a1e35512a71b1e86801040b58ed7188761bc5b2d', 16),
-	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
+	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
+	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
 	('function', 'spanmq_core.tend(this spanmq_core.queue, drawn bigint, may_retire boolean, mark spanmq_core.bound_mark)', '8a98a77d40aabb870a2ff165a6594c7cbaf87691298637d4eb928ec5b9c64657', 16),
 	('function', 'spanmq_core.tend_lanes(queue_ids integer[], positions bigint[])', '240c5059fc32736bbc6b5b3df872e9bc27f3cc60b92e642a2de29308b1da324d', 16),
 	('function', 'spanmq_core.tend_notifications()', 'ffcb4b967d851843bf3530db21532496554d59c1191ef930cbbacd5972ec5067', 16),
@@ -27115,20 +27142,18 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[])', '4e9454f88084ce3aa06cd7220438f5b8e7f1bc4b7cafa65834f9659db2742d96', 16),
 	('function', 'spanmq_core.wake_one(this_queue integer, bells bigint)', 'df1325e0cce168fb87e16ae4ea120aff6691cb83c842ad8f0360ff366535ecc5', 16),
 	('function', 'spanmq_core.was_alone(this spanmq_core.run)', '94ae8e2a8857da5aa16ed34d6e013bf9954f42b9f06ecbc94c61b9516b34803a', 16),
-	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
 	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', 'dc24427ff7c3038b90aced462325fcd0cf094d03e1094096b7f18d776fe46ad0', 16),
 	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
 	('function', 'spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue)', '3e9bbec1ebc0a2f054b6712bbac2c92c8935d79f12f68877edb9d719b8ed382f', 16),
 	('function', 'spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[])', '2e1b206d512e527fe1e5232e898caeba5bad8fd9db47a0ab49751e23a6850bec', 16),
 	('function', 'spanmq_core.writer_of_row(near bigint)', 'e8328b24c7ef42906170a38196fff5770da7cb92c52600c8f69fa38067255470', 16),
 	('function', 'pgmq.bind_topic(pattern text, queue_name text)', '14e54e8beb7d8fff546b86394d1fd293cf8ffba9248cdc181453649d0d5cd234', 16),
-	('function', 'spanmq.check_token(secret_hash text)', 'e919862621976e861eb74c77d934c90b7ab473cd1fde9798677b5585626d524f', 16),
-	('function', 'spanmq.close_session(key_hash text)', 'd364d671cc9e065fcb838848cad55e56a524c7573b63f929b9ca534d508ce0b1', 16),
+	('function', 'spanmq.cancel_sqs_move(handle text)', 'd3a72fd7062be8c8cae21d84230c8b6eb8161a9c5b410ccd4265f1334f223325', 16),
+	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
 	('function', 'spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone)', '429314c8a4e6fb67b19a311c36695a54a84a6d4644c69348aa4cf588209ed730', 16),
 	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint)', '9f95b494538094eb2f347647c74ad129c76fe11bc52a5e08c6969c182fed5d03', 16),
 	('function', 'spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone)', '4fc40d61b0f6679a1255d2e39f738f6e52ad73eba680ee52769b18b413ff6c9c', 16),
 	('function', 'spanmq.doctor(client_at timestamp with time zone, connections integer)', '789c37e2e11ca696b9043d2350ff0366dc63a84cb23ac5f65b1d333b6fbaac78', 16),
-	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
 	('function', 'spanmq.enter_shards(queue text, epoch bigint, shard text, group_key text)', '685b4bf555eefe7d83952e79083e7e893ccba204fc566cefa2f21f25f0645ae7', 16),
 	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
 	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
@@ -27139,7 +27164,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.has_sqs_moves()', '1c3addefb0a2f8ce6b8a34b19fd9c4d1bc9f5d2936f3a4d5636e0b2f880268a4', 16),
 	('function', 'spanmq.list_access_keys()', '6ac1014a3019d4659ed07eb19cee7d8c589d3f9445c55999c52254e1a538c022', 16),
 	('function', 'spanmq.list_sqs_moved(queue text, msg_ids bigint[])', 'ac3428651692e090663e3e64e7cfd82ab3397fd34fe0078e05faf985c2efe1ed', 16),
-	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
+	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
 	('function', 'spanmq.list_sqs_queues(queue text)', '113b9a7e79dac94c6ecc19d6e7281ec0b5c78a1a15c54e3ac016291ffa74c760', 16),
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
 	('function', 'spanmq.maintain(budget integer)', 'eeaad4b6a94f09fc99665b64dd236203a0d35a747becf7581867f4466f8bed96', 16),
@@ -27148,83 +27173,79 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.revoke_access_key(access_key_id text)', '74599b3b8f26a997d7f064927fe3121c181e840e074cde8cb5709bd07c8329f2', 16),
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
 	('function', 'spanmq.revoke_token(name text)', 'b4bd2f2dea82870fa848f84a7664981152c1e7643b4cecfaeee669af3e0bfb62', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
 	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '93863e758a7cd1422927accecec26aa3e788693093499f55e95794337533e896', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
 	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'ae05aff6c7578e5d492819c9c5b85f82eff335fd2027f38e8f66ca9800abe38e', 16),
 	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '7ea30a30b8b97026105e91950b515519b9bf8451a7829cbd50c164a7770df056', 16),
 	('function', 'spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text)', 'ee6587cc2f0dbe5b7d23ca4c52f01d20b6e26c8770361b7c2cb202f3b7aa53bd', 16),
-	('function', 'spanmq.sum_statistics(queues text[], seconds double precision, step double precision)', 'd22cf22fd7d3f014c0cdb5b14eeea554ce8f2e42780cde5cb60e37c0d1510f67', 16),
+	('function', 'spanmq.sum_statistics(queues text[], seconds double precision, step double precision)', 'f81ec44d64f45facc40ee0f59d9303f5534e27fd0e6dd4a46983cd28fef1112d', 16),
 	('function', 'spanmq.take_sqs_move()', 'c31d7df04dbee4d9ce492b7543a1939de0619565efe0723bb5858a1382d6424c', 16),
 	('function', 'spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])', '5bc4f3ad0c2ec1b10ee91c139ca155aad2a74b9e2ca8bb61642eb844cb45c9e0', 16),
-	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
 	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', 'f202a08f3047b082c4ec5e0105d4dfc601d963344be3431e16fda6c44e1999e8', 16),
 	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'efe50e3d195ab2da57c0b13b45e6c0f92d82923c9b77c79543ccc6565a3fb598', 16),
 	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', 'bb8d9cd3634a7014d6a0537bb2fda245fcf9e9022bc1adcbdc53e8a6ba65561c', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', 'a4ea470714525a0d6e6068f4e3d5d28bed2b995668d905cc9eb106eef0c997dc', 16),
-	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
+	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
 	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', 'b620d40652e633a91233ebb90a1d2dc679f88a72e702b98e2312d04ef6ccce5c', 16),
 	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '36e3ea9b8e523e408d7188394e53f7ab01b69c45661057e56d3f37fc2d329e63', 16),
 	('function', 'spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '0af0fc51a0ee99a8db885b92dd83b8f5807533f08d4de582f23b5eadb21116de', 16),
 	('function', 'spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean)', 'a4816230d8868f4b47ea03794252d1e282f59f816f601a3b93ed11c72111c90a', 16),
 	('function', 'spanmq_call.await_settled(queue text, seconds double precision)', 'b45cc34c2f545afc08fb1d6f9047e4d0529c38f687ce0c3d97b382b202262554', 16),
-	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
+	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
 	('function', 'spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid)', '23605cda23e3d47ffc8f984d19ed1a2a00f0724dec83dc711faedd8229899ead', 16),
 	('function', 'spanmq_call.bulk_close(queue text, writer text, epoch bigint)', 'd38bd5ee90fabf82d479257dfcde71bfc6a74450c1a2dfbf2e35f26292351276', 16),
 	('function', 'spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[])', '87791cfd3d894f12e7ca0b0cef4fe2b78e35a68a2ed7ff1ddbf1a40f104525f0', 16),
 	('function', 'spanmq_call.bulk_published(queue text, writer text, epoch bigint)', 'e67445c90af13d4aebcd9e9db370232f437bea2172912dd2086051256e231d3f', 16),
 	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'e9aa3491b1f74d8fc10bd6757185befa3d9c4a0ca04e94ff1dde33e873edc941', 16),
+	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
 	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'bea578250db70aa1fb102652224ce64ddb389315539e397e036dbe3318eca59b', 16),
 	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', 'fbc8f68c9d274dded75b406fd900016fe662e9c86876825128456eea3afd28b9', 16),
 	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'e73a9359846031fce3a240af65ec9bcf4cf54555fb539731194f446abd8c09e6', 16),
 	('function', 'spanmq_call.classify(error_class text, error text, queue text)', '0ea37d6dc3e0d3bb0eaa616e9d0ce289509f7d5dd7a9eef6ba7559e9ed5f7aea', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
+	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '394567329a5be88d3671ca4a0515cad9a0be517c8b6cffb5e28e4cdc614a027d', 16),
 	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'ee6150888da8b56c0164503e4987c54affda13410b88b78f130ddd5541d77a5c', 16),
 	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
 	('function', 'spanmq_call.count_messages(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
 	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', 'e545acb69aa18d57a605a76c4bfbf5067bf87f7ab9d117b251875eb5bf8a6838', 16),
 	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
-	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
-	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
-	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '7ca5d10c264c5b7066d65fde57b968d0827b4bf7671311359e48c059b538ebac', 16),
 	('function', 'spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint)', '8a4686afbca477677b8e4cbdb53f472ea1259b6cf9d2c5e8679dc50f0d49c367', 16),
 	('function', 'spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer)', '4a28bdf273b903b5497e5c07862259f7419e631b90d52532bc02a54653552551', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '2c24a765643150a2464077933844a9c35c027ba747a5d20812011f1047f1e777', 16),
-	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
 	('function', 'spanmq_call.disable_notify_insert(queue_name text)', '62ad53972db54f56a175b0675074294abb7ad242d5a19b785f5870f71cfe3298', 16),
 	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'c86cd2aa5a70d1199abfab66e9cb78244b047f734e48e857f4e2a9370d746e3a', 16),
+	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
 	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '9e7d7c34311e3be3ca319a98f6a56a5c5f0d736d358e3cd79c8748f118166fbe', 16),
 	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '22f2c0a69a1414cb17dd468d8c5cfd785cb82cdabbef05a232819ca15a2b5526', 16),
 	('function', 'spanmq_call.extend(queue text, lease_id bigint, seconds double precision)', '35570b19ba2e01d502e0dad2a3e3338149dd4a7cf63b4d6638c638b4a639785c', 16),
-	('function', 'spanmq_call.failing(queue text, qty integer)', '275d25518ecb45793fee55a8ef4732b8b9a3d5f486d499337a17160c207fed24', 16),
+	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
+	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
+	('function', 'spanmq_call.failing(queue text, qty integer)', 'dae9c9003d7f07f6041924d15042dd34da5f3aeb375bf82ff9fc5fadc059fa67', 16),
 	('function', 'spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', 'b105ef44978956d2ed4900cc756efb54515e2ba7e0a3dc7ba73b17e0885b8372', 16),
 	('function', 'spanmq_call.failure_extent(queue text)', 'ce9459d9352bf0c143363dbd5c93cc049c8cd448bd9302d7beaaa4223e939957', 16),
 	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4e06fedae38188f84b419dc0a83f3df9b1ea794ef39608dc0c398bb8f2f6b47c', 16),
 	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'f0c10a5c058bebad1a238eb752a11ae83da02aa3daadf785cdd1518d9f519cd9', 16),
 	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
-	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
-	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
 	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
 	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '048a2ec4b686379b6ef5b287b80bd2b78911d5d9e7d13bd18038243f2588fa63', 16),
 	('function', 'spanmq_call.health(queues text[])', '07081aea9db3df978cdad6fa7a2bd353260f0121956914baa06a60739c9c3ee8', 16),
-	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
 	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', '100e1a0ed2051c2cff7b6c9f0777f4f6b692e2153ac9f5e693c3139645732838', 16),
 	('function', 'spanmq_call.known_positions(queue text, tokens uuid[])', 'e09801efca44a00e9e96ad23368b1bbf05256399f040ae68d0487ebae93a8a8a', 16),
-	('function', 'spanmq_call.latest_statistics(queues text[])', 'ecabf9b3ff8b936a10cce2d8b113297720694f641fb41eda16d64dec0bd463a9', 16),
+	('function', 'spanmq_call.list_grants(queue text)', 'e251374ed06d44d343f7dd91ef76dfd8ae6b1cf2f001338e6ad8714b0ffb326c', 16),
+	('function', 'spanmq_call.latest_statistics(queues text[])', 'fc30d66d346042e4368b02b8de82b5d1057c935ce9d0fdba4c1882e9729635e9', 16),
 	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', '2655dc618fde89359a964484af1d98d8ea8b47214beff6f43e49920a3e5cbd9b', 16),
 	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
 	('function', 'spanmq_call.list_category_policies(queue text)', '953be913d4597e2cbc948708e07d744a548d24bd695674ca8e00d0c780468a92', 16),
 	('function', 'spanmq_call.list_category_rules(queue text)', '59a30b8529dddd58628cdb8a1f3db75e63017b4dcfb2bb06d12b2531dc1450e4', 16),
-	('function', 'spanmq_call.list_changes(queue text, before bigint, qty integer)', 'cd7dd3c200606e85d0d234effdce4356a844f72306798200eaca95ab36c41c78', 16),
-	('function', 'spanmq_call.list_grants(queue text)', 'e251374ed06d44d343f7dd91ef76dfd8ae6b1cf2f001338e6ad8714b0ffb326c', 16),
+	('function', 'spanmq_call.list_changes(queue text, before bigint, qty integer)', '28c1849830454a91e44e4fb68829b1b39662c143c330b3ec6a45333a7fc28427', 16),
 	('function', 'spanmq_call.list_groups(queue text, qty integer)', '6def243568faaaf3bcfbc483b6e942b38b1ef590b4e8dcb7c0d83f2138eb546b', 16),
 	('function', 'spanmq_call.list_leases(queue text, qty integer)', 'fa9c7495f88325c68d6bb21428785870b14a8924ab5c8d97f5581f9324ae3966', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer)', '9070e7448bf4bdd6389506c16dd5329bf23b6e7e075e0ec801222c11f329c24c', 16),
 	('function', 'spanmq_call.list_receivers(queue text)', '85b57febf99f0d931489ec812ded642dc04f9d9a522af6d0fd048990101bf681', 16),
 	('function', 'spanmq_call.list_results(queue text, msg_ids bigint[])', '70ff85299d2d0741682f8f45ea7f7955dfc2fbffda0133b5a01e9542cd8381de', 16),
@@ -27236,20 +27257,27 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.list_workers(queues text[])', 'e51a6c8772092e38924b5dab53194ba5f005ef54413ada873ef1042c924c7f4c', 16),
 	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
 	('function', 'spanmq_call.metrics(queue_name text)', 'bc9a4eaa1efcc9f8e1601fc71b8de155f3cfccafda2d14ab2ad8ae827d568d8a', 16),
-	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', '5ea6e7c0303bcfffa48c871faa84cd39f77805f55234b9ea6aac39f83516d713', 16),
 	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', 'e0272a8865eeb352d2960f057d9af7ba131e380caebf7fdd770f018742444b3b', 16),
 	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'c37c8b408eda80c1eff6e72c1c6eed7a4b2edd0d0c81337bd1414974e9125a68', 16),
 	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'a4d2a9d3af968cc7255480b466ff4f7715a61fdd994af6528ee9234df3f7e9fe', 16),
 	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
 	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
+	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'd6c009ed894398900ce4a4fb50d58db0bd28863c2d0d93f937f2768be3b023b5', 16),
 	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '652bbd76bbe144b126b77be661ef5f10c0e4918b3855fda75a0add97a3828ddb', 16),
+	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
+	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
+	('type', 'spanmq_core.claimed', '702fcb6cc92698ecab829e1c7c6e243638d973a651bb57c0f38e3083173287c2', 16),
 	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '0f5525fbfc946307d52e2ee522958efedae457ad78333ec76cca7915869841af', 16),
 	('function', 'spanmq_call.purge_queue(queue_name text)', '83263daeb851ab7f4a8ecfb69d20d004262575edb778dd67c9485703ee06d3ab', 16),
 	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '3281d2e9502c4560bd647092d8a9dfe9e47daa5ec5a47286822ad3275ffca517', 16),
-	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
+	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
+	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
+	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
+	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
 	('function', 'spanmq_call.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '46eaee723e4e07a28b645afcd1036a9a9611b74ca375988d6998acc046427c4b', 16),
 	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', '54073f9a9d28104fec5aa15693cb5b4f878bb108601c8e361dc85fe4a21392eb', 16),
 	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '2a388d20a27bc6d64641dcff7827e6fb2f78503e6fff6edbb0d7ffd8c47529dc', 16),
@@ -27257,12 +27285,13 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid)', '7fce390c97ab0e24e8b5bc3caf8ad10d850b9d599425f05ae481584feb99764c', 16),
 	('function', 'spanmq_call.receiver_log(queue text, by_role text)', 'a1a9aa0ccd2767cb6b7de43e10522c869f4507a0c1a3893c40230719d956ca75', 16),
 	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', '6122c614875b923e31ee384ccbc10f41044a676b9a88f94d9575869d8b5e0e4f', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
 	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', '25e8286252bb80fc7637d1cc099ed1c0e6a6ccf644d380839e7cd451d8e0aac3', 16),
 	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', 'bd802c5e245195db48dfa39c267447debf61cc671dd6619e321ebd082da83e07', 16),
 	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '2643bf97db4217537517270bac24bb2827dae836472036ba7134e243f2f9e9fd', 16),
 	('function', 'spanmq_call.refuse_export(queue text, lake text, of_table text)', 'f80cc08e36bd62fc9c06046cc4d401b4b66062cf88beeef9d7d10a3f0c5b96f1', 16),
 	('function', 'spanmq_call.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text)', '2321f5169098cf473ffa85e6b0eda41485efee90789f77856cbd6c2478e3aebc', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
+	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
 	('function', 'spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '2561180a73eb1b9e7ab5eda053aaada52bed561436688a2ed25ee4ed32b6e335', 16),
 	('function', 'spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '422acba42beeab7fc1b381bc419fa964fa1ab766937268e3e2ec08dae45757d4', 16),
 	('function', 'spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[])', '0e97b1067cfa9089369983d2c45ac1131f1a9540f2c07f593eae16ad8d543eb5', 16),
@@ -27283,7 +27312,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb)', 'e3b7d9511748f3fa1c70b24342dc9b6761d02ebf17a9cec616f4b5ec90047e3f', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
-	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', '54f3be3240e27eade0be124bd327e696f60e2cb8cc78d99d7a3561ec0ccf94d8', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', 'fcd8e98322978324c09e16bf735734ad2b6ddb6218ad881bc94461f234a06cb9', 16),
@@ -27301,7 +27329,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.storage(queue text)', '26486385565f558e5216e19fbff8cbf69c49c76be6ca793a171be95702e54da5', 16),
 	('function', 'spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '735fa3da0d3c47a70a5b84be57a6197a22c459c1929993eb0a64cb585cbd8a2e', 16),
 	('function', 'spanmq_call.unbind_topic(pattern text, queue_name text)', '46e01571ddf5ea8ce5bcf8fbbc916f6cec55bfdd152130550d37addebfdfbdfb', 16),
-	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
 	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
 	('function', 'spanmq_call.upcoming_schedules(queues text[])', 'c72bf22636b9e27b95e7e63cab8e9548a36e8e04d6b5712bf186241e5b1bbc49', 16),
 	('function', 'spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'bb552635f0fcfc30ebe02c8742e90358260b652238689ce8d2c5a5ae80a9ce05', 16),
@@ -27335,10 +27362,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('table', 'spanmq_core.followed_grant', '7a0c54a8bb53aa084417366edf1875714ec9fa01f2982a406b9fff2c56382c02', 16),
 	('type', 'spanmq_core.view_change', '18e1f2d62beac6d03d36ba84713bc6b168f702665e314bada3c0ddc8f1094096', 16),
-	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
-	('type', 'spanmq_core.claimed', '702fcb6cc92698ecab829e1c7c6e243638d973a651bb57c0f38e3083173287c2', 16),
-	('type', 'spanmq_core.listed', '00980a5761b5198f09468a5ca2cca985468dbf6e9daa41f984411c90fe78550d', 16),
-	('type', 'pgmq.message_record', '0f939555338dc7556ce2849efd98e67869fcc0eda922409ff5305bc42402ee7a', 16),
+	('type', 'spanmq.leased_message', '964e0d7e10ea8900d205e20cf50fa58e75f76e9b97bd2eed0bb4682eaa75f2d0', 16),
+	('type', 'pgmq.queue_record', 'deb5d03265699406d60700ead07dea4fff44dfad9b9407bf18a6f8aa7846cc13', 16),
 	('type', 'pgmq.metrics_result', '797e6d233b75e85db2e0f3a5eaccc6592ec6fc2f00032d4f87551bfa78951afd', 16),
 	('table', 'spanmq_core.queue', '4a0e885a2958c95a6d72f7090dbe6815ed761171488abd7cb4a0e23c2a349922', 16),
 	('table', 'spanmq_core.listener', '98a2d70c49d9b34a16f6b18927a8efd2fc2e8949d4902e295149d7f2a6a239c4', 16),
@@ -27410,8 +27435,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 08:47:00.147233+00', '2026-11-28 08:47:00.148702+00', NULL, '2026-11-28 08:47:00.148702+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 08:47:00.149252+00', '2026-11-28 08:47:00.149252+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 11:52:17.193516+00', '2026-11-28 11:52:17.195045+00', NULL, '2026-11-28 11:52:17.195045+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 11:52:17.195589+00', '2026-11-28 11:52:17.195589+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -27422,60 +27447,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('41e38598-739d-42a3-8dd1-59c5fe2856fc', 1, 34, '41e38598-739d-42a3-8dd1-59c5fe2856fc', 'postgres', '2026-11-28 08:47:00.142284+00');
+	('d4b5a049-52dc-49c9-9c09-a4eb000acb89', 1, 34, 'd4b5a049-52dc-49c9-9c09-a4eb000acb89', 'postgres', '2026-11-28 11:52:17.174652+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 08:46:59.347176+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 08:46:59.780366+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 08:46:59.826821+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 08:46:59.852688+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 08:46:59.869995+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 08:47:00.043838+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 08:46:59.65235+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 08:47:00.082909+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 08:47:00.430929+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 08:47:00.463848+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 08:47:00.561938+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 08:47:00.149674+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 70368744177664, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 11:52:15.73066+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 11:52:16.308973+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 11:52:16.393771+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 11:52:16.483853+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 11:52:16.549799+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 11:52:16.978289+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 11:52:16.130688+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 11:52:17.036226+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 11:52:17.719831+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 11:52:17.786913+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 11:52:17.935948+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 11:52:17.203849+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 512, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 08:47:00.116392+00', '2026-11-28 08:47:00.116392+00', '2026-11-28 08:47:00.121027+00');
+	('c5bea5c2-b808-481f-8c89-81c0c5bb9e52', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 11:52:17.11807+00', '2026-11-28 11:52:17.11807+00', '2026-11-28 11:52:17.126667+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 2, 40, -1883091102730289163, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '2c3df98e-5e47-42e1-bef1-554a2e3eb929', '146868a1-a64b-404c-b66c-5d82f9fb9464'),
-	('c32848a5-76bb-4983-b73c-44e22ff5b33d', 3, 40, -1883091102732386316, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'f9933439-c9c8-4528-99a4-8ea5925a1eaf', '2c3df98e-5e47-42e1-bef1-554a2e3eb929');
+	('c5bea5c2-b808-481f-8c89-81c0c5bb9e52', 2, 40, -1883102759767506955, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '042e9996-1915-48ee-ba29-ed2301d470de', '53f2c7f7-d181-4e62-a4f2-ebb015b3ee80'),
+	('c5bea5c2-b808-481f-8c89-81c0c5bb9e52', 3, 40, -1883102759768555532, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '3228012f-fdab-4e35-b5ab-d76cbc6eb3e7', '042e9996-1915-48ee-ba29-ed2301d470de');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', 'bd710aab2e77387162cb3f77825c74c47155ae9104fd88a39960b6bdf0186aaa', '2026-11-28 08:46:59.291239+00', 'postgres');
+	(1, '0.1.0', 'ae5b9e5a6eca504f4e15a5c621c52d4ae0548f2070d388175b2028be804c93ef', '2026-11-28 11:52:15.6566+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 08:46:59.737874+00', '2026-12-28 08:46:59.737872+00'),
-	(41, 1002, '[1, null]', '2026-11-28 08:47:00.212142+00', '2026-12-28 08:47:00.212141+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 11:52:16.231374+00', '2026-12-28 11:52:16.231373+00'),
+	(41, 1002, '[1, null]', '2026-11-28 11:52:17.338043+00', '2026-12-28 11:52:17.338042+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 08:45:00.676413+00', 1, 0, 0),
-	(39, '2026-11-28 08:47:00.882758+00', 69, 47, 0),
-	(40, '2026-11-28 08:47:00.892511+00', 60, 30, 5),
-	(41, '2026-11-28 08:47:00.893421+00', 1004, 4, 0),
-	(43, '2026-11-28 08:47:00.894215+00', 1, 1, 0),
-	(44, '2026-11-28 08:47:00.894736+00', 2, 2, 0),
-	(1, '2026-11-28 08:47:00.895264+00', 38, 4, 2),
-	(34, '2026-11-28 08:47:00.900861+00', 69, 57, 7),
-	(35, '2026-11-28 08:47:00.901714+00', 12, 11, 1),
-	(36, '2026-11-28 08:47:00.902389+00', 5, 5, 1),
-	(37, '2026-11-28 08:47:00.902963+00', 1, 1, 0),
-	(38, '2026-11-28 08:47:00.908205+00', 17383, 5, 0);
+	(42, '2026-11-28 11:50:18.233404+00', 1, 0, 0),
+	(39, '2026-11-28 11:52:18.714261+00', 69, 47, 0),
+	(40, '2026-11-28 11:52:18.715709+00', 60, 30, 5),
+	(41, '2026-11-28 11:52:18.724922+00', 1004, 4, 0),
+	(43, '2026-11-28 11:52:18.725838+00', 1, 1, 0),
+	(44, '2026-11-28 11:52:18.726427+00', 2, 2, 0),
+	(1, '2026-11-28 11:52:18.727021+00', 38, 4, 2),
+	(34, '2026-11-28 11:52:18.732509+00', 69, 57, 7),
+	(35, '2026-11-28 11:52:18.733361+00', 12, 11, 1),
+	(36, '2026-11-28 11:52:18.734089+00', 5, 5, 1),
+	(37, '2026-11-28 11:52:18.734691+00', 1, 1, 0),
+	(38, '2026-11-28 11:52:18.735732+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 08:47:00.176672+00', '2027-11-29 08:47:00.177899+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 08:47:00.201517+00', '2027-11-29 08:47:00.202154+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 11:52:17.291747+00', '2027-11-29 11:52:17.296134+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 11:52:17.303436+00', '2027-11-29 11:52:17.304503+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -27484,43 +27509,43 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 08:46:59.377377+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 08:46:59.676928+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 08:46:59.791533+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 08:46:59.83837+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 08:46:59.864424+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 08:46:59.896127+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 08:46:59.899418+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 08:46:59.912857+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 08:46:59.915613+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 08:46:59.94308+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 08:46:59.95011+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 08:46:59.958847+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 08:46:59.965689+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 08:47:00.023993+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 08:47:00.110257+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 08:47:00.162559+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 08:47:00.459719+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 08:47:00.499152+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 08:47:00.586348+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 08:47:00.627116+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 08:47:00.630244+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 08:47:00.634593+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 08:47:00.637666+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 08:47:00.658664+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 08:47:00.661873+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 08:47:00.666039+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 08:47:00.669072+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 08:47:00.673115+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 08:47:00.676114+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 08:47:00.680051+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 08:47:00.683184+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 08:47:00.687551+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 08:47:00.690538+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 11:52:15.779669+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 11:52:16.168745+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 11:52:16.342959+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 11:52:16.439241+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 11:52:16.53025+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 11:52:16.675351+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 11:52:16.705703+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 11:52:16.744071+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 11:52:16.758615+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 11:52:16.791133+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 11:52:16.807935+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 11:52:16.82344+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 11:52:16.844556+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 11:52:16.942749+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 11:52:17.099221+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 11:52:17.262379+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 11:52:17.784169+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 11:52:17.854984+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 11:52:17.983321+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 11:52:18.043828+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 11:52:18.055057+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 11:52:18.070516+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 11:52:18.084369+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 11:52:18.140903+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 11:52:18.159498+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 11:52:18.183291+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 11:52:18.201271+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 11:52:18.218459+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 11:52:18.232942+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 11:52:18.254557+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 11:52:18.274227+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 11:52:18.298877+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 11:52:18.312816+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'f9286b87a2cd9f691822510e1ab66ddfcbbf443879f7d99555c945bc622c3f22', '2026-11-28 08:47:00.425177+00', '2026-11-29 08:47:00.42427+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'f3b4f8f7455b87ca67fb658a172f891a26031b73487ab25e1439f6ef9c5a927e', '2026-11-28 11:52:17.71034+00', '2026-11-29 11:52:17.709401+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -27528,29 +27553,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('408d075d-80ec-4938-8080-da7833b3c2f5', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 08:47:00.527402+00', NULL, '2026-11-28 08:47:00.527402+00');
+	('99621498-b7ca-4baa-ab64-a5b61660ddf7', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 11:52:17.895433+00', NULL, '2026-11-28 11:52:17.895433+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 08:47:00.51561+00', 3, '2026-11-29 08:47:00.526023+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 11:52:17.873361+00', 3, '2026-11-29 11:52:17.891436+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 08:47:00.509932+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 11:52:17.864074+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 08:47:00.882758+00', 120.22878, 0, 0, 0, 0, 0, 47, 44, 0, 1.176418),
-	(40, '2026-11-28 08:47:00.892511+00', 120.230265, 0, 0, 0, 0, 0, 30, 25, 5, 0.777979),
-	(41, '2026-11-28 08:47:00.893421+00', 120.22406, 0, 0, 0, 0, 0, 4, 4, 0, 0.687401),
-	(43, '2026-11-28 08:47:00.894215+00', 120.210477, 0, 0, 0, 0, 0, 1, 1, 0, 0.370844),
-	(44, '2026-11-28 08:47:00.894736+00', 120.20388, 0, 0, 0, 0, 0, 2, 2, 0, 0.289781),
-	(1, '2026-11-28 08:47:00.895264+00', 120.992787, 0, 0, 0, 0, 0, 4, 2, 2, 1.2738),
-	(34, '2026-11-28 08:47:00.900861+00', 120.96689, 0, 8, 0, 8, 4, 57, 45, 7, 1.194521),
-	(35, '2026-11-28 08:47:00.901714+00', 120.951194, 0, 2, 0, 2, 1, 11, 9, 1, 1.106204),
-	(36, '2026-11-28 08:47:00.902389+00', 120.936336, 0, 0, 0, 0, 0, 5, 4, 1, 1.0568),
-	(37, '2026-11-28 08:47:00.902963+00', 120.272337, 0, 0, 0, 0, 0, 1, 1, 0, 1.035674),
-	(38, '2026-11-28 08:47:00.908205+00', 120.267083, 0, 0, 0, 0, 0, 5, 5, 0, 0.91564);
+	(39, '2026-11-28 11:52:18.714261+00', 120.596472, 0, 0, 0, 0, 0, 47, 44, 0, 2.511619),
+	(40, '2026-11-28 11:52:18.715709+00', 120.551656, 0, 0, 0, 0, 0, 30, 25, 5, 1.599691),
+	(41, '2026-11-28 11:52:18.724922+00', 120.523239, 0, 0, 0, 0, 0, 4, 4, 0, 1.407341),
+	(43, '2026-11-28 11:52:18.725838+00', 120.450959, 0, 0, 0, 0, 0, 1, 1, 0, 0.837043),
+	(44, '2026-11-28 11:52:18.726427+00', 120.413162, 0, 0, 0, 0, 0, 2, 2, 0, 0.728746),
+	(1, '2026-11-28 11:52:18.727021+00', 122.013618, 0, 0, 0, 0, 0, 4, 2, 2, 2.621119),
+	(34, '2026-11-28 11:52:18.732509+00', 121.956084, 0, 8, 0, 8, 4, 57, 45, 7, 2.529867),
+	(35, '2026-11-28 11:52:18.733361+00', 121.924936, 0, 2, 0, 2, 1, 11, 9, 1, 2.380935),
+	(36, '2026-11-28 11:52:18.734089+00', 121.889109, 0, 0, 0, 0, 0, 5, 4, 1, 2.261404),
+	(37, '2026-11-28 11:52:18.734691+00', 120.6792, 0, 0, 0, 0, 0, 1, 1, 0, 2.196372),
+	(38, '2026-11-28 11:52:18.735732+00', 120.643793, 0, 0, 0, 0, 0, 5, 5, 0, 1.864846);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -27558,11 +27583,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 08:47:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 11:52:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', 'f9286b87a2cd9f691822510e1ab66ddfcbbf443879f7d99555c945bc622c3f22', '35674290782f289e373a4c8b5c4aa1a3200c213058d6999a895d350d6bd49db6', '2029-08-24 08:47:00.422768+00', '{*}', '{look,send}', '2026-11-28 08:47:00.421378+00', NULL, '2026-11-28 08:47:00.422978+00');
+	(1, 'shop', 'f3b4f8f7455b87ca67fb658a172f891a26031b73487ab25e1439f6ef9c5a927e', '24a9214d081c0448a46d403ac754066b99de9d54d6a075df45f7a3a25d1b2e0c', '2029-08-24 11:52:17.708039+00', '{*}', '{look,send}', '2026-11-28 11:52:17.701865+00', NULL, '2026-11-28 11:52:17.708269+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -27570,14 +27595,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 08:46:59.93363+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 08:46:59.950406+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 08:47:00.719174+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 11:52:16.776153+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 11:52:16.808301+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 11:52:18.370987+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 08:46:00.21272+00', '2026-11-28 08:47:00.21272+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 11:51:17.338752+00', '2026-11-28 11:52:17.338752+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -27739,7 +27764,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_44', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_45', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_46', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_46', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_47', 0, false);
@@ -27799,7 +27824,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_7', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_8', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_9', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_9', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bound_number', 129, true);
@@ -27826,13 +27851,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795855620879159, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795866738710958, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795855619713, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795866736205, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -27844,7 +27869,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218019819847570000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218030936475043000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);
@@ -30101,7 +30126,7 @@ REVOKE ALL ON FUNCTION spanmq_core.expand_runs(runs spanmq_core.run[]) FROM PUBL
 REVOKE ALL ON FUNCTION spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer) FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq_core.failing_causes(this_queue integer, sample integer, most integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer) FROM PUBLIC;
@@ -30912,6 +30937,9 @@ REVOKE ALL ON FUNCTION spanmq_core.take_visible(this_queue integer, quantity int
 
 
 REVOKE ALL ON FUNCTION spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_core.tasks_of(this_queue integer, ids bigint[]) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.tell_access(has_changed boolean) FROM PUBLIC;

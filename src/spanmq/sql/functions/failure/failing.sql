@@ -18,6 +18,16 @@ begin
     return btrim(regexp_replace(coalesce(line, ''), E'\\s+', ' ', 'g'));
 end $$;
 
+-- The tasks that these messages are for. A long body is not read: it may be of another program, and all of it would have to be.
+create or replace function spanmq_core.tasks_of(this_queue int, ids bigint[]) returns table (msg_id bigint, task text)
+language plpgsql stable as $$
+begin
+    return query execute format(
+        'select l.msg_id, left(l.message->>''task'', 500) from spanmq_core.%I l where l.msg_id = any ($1)'
+        ' and case when pg_column_size(l.message) <= 100000 then jsonb_typeof(l.message->''task'') = ''string'' end',
+        (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(ids) id)) using ids;
+end $$;
+
 -- These messages, which have these attempts and are hidden until these times, with their last failure, the time of their first one, and the task
 -- that they are for. A message whose failure is not recorded, as after PGMQ's set_vt, has none.
 create or replace function spanmq_core.last_failures(this_queue int, ids bigint[], reads int[], vts timestamptz[])
@@ -27,29 +37,25 @@ begin
     if ids = '{}' then
         return;
     end if;
-    return query execute format(
-        'select m.id, l.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback, f.worker'
-        ' from unnest($2, $3, $4) m (id, attempts, vt)'
-        -- A long body is not read: it may be of another program, and all of it would have to be.
-        ' left join lateral (select case when pg_column_size(l.message) <= 100000 and jsonb_typeof(l.message->''task'') = ''string'''
-        '                                then left(l.message->>''task'', 500) end as task'
-        '                    from spanmq_core.%I l where l.msg_id = m.id offset 0) l on true'
-        ' left join lateral ('
-        '    select a.*, min(a.failed_at) over () as first_at from ('
-        '        select f.* from spanmq_core.failure f where f.queue_id = $1 and f.lo = m.id and f.n = 1 and f.outcome <> ''cancelled'''
-        '        union all'
-        '        select f.* from spanmq_core.failure f where f.queue_id = $1 and f.lo / 256 = m.id / 256 and f.n > 1 and f.lo <= m.id'
-        '          and f.outcome <> ''cancelled'' and spanmq_core.ids_of(f) @> m.id) a'
-        '    order by a.failed_at desc, a.attempt desc limit 1) f on true',
-        (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(ids) id))
-        using this_queue, ids, reads, vts;
+    return query
+        select m.id, t.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback, f.worker
+        from unnest(ids, reads, vts) m (id, attempts, vt)
+        left join spanmq_core.tasks_of(this_queue, ids) t on t.msg_id = m.id
+        left join lateral (
+            select a.*, min(a.failed_at) over () as first_at from (
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo = m.id and f.n = 1 and f.outcome <> 'cancelled'
+                union all
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo / 256 = m.id / 256 and f.n > 1 and f.lo <= m.id
+                  and f.outcome <> 'cancelled' and spanmq_core.ids_of(f) @> m.id) a
+            order by a.failed_at desc, a.attempt desc limit 1) f on true;
 end $$;
 
 -- The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
 -- for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
 -- most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
--- next attempt is at retry_at; first_id is one of them. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to 100,000
--- runs; where there are more, is_exact is false, and n is an estimate. Costs the same for any number beyond that.
+-- next attempt is at retry_at; first_id is one of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of
+-- about 500 messages, which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an estimate.
+-- Costs the same for any number beyond that.
 create or replace function spanmq_call.failing(queue text default null, qty integer default 100)
 returns table (queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts integer,
                first_failed_at timestamptz, last_failed_at timestamptz, retry_at timestamptz, first_id bigint)
@@ -57,43 +63,48 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp :
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
     these int[];
-    share int;
+    most int;
+    sample int;
 begin
     perform spanmq_core.check_quantity(qty);
     these := array(
         select q.queue_id from spanmq_core.queue q
         where (q.queue_id = this.queue_id or queue is null)
           and exists (select from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0));
-    share := greatest(cardinality(these), 1);
+    most := greatest(100000 / greatest(cardinality(these), 1), 100);
+    sample := greatest(500 / greatest(least(cardinality(these), qty), 1), 10);
     return query
         select q.name::text, c.task, c.category, c.error_class, c.error, c.n, c.is_exact, c.attempts, c.first_failed_at, c.last_failed_at, c.retry_at, c.first_id
-        from unnest(these) t (queue_id)
-        join spanmq_core.queue q on q.queue_id = t.queue_id
-        cross join lateral spanmq_core.failing_causes(t.queue_id, greatest(500 / share, 10), greatest(100000 / share, 100)) c
+        from (select t.queue_id, r.n, r.has_more
+              from unnest(these) t (queue_id)
+              cross join lateral (
+                  select sum(h.n) as n, count(*) > most as has_more
+                  from (select h.n from spanmq_core.held h
+                        where h.queue_id * 1 = t.queue_id and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1, h.lo limit most + 1) h) r
+              order by r.n desc, t.queue_id limit qty) m
+        join spanmq_core.queue q on q.queue_id = m.queue_id
+        cross join lateral spanmq_core.failing_causes(m.queue_id, m.n, m.has_more, sample) c
         order by c.n desc, q.name, c.first_id limit qty;
 end $$;
 
--- The same for one queue, from `sample` messages of at most `most` runs.
-create or replace function spanmq_core.failing_causes(this_queue int, sample int, most int)
+-- The same for one queue, which has n_failing of these messages (has_more: or more), from `sample` of them.
+create or replace function spanmq_core.failing_causes(this_queue int, n_failing numeric, has_more boolean, sample int)
 returns table (task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts int, first_failed_at timestamptz,
                last_failed_at timestamptz, retry_at timestamptz, first_id bigint)
 language plpgsql stable :pinned as $$
 declare
-    counted record;
     drawn record;
     n_drawn numeric;
     step int;
 begin
-    select sum(r.n) as n, count(*) > most as has_more into counted
-        from (select h.n from spanmq_core.held h
-              where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1, h.lo limit most + 1) r;
     -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few runs may have other hashes: then the first.
-    foreach step in array array[ceil(counted.n / sample::numeric), 1] loop
-        select array_agg(e.id) as ids, array_agg(r.attempts) as attempts, array_agg(r.vt) as vts into drawn
-            from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
-                  where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and hashint8(h.lo) % step = 0
-                  order by h.queue_id * 1, h.lo limit sample) r
-            cross join generate_series(r.lo, r.lo + r.n - 1) e (id);
+    foreach step in array array[ceil(n_failing / sample), 1] loop
+        select array_agg(d.id) as ids, array_agg(d.attempts) as attempts, array_agg(d.vt) as vts into drawn
+            from (select e.id, r.attempts, r.vt
+                  from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
+                        where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and hashint8(h.lo) % step = 0
+                        order by h.queue_id * 1, h.lo limit sample) r
+                  cross join generate_series(r.lo, r.lo + r.n - 1) e (id) limit sample) d;
         exit when drawn.ids is not null;
     end loop;
     if drawn.ids is null then
@@ -101,8 +112,8 @@ begin
     end if;
     n_drawn := cardinality(drawn.ids);
     return query
-        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error), greatest(round(sum(f.n) * counted.n / n_drawn), 1)::bigint,
-               n_drawn = counted.n and not counted.has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at), min(f.retry_at), min(f.first_id)
+        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error), greatest(round(sum(f.n) * n_failing / n_drawn), 1)::bigint,
+               n_drawn = n_failing and not has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at), min(f.retry_at), min(f.first_id)
         -- First by their full text: most errors are alike, and a pattern costs more than a comparison.
         from (select l.task, l.category, l.error_class, left(l.error, 2000) as error, count(*) as n, max(l.attempts) as attempts,
                      min(l.first_failed_at) as first_failed_at, max(l.last_failed_at) as last_failed_at, min(l.retry_at) as retry_at, min(l.msg_id) as first_id

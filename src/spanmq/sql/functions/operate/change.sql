@@ -25,17 +25,18 @@ begin
 end $$;
 
 -- The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest first, at most qty; the next page
--- is before the last change_id. They are kept for 90 days, also those of a queue that was dropped, and shown with all.
+-- is before the last change_id. They are kept for 90 days, also those of a queue that was dropped. Raises 42P01 for a queue that does not exist and has none.
 create or replace function spanmq_call.list_changes(queue text default null, before bigint default null, qty integer default 100)
 returns table (change_id bigint, changed_at timestamptz, role text, actor text, action text, queue_name text, details jsonb)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
     perform spanmq_core.check_quantity(qty);
+    if queue is not null and not exists (select from spanmq_core.change c where lower(c.queue_name) = lower(list_changes.queue)) then
+        perform spanmq_core.find_queue(queue);
+    end if;
     return query
         select c.change_id, c.changed_at, c.role::text, c.actor, c.action, c.queue_name, c.details
         from spanmq_core.change c
-        where (list_changes.queue is null or lower(c.queue_name) = this.folded_name) and (before is null or c.change_id < before)
+        where (list_changes.queue is null or lower(c.queue_name) = lower(list_changes.queue)) and (before is null or c.change_id < before)
         order by c.change_id desc limit qty;
 end $$;

@@ -6,12 +6,13 @@
 --                           was long ago and the queue was empty: an idle queue is not sampled
 --   workers                 workers that have reported within a minute; receivers of other programs do not report
 --   blocked_groups          groups that wait for a dead letter, up to 1,000
+--   failing                 messages that failed and wait for another attempt, up to 1,000
 --   oldest_snapshot_seconds as in health(): the same in each row
 create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz, duration_seconds double precision,
                sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint,
                oldest_ready_seconds double precision, breaker_open_until timestamptz, workers bigint, blocked_groups bigint,
-               oldest_snapshot_seconds double precision)
+               failing bigint, oldest_snapshot_seconds double precision)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
@@ -28,6 +29,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
                 select from spanmq_core.blocked_group b where b.queue_id = q.queue_id
                   and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group)
                 group by b.group_hash order by b.group_hash limit 1000) g),
+           (select least(coalesce(sum(f.n), 0), 1000) from (
+                select h.n from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0
+                order by h.queue_id * 1, h.lo limit 1000) f),
            greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision
     from spanmq_core.queue q
     cross join (select spanmq_core.oldest_snapshot_at() as snapshot_at offset 0) o

@@ -13,10 +13,15 @@ begin
     return this;
 end $$;
 
-create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy
-language sql immutable as $$
-    select (this_queue, null, 30, 1, 2, 604800, true, null, false, false, false, false, null, null, null, null, 60, null, null, false, 60)::spanmq_core.policy
-$$;
+-- Makes default_policy(), which returns the defaults of the table's columns as a constant: every receive() may call it.
+do $$
+begin
+    execute format('create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy language sql immutable as %L',
+        (select format('select (this_queue, %s)::spanmq_core.policy',
+                       string_agg(coalesce(pg_get_expr(d.adbin, d.adrelid), 'null'), ', ' order by a.attnum))
+         from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+         where a.attrelid = 'spanmq_core.policy'::regclass and a.attnum > 1 and not a.attisdropped));
+end $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
 create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int

@@ -71,13 +71,20 @@ class Model:
         *,
         exact: bool,
         short: bool,
+        isolates: bool = False,
         wanted: Sequence[int] | None = None,
     ) -> list[Message]:
         """Judge a claim that returned these ids; return the messages before.
 
         `exact`: it had no choice. `short`: it met messages that had expired, and may give fewer, but some.
+        `isolates`: it delivers some messages alone, and none of these while another one is delivered.
         """
         possible = self.deliverable() if wanted is None else list(wanted)
+        assert len(ids) <= quantity, "a claim returns no more than was asked for"
+        alone = {each: message for each, message in self.messages.items() if isolates and message.isolates}
+        if any(not message.visible for message in alone.values()):
+            quantity, possible = len(ids), [each for each in possible if each not in alone or each in ids]
+        short, exact = short or bool(alone), exact and not alone
         assert list(ids) == sorted(set(ids)), "a claim returns each message once, in order"
         assert set(ids) <= set(possible), "a claim returns visible messages"
         if short:

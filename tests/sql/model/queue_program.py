@@ -166,7 +166,8 @@ class QueueProgram(Program):
             columns="msg_id, attempt, message, lease_id, slot, group_key",
         )
         met_expired = self.buries_expired()
-        before = self.model.claim([row[0] for row in rows], quantity, exact=True, short=met_expired)
+        ids = [row[0] for row in rows]
+        before = self.model.claim(ids, quantity, exact=True, short=met_expired, isolates=True)
         assert [row[:3] for row in rows] == [(each.id, each.read_ct + 1, each.body) for each in before]
         assert [row[5] for row in rows] == [each.group for each in before]
         assert len({row[3] for row in rows}) <= 1, "one lease"

@@ -69,7 +69,7 @@ def main() -> int:
 def unready(version: str) -> str | None:
     """Return what keeps this state from being a release, if anything does."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        return f"{version} is not the version of a release: change __version__ in src/spanmq/__init__.py"
+        return f"{version} is not the version of a release: change __version__ in src/spanmq/version.py"
     if not re.search(
         rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     ):

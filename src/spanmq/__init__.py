@@ -6,6 +6,8 @@ The public names are loaded when they are first used, so that the command line s
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spanmq.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient, AsyncShardedQueue, Client, ShardedQueue
     from spanmq.client.dsn import Timeouts
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from spanmq.model import Leased, Message, Settled
     from spanmq.worker import Reject, RetryIn, Worker
 
-__version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncShardedQueue",

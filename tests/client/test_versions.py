@@ -10,6 +10,7 @@ from tests.client.conftest import LATER
 import spanmq
 from spanmq import Client
 from spanmq.errors import SchemaVersionError
+from spanmq.model import Result
 
 # A function that returns the rows of the real one without a column.
 LACKING = """
@@ -83,6 +84,23 @@ def test_setting_that_an_older_schema_lacks_has_its_default(client: Client, data
     execute(database, POLICY.format(setting="redrive_delay"))
     policy = client.queues.policy("orders")
     assert (policy.lease, policy.redrive_delay) == (5, 60)
+
+
+def test_progress_and_errors_of_results_may_be_of_an_older_schema(client: Client, database: str) -> None:
+    worker = "now() as started_at, now() as seen_at, 1 as slots, 0 as held, null::timestamptz as breaker_open_until"
+    execute(
+        database,
+        f"""create view spanmq.report as select 'mine' as worker, 'orders' as queue, {worker};
+        create view spanmq.outcome as select 7::bigint as msg_id, 'dead' as state, null::jsonb as result;
+        drop function spanmq.list_workers(text[]);
+        create function spanmq.list_workers(queues text[] default null) returns setof spanmq.report
+        language sql as $$ table spanmq.report $$;
+        drop function spanmq.list_results(text, bigint[]);
+        create function spanmq.list_results(queue text, msg_ids bigint[]) returns setof spanmq.outcome
+        language sql as $$ table spanmq.outcome $$""",
+    )
+    assert [each.progress for each in client.health.workers()] == [()]
+    assert client.results.list("orders", 7) == [Result("orders", 7, "dead")]
 
 
 def test_column_that_has_to_exist_is_named(client: Client, database: str) -> None:

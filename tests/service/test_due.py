@@ -12,7 +12,7 @@ from tests.service.running import always
 
 from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
-from spanmq.client.concurrency import Due
+from spanmq.client.polling import Due
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
 from spanmq.service import waiting
@@ -122,7 +122,7 @@ def test_what_fell_due_and_nobody_may_have_leads_from_no_look_to_the_next(databa
 
 
 def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "HEARD_SECONDS", 0.2)
 
     async def run() -> list[Message]:
         async with AsyncClient(database) as client:

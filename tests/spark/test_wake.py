@@ -22,7 +22,7 @@ def test_message_wakes_an_idle_stream(
 ) -> None:
     client.queues.create("others")
     # A poll comes after the end of the test.
-    for name in ("WAIT_SECONDS", "PAUSE_SECONDS"):
+    for name in ("WAIT_SECONDS",):
         monkeypatch.setattr(stream_module, name, 10 * WAIT_SECONDS)
     driver = stream(queue=queue).start()
     assert driver.step() == 0

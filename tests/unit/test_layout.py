@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/spanmq"
 
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
-# The upper floor: what runs the rest. Nothing below knows of it.
+# The upper floor: what runs the rest. Nothing below knows of it, but that `client.environment` may ask for the
+# embedded server, which alone starts one.
 UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
 
 
@@ -42,35 +43,36 @@ RULES = {
     "actor": Rule(ours=()),
     "errors": Rule(ours=("hints",)),
     "hints": Rule(ours=()),
+    "version": Rule(ours=()),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "codec": Rule(ours=("codec", "errors", "model")),
-    "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema")),
+    "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema", "version")),
     # No I/O: what a call is, and how its rows are read.
     "client.argument": Rule(ours=("errors",)),
-    "client.call": Rule(ours=("client.argument", "client.rows", "errors", "model")),
+    "client.call": Rule(ours=("client.argument", "client.rows", "errors", "model", "version")),
     "client.functions": Rule(
         ours=("client.argument", "client.call", "client.rows", "codec", "errors", "model")
     ),
     "client.rows": Rule(ours=("codec", "errors", "model")),
     "client.concurrency": Rule(ours=()),
+    "client.polling": Rule(ours=()),
+    "client.registration": Rule(ours=("client.call", "client.functions")),
     "client.cron": Rule(packages_lazily=frozenset({"cronsim"}), ours=("errors",)),
     "client.drivers": Rule(
         packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), ours=("client", "errors", "model")
     ),
-    # The DSN of a client that is given none.
-    "client.dsn": Rule(
-        packages=DRIVER,
-        ours=("client.password", "errors", "embedded", "schema"),
-        not_ours_at_the_top=("embedded", "schema"),
-    ),
+    "client.dsn": Rule(packages=DRIVER, ours=("client.password", "errors")),
+    "client.environment": Rule(ours=("embedded.ready",), not_ours_at_the_top=("*",)),
+    "client.installation": Rule(packages=DRIVER, ours=("client.password", "schema")),
     "client.password": Rule(packages=frozenset({"psycopg"}), ours=("errors",)),
     "client": Rule(
         packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")
     ),
     "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
-    "embedded": Rule(ours=("errors", "embedded")),
-    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model")),
+    "embedded.ready": Rule(packages=frozenset({"psycopg"}), ours=("embedded", "schema")),
+    "embedded": Rule(ours=("errors", "embedded"), not_ours=("embedded.ready",)),
+    "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model", "version")),
     "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
         packages=DRIVER | {"django"},
@@ -120,7 +122,7 @@ RULES = {
         packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
     ),
     # The public names.
-    "": Rule(ours=("client", "codec", "errors", "model", "worker")),
+    "": Rule(ours=("client", "codec", "errors", "model", "version", "worker")),
 }
 
 # Where SQL other than `select … from schema.function(…)` may stand: a module or one name in it, and why.
@@ -138,6 +140,16 @@ SQL_EXEMPT = {
     "client.connection._LIMIT": "a time limit for one transaction",
     "client._*.session.*SessionLink": "transactions and savepoints",
     "service.access_changes": "LISTEN has no function",
+}
+
+# Where a connection may be made other than by the client, and why.
+CONNECTS = {
+    "client": "makes those of all others",
+    "embedded.ready": "installs the schema before there is a client",
+    "service.access_changes": "LISTEN has no function",
+    "simulate.server": "measures a database of any kind",
+    "cli.simulation": "asks whether a server answers",
+    "testing": "makes and drops databases",
 }
 
 # Words that start a statement; enough of what follows is asked for to let English sentences pass.
@@ -233,14 +245,22 @@ def forbidden_imports(name: str, source: str) -> list[str]:
             allowed = rule.packages | (rule.packages_lazily if each.is_lazy else frozenset())
             ok = top in allowed
         else:
-            ok = within in ("", "__version__") or (
-                fits(within, rule.ours)
+            ok = (
+                within in NAMES - {""}
+                and not is_private(within, name)
+                and fits(within, rule.ours)
                 and not fits(within, rule.not_ours)
                 and (each.is_lazy or not fits(within, rule.not_ours_at_the_top))
             )
         if not ok:
             found.append(f"line {each.line}: {each.module}")
     return found
+
+
+def is_private(imported: str, name: str) -> bool:
+    """Return whether a module lies in a package's private part, such as `client._async`, and this one outside."""
+    owner, underscore, _ = f".{imported}".partition("._")
+    return bool(underscore) and not fits(name, (owner[1:],))
 
 
 def modules_imported(source: str, names: set[str]) -> set[str]:
@@ -313,8 +333,35 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("dashboard.dead_letters", "from spanmq.spark.rows import read"),
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
+        ("client.dsn", "def f():\n    from spanmq import embedded"),
+        ("client.environment", "from spanmq.embedded.ready import ready"),
+        ("schema.release", "import spanmq"),
+        ("schema.release", "from spanmq import __version__"),
+        ("service.waiting", "from spanmq.client._async.listener import AsyncAnnouncement"),
+        ("spark.stream", "def f():\n    from spanmq.client._sync import listener"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source
+
+
+def connecting(source: str) -> list[str]:
+    """Return the calls of a module that connect by psycopg itself."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    texts = (
+        ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "connect"
+    )
+    return [text for text in texts if re.search(r"(psycopg|Connection)\.connect$", text)]
+
+
+def test_only_the_client_connects() -> None:
+    found = {name_of(path) for path in MODULES if connecting(path.read_text("utf-8"))}
+    assert [name for name in found if not fits(name, tuple(CONNECTS))] == []
+    assert [each for each in CONNECTS if not any(fits(name, (each,)) for name in found)] == []
+    assert connecting(
+        "with psycopg.connect(dsn): pass\nawait AsyncConnection.connect(dsn)\nclient.connect(dsn)"
+    ) == [
+        "psycopg.connect",
+        "AsyncConnection.connect",
+    ]
 
 
 def test_no_modules_import_one_another_in_a_circle() -> None:

@@ -13,7 +13,7 @@ DUE_SECONDS = 2.0
 
 @pytest.fixture(autouse=True)
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spanmq.worker.poller.GROWTH", 1e6)
+    monkeypatch.setattr("spanmq.client.polling.HEARD_GROWTH", 1e6)
 
 
 def test_delayed_message_is_handled_when_it_falls_due(client: Client, database: str) -> None:

@@ -12,7 +12,8 @@ from tests.worker.running import working
 
 import spanmq
 from spanmq import Client, Message
-from spanmq.worker import poller, reporting
+from spanmq.client import polling
+from spanmq.worker import reporting
 
 IDLE_CALLS = ("poll", "await_messages", "report_worker")
 
@@ -56,7 +57,7 @@ def queries(monkeypatch: pytest.MonkeyPatch, database: str) -> Queries:
 def test_worker_that_no_notification_reaches_looks_more_often(
     client: Client, database: str, queries: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(polling, "HEARD_SECONDS", 3_600.0)
     with working(database, print, pooler=True):
         queries.wait("poll", 6)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spanmq import __version__
 from spanmq.cli.failure import OK, USAGE, UsageError, in_json, reported, say, wants_json
+from spanmq.version import __version__
 
 if TYPE_CHECKING:
     from spanmq.cli.verbs import Commands, Function

@@ -97,7 +97,7 @@ def _make_ready(opened: Client) -> None:
 @contextmanager
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in autocommit, for statements outside the client."""
-    from spanmq.client.dsn import connect
+    from spanmq.client.direct import connect
 
     with address(dsn) as found, connect(found) as opened:
         yield opened

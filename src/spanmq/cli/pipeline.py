@@ -1,9 +1,6 @@
 """The noun `pipeline`: jobs over Spark, in this process or on a cluster (--master)."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,22 +8,20 @@ import typer
 from spanmq.cli.connect import address
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
+from spanmq.cli.job import Master, running
 from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm, time_option
 from spanmq.cli.output import Done, Output, fields
-from spanmq.cli.progress import awaited, is_shown
+from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
 from spanmq.codec.encryption import KEYS_VARIABLE
 from spanmq.errors import EncryptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from spanmq.client import Client
     from spanmq.spark.jobs.export import ExportReport
 
 pipeline = Commands()
 
-Master = Annotated[str | None, typer.Option(help="Spark's master, such as local[4]. Without it local[*].")]
 # The columns of the table of causes.
 CAUSE_COLUMNS = (
     *("cause", "queue", "dead_letters", "categories", "proposal", "reason", "put_back", "died_again"),
@@ -73,7 +68,7 @@ def export(
             **fields(report),
         )
 
-    with _running(master, f"exporting {queue}") as job, address(dsn) as found:
+    with running(master, f"exporting {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs import export as jobs
 
         if not follow:
@@ -203,7 +198,7 @@ def report(
     output = Output(as_json=as_json)
     if (queue is None) == (lake is None):
         raise typer.BadParameter("give a QUEUE or a --lake")
-    with _running(master, "counting") as job:
+    with running(master, "counting") as job:
         from spanmq.spark.jobs.report import report as run
 
         if lake is not None:
@@ -278,7 +273,7 @@ def backfill(
         raise EncryptionError(
             f"Spark takes keys from a file: name it with --key-file, or unset {KEYS_VARIABLE}"
         )
-    with _running(master, f"filling {queue}") as job, address(dsn) as found:
+    with running(master, f"filling {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.archived import Archived
         from spanmq.spark.jobs.backfill import backfill as run
 
@@ -354,7 +349,7 @@ def migrate(
     broker = broker_named(
         to, url, target or queue, exchange=exchange, settings=settings, columns=select or ()
     )
-    with _running(master, f"migrating {queue}") as job, address(dsn) as found:
+    with running(master, f"migrating {queue}") as job, address(dsn) as found:
         report = run(
             job.spark,
             found,
@@ -404,7 +399,7 @@ def dead_letters(
         raise typer.BadParameter("choose one of --redrive and --discard")
     if discard and not dry_run:
         confirm(f"Delete dead letters of {queue} for good?", yes=yes)
-    with _running(master, f"dead letters of {queue}") as job, address(dsn) as found:
+    with running(master, f"dead letters of {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.dead_letters import dead_letters as run
 
         report = run(
@@ -468,36 +463,3 @@ def _settings(given: list[str]) -> dict[str, str]:
     if wrong:
         raise typer.BadParameter(f"{wrong[0]!r} is no NAME=VALUE", param_hint="--setting")
     return {name: value for name, _, value in (each.partition("=") for each in given)}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """The context of a running job: a session, and a function that shows its progress."""
-
-    spark: "SparkSession"
-    told: Callable[[int], None]
-
-
-@contextmanager
-def _running(master: str | None, what: str) -> Iterator[Job]:
-    """Yield a session for a job; errors of Spark are raised with one message."""
-    from spanmq.spark.cause import clear_errors
-    from spanmq.spark.session import opened, told_of_tasks
-
-    is_counted = False
-    with awaited(what) as say_far, clear_errors():
-
-        def told(count: int) -> None:
-            nonlocal is_counted
-            is_counted = True
-            say_far(f"{count:,} messages")
-
-        def told_tasks(done: int, n: int) -> None:
-            if not is_counted:
-                say_far(f"{done:,} of {n:,} tasks")
-
-        with (
-            opened(master, name=f"spanmq {what}") as spark,
-            told_of_tasks(spark, told_tasks) if is_shown() else nullcontext(),
-        ):
-            yield Job(spark, told)

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from spanmq import __version__
 from spanmq.cli.connect import client, connection
 from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, DryRun, Dsn, Yes, confirm
 from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
+from spanmq.version import __version__
 
 schema = Commands()
 commands = Commands()

@@ -14,7 +14,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
-import spanmq as package
 from spanmq.client.argument import Argument, queue_name
 from spanmq.client.rows import Rows, nothing
 from spanmq.errors import (
@@ -24,6 +23,7 @@ from spanmq.errors import (
     SpanmqError,
 )
 from spanmq.model import Flavour
+from spanmq.version import __version__
 
 logger = logging.getLogger("spanmq")
 
@@ -195,9 +195,9 @@ def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
     spanmq, pgmq, text = values[0]
     # psycopg gives bytes to a client whose encoding is SQL_ASCII.
     version = _VERSION.fullmatch(text.decode() if isinstance(text, bytes) else text or "")
-    if version and version[1] not in (package.__version__, *_LOGGED):
+    if version and version[1] not in (__version__, *_LOGGED):
         _LOGGED.add(version[1])
-        logger.warning("schema_version schema=%s client=%s", version[1], package.__version__)
+        logger.warning("schema_version schema=%s client=%s", version[1], __version__)
     return "spanmq" if spanmq else "upstream" if pgmq else "none"
 
 

@@ -4,8 +4,6 @@
 - AsyncLock, Lock: (async) with
 - AsyncJob, Job: something that runs beside the caller until it returns
 - in_thread, in_place: run what blocks, beside the event loop or here
-
-And Due, with which both decide how long they wait.
 """
 
 import asyncio
@@ -13,19 +11,9 @@ import threading
 from asyncio import Lock as AsyncLock
 from collections.abc import Awaitable, Callable
 from threading import Event, Lock
-from time import monotonic
 from typing import Final, TypeVar
 
-__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Due", "Event", "Job", "Lock", "in_place", "in_thread"]
-
-# The first look follows soon, when the server's throttle of notifications is over, each further one after
-# twice the time, up to the client's interval.
-FIRST_POLL_SECONDS: Final = 0.005
-# A wait of at least this length first asks when a message becomes visible; a shorter one takes no longer than
-# the answer.
-AHEAD_SECONDS: Final = 0.1
-# The minimal wait after that: a due message may be locked by another session.
-DUE_SECONDS_MIN: Final = 0.001
+__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "in_place", "in_thread"]
 
 # A task that is still connecting to an unreachable server is abandoned after this time.
 JOIN_SECONDS: Final = 5.0
@@ -103,21 +91,3 @@ async def in_thread(function: Callable[[], Result]) -> Result:
 def in_place(function: Callable[[], Result]) -> Result:
     """Run a function."""
     return function()
-
-
-class Due:
-    """When the next message becomes visible; asked before a poll, so that the poll finds those in between."""
-
-    __slots__ = ("_at",)
-
-    def __init__(self, seconds: float | None = None) -> None:
-        self._at = float("inf") if seconds is None else monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether that time has passed."""
-        return self._at <= monotonic()
-
-    def within(self, seconds: float) -> float:
-        """Return `seconds`, or the time until then if that is shorter."""
-        return min(seconds, max(self._at - monotonic(), DUE_SECONDS_MIN))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from spanmq.client.password import Password, password_for, with_password
-from spanmq.errors import ConnectionFailedError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from spanmq.schema import Installed
+from spanmq.errors import InvalidArgumentError
 
 # A peer that is gone without a word is noticed within a minute, not within libpq's two hours.
 KEEPALIVE: Final = {
@@ -82,17 +78,6 @@ _QUOTED: Final = re.compile("[\"'`„“”«»].*[\"'`„“”«»]", re.DOTAL
 _SQLALCHEMY: Final = re.compile(r"\bpostgres(?:ql)?\+\w+://")
 
 
-def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connection[Any]:
-    """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN."""
-    try:
-        address = with_password(dsn, password_for(dsn))
-        return psycopg.connect(address, autocommit=True, application_name=application_name)
-    except psycopg.OperationalError as error:
-        raise ConnectionFailedError(str(error).strip()) from error
-    except psycopg.ProgrammingError as error:
-        raise unreadable(error) from None
-
-
 def unreadable(error: Exception) -> InvalidArgumentError:
     """Return the error to raise `from None`: a traceback would show the other error's text."""
     said = _QUOTED.sub("…", str(error)).strip()
@@ -100,28 +85,3 @@ def unreadable(error: Exception) -> InvalidArgumentError:
     if scheme := _SQLALCHEMY.search(str(error)):
         hint = f"Write postgresql:// in place of {scheme[0]}, which is SQLAlchemy's."
     return InvalidArgumentError(f"the DSN can't be read: {said}", hint=hint)
-
-
-def default_dsn() -> str:
-    """Return SPANMQ_DSN, or else the DSN of the embedded server, in which the schema is installed at first.
-
-    The server runs until this process ends, or as long as another program uses it.
-    """
-    if dsn := os.environ.get("SPANMQ_DSN"):
-        return dsn
-    from spanmq import embedded, schema
-
-    server = embedded.start()
-    with psycopg.connect(server.dsn, autocommit=True, client_encoding="utf8") as connection:
-        if schema.state(connection).holding is schema.Holding.NOTHING:
-            schema.install(connection)
-    return server.dsn
-
-
-def install_at(dsn: str, *, password: Password | None = None, follow_table_grants: bool = False) -> Installed:
-    """Install the schema over a new connection; `follow_table_grants` as `schema.install` has it."""
-    from spanmq import schema
-
-    address = with_password(dsn, password)
-    with psycopg.connect(address, autocommit=True, client_encoding="utf8") as connection:
-        return schema.install(connection, follow_table_grants=follow_table_grants)

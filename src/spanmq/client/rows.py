@@ -286,16 +286,13 @@ def results(codec: Codec, rows: Rows) -> dict[int, object]:
 
 def listed_results(codec: Codec, queue: str, rows: Rows) -> list[Result]:
     """Return what became of messages of a queue."""
-    return [
-        Result(
-            queue,
-            int(row["msg_id"]),
-            row["state"],
-            codec.decode(raw_json(row["result"])) if row["state"] == "stored" else None,
-            row["error"],
-        )
+    records = [
+        row | {"queue": queue, "value": codec.decode(raw_json(row.get("result")))}
+        if row.get("state") == "stored"
+        else row | {"queue": queue}
         for row in rows.records()
     ]
+    return made(Result, records, message_id="msg_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,22 +350,13 @@ def receivers(rows: Rows) -> list[Receiver]:
 
 def worker_reports(rows: Rows) -> list[WorkerReport]:
     """Return what workers have reported."""
-    read = [
-        row
-        | {
-            "progress": tuple(
-                Progress(
-                    message_id=each["msg_id"],
-                    task=each.get("kind"),
-                    share=float(each["share"]),
-                    note=each["note"],
-                )
-                for each in json_value(row["progress"])
-            )
-        }
-        for row in rows.records()
-    ]
-    return made(WorkerReport, read)
+    records = [row | {"progress": _progress(row.get("progress"))} for row in rows.records()]
+    return made(WorkerReport, records)
+
+
+def _progress(value: Any) -> tuple[Progress, ...]:
+    reported = [each | {"share": float(each["share"])} for each in json_value(value) or ()]
+    return tuple(made(Progress, reported, message_id="msg_id", task="kind"))
 
 
 def changes(rows: Rows) -> list[Change]:

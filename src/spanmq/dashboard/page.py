@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from spanmq import __version__
 from spanmq.dashboard import wording
 from spanmq.dashboard.visit import Visit
 from spanmq.service.caller import Verb
 from spanmq.service.failure import forbidden
+from spanmq.version import __version__
 
 _templates: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),

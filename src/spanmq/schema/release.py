@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources.abc import Traversable
 from itertools import takewhile
 
-import spanmq
 from spanmq.errors import InvalidArgumentError, SchemaVersionError
+from spanmq.version import __version__
 
 # The first 64 bits of the SHA-256 of "spanmq.schema": no other program is likely to lock the same number.
 LOCK_KEY = 1427365083163801878
@@ -58,7 +58,7 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
     if folder is None and version is None:
         return _installed_release()
     folder = folder or importlib.resources.files("spanmq") / "sql"
-    version = version or spanmq.__version__
+    version = version or __version__
     tokens = {
         "version": literal(version),
         "pinned": PINNED,
@@ -80,7 +80,7 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
 
 @cache
 def _installed_release() -> Release:
-    return load_release(version=spanmq.__version__)
+    return load_release(version=__version__)
 
 
 _FUNCTION = re.compile(

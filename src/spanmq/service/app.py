@@ -8,7 +8,6 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
 
-from spanmq import __version__
 from spanmq.service import (
     categories,
     condition,
@@ -27,6 +26,7 @@ from spanmq.service.failure import handle
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.moves import run_moves
+from spanmq.version import __version__
 
 DESCRIPTION: Final = (
     "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."

@@ -18,19 +18,14 @@ from typing import Any, Final, TypeVar
 
 from spanmq import tracing
 from spanmq.client import AsyncClient
-from spanmq.client._async.listener import AsyncAnnouncement
-from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due
+from spanmq.client.polling import HEARD_SECONDS, LONGEST_SECONDS, Due, Polling
 from spanmq.errors import DecryptionError, InvalidBodyError, SpanmqError
 from spanmq.model import Message
 
 logger = logging.getLogger("spanmq.service")
 
-POLL_SECONDS: Final = 0.5
 # For all lines together: the more queues are waited for, the less often each is polled.
 LOOKS_PER_SECOND: Final = 400
-# A message that is hidden for four seconds or more is not announced: a request that waits for longer asks
-# again within this time.
-ASK_SECONDS: Final = 3.0
 JOIN_SECONDS: Final = 5.0
 # Errors of a receive that got only messages that cannot be read, and nacked them: the next one gets others.
 UNREADABLE: Final = (DecryptionError, InvalidBodyError)
@@ -57,7 +52,7 @@ class Waiting:
     """All lines; each queue is polled after `first` seconds, then after twice as long, up to `longest`."""
 
     def __init__(
-        self, client: AsyncClient, *, first: float = FIRST_POLL_SECONDS, longest: float = POLL_SECONDS
+        self, client: AsyncClient, *, first: float | None = None, longest: float = LONGEST_SECONDS
     ) -> None:
         self._client = client
         self._first = first
@@ -147,25 +142,19 @@ class Waiting:
     async def _serve(self, key: str, line: deque[_Waiter]) -> None:
         try:
             async with self._client.admin.announcements(key) as announced:
-                interval = self._first
-                is_announced = False
-                due = Due()
+                polling = Polling(self._longest, first=self._first)
                 while line and not self._is_stopped:
                     # In this order: an announcement during the poll ends the next wait, and a message that
                     # becomes visible after the question is either known or found by the poll.
                     announced.clear()
-                    # A visible message that cannot be received (paused, behind others) must not cause one
-                    # poll after another.
-                    is_asked = interval >= AHEAD_SECONDS and not is_announced and not due.is_over
-                    due = await self._ahead.of(key) if is_asked else Due()
+                    if polling.is_asking:
+                        polling.due = await self._ahead.of(key)
                     if await self._look(line):
-                        interval = self._first
+                        polling.restart()
                     if line and not self._is_stopped:
-                        # The announced message may become visible in a moment: ask soon.
-                        seconds = min(interval, AHEAD_SECONDS) if is_announced else interval
-                        is_announced, due = await self._pause(key, announced, due, seconds)
-                        longest = max(self._longest, len(self._lines) / LOOKS_PER_SECOND)
-                        interval = min(interval * 2, longest)
+                        is_announced = await self._pause(key, announced.wait, polling)
+                        polling.longest = max(self._longest, len(self._lines) / LOOKS_PER_SECOND)
+                        polling.paused(is_announced)
         finally:
             # Nothing is awaited since the line was found empty, so no request can have joined it.
             if self._lines.get(key) is line:
@@ -173,20 +162,16 @@ class Waiting:
             for waiter in line:
                 self._dismiss(waiter)
 
-    async def _pause(
-        self, key: str, announced: AsyncAnnouncement, due: Due, seconds: float
-    ) -> tuple[bool, Due]:
-        """Wait for `seconds`, or until an announcement or until a message becomes visible; return which.
-
-        Also returns when the next message becomes visible, because a long wait asks again meanwhile.
-        """
-        until = monotonic() + seconds
+    async def _pause(self, key: str, wait: Callable[[float], Awaitable[bool]], polling: Polling) -> bool:
+        """Wait for an announcement, for a pause or until a message becomes visible; return whether one came."""
+        until = monotonic() + polling.seconds
         while True:
             left = until - monotonic()
-            is_announced = await announced.wait(due.within(min(left, ASK_SECONDS)))
-            if is_announced or due.is_over or left <= ASK_SECONDS:
-                return is_announced, due
-            due = await self._ahead.of(key)
+            is_announced = await wait(polling.due.within(min(left, HEARD_SECONDS)))
+            if is_announced or polling.due.is_over or left <= HEARD_SECONDS:
+                return is_announced
+            # A message that was hidden meanwhile for four seconds or more is not announced.
+            polling.due = await self._ahead.of(key)
 
     async def _look(self, line: deque[_Waiter]) -> bool:
         """Serve the line from its head as long as there are messages; return whether any was received."""

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql.types import StructType
 
 from spanmq import errors
+from spanmq.client.direct import KeptConnection
 from spanmq.spark import rows
 from spanmq.spark.options import Bounds, Options
 from spanmq.spark.reader import RangePartition, queue_named
@@ -40,9 +41,7 @@ class Here:
 class ArchiveStreamReader(Stream):
     """Reads what an archive gets."""
 
-    def __init__(
-        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
         if options.receiver is not None:
             raise errors.InvalidArgumentError(
                 "the option receiver is for streams over a queue",

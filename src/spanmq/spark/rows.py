@@ -11,7 +11,7 @@ import psycopg
 import pyarrow
 
 from spanmq import errors
-from spanmq.client.dsn import connect
+from spanmq.client.direct import connect, typed_errors
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -58,7 +58,7 @@ class Range:
 @contextlib.contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection for a block; errors of the server are raised as spanmq's."""
-    with connect(dsn, application_name=NAME) as connection, held(connection):
+    with connect(dsn, application_name=NAME) as connection, typed_errors(connection):
         yield connection
 
 
@@ -76,38 +76,6 @@ def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
         else:
             is_alone = True
         yield is_alone
-
-
-@contextlib.contextmanager
-def held(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection that stays open after the block; errors of the server are raised as spanmq's."""
-    try:
-        yield connection
-    except psycopg.Error as error:
-        ours = None if connection.broken else errors.from_driver(error)
-        raise ours or errors.ConnectionLostError(str(error).strip()) from error
-
-
-class StreamConnection:
-    """The connection that a reader of a stream keeps: made when it is first used, and again after it broke."""
-
-    __slots__ = ("_connection", "_dsn")
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._connection: psycopg.Connection[Any] | None = None
-
-    def __call__(self) -> contextlib.AbstractContextManager[psycopg.Connection[Any]]:
-        """Return the connection for a block."""
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn, application_name=NAME)
-        return held(self._connection)
-
-    def close(self) -> None:
-        """Close it; the next use makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def one(

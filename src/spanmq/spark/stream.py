@@ -35,7 +35,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
-from spanmq.client._sync.listener import Bell
+from spanmq.client.direct import KeptConnection
+from spanmq.client.polling import Polling
 from spanmq.spark import rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -44,9 +45,6 @@ from spanmq.spark.reader import RangePartition, queue_named
 VERSION: Final = 1
 # How long a call waits for messages: Spark asks again at once, some 80 times a second.
 WAIT_SECONDS: Final = 0.5
-# Between two polls of what sends no notification: twice as long each time that nothing came.
-PAUSE_SECONDS: Final = 0.02
-PAUSE_SECONDS_MAX: Final = 0.5
 # To count a million messages may take the server a tenth of a second.
 REPORT_SECONDS: Final = 5.0
 # The server's limit is that of an integer.
@@ -58,18 +56,14 @@ Offset = dict[str, Any]
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What streams have in common; `is_bounded` ones end with what was there at their start."""
 
-    def __init__(
-        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
         self._options = options
         self._schema = schema
-        self._server = server or rows.StreamConnection(options.dsn)
+        self._server = server or KeptConnection(options.dsn, application_name=rows.NAME)
         self._is_bounded = False
-        self._pause = PAUSE_SECONDS
+        self._polling = Polling()
         self._report: Offset | None = None
         self._report_at = 0.0
-        self._bell: Bell | None = None
-        self._listens_on: psycopg.Connection[Any] | None = None
         self._due_at = time.monotonic() + options.max_delay
         self._settled_to: Offset | None = None
 
@@ -127,9 +121,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = start if self._settled_to == start else self.settle(start)
                 self._settled_to = start
             if found != start:
-                self._pause = PAUSE_SECONDS
+                self._polling.restart()
                 self._due_at = time.monotonic() + self._options.max_delay
-                self._wait_no_more()
+                self._server.wait_no_more()
             if found != start or self._is_bounded:
                 return found
             if self._wait(deadline) and time.monotonic() >= deadline:
@@ -150,25 +144,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Wait for messages, until a deadline at most. Return False if some may have come before it listened."""
         names = self.waits_for()
         if not names:
-            time.sleep(self._pause)
-            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+            time.sleep(self._polling.pause)
+            self._polling.paused()
             return True
-        with self._server() as server:
-            if self._bell is None or self._listens_on is not server:
-                self._bell, self._listens_on = Bell(server), server
-            # Messages between the last poll and the first announcement were not notified: poll again.
-            if self._bell.attend(names):
-                return False
-            for notification in server.notifies(timeout=max(deadline - time.monotonic(), 0.0), stop_after=1):
-                self._bell.queue_of(notification)
-        return True
-
-    def _wait_no_more(self) -> None:
-        """Announce that the stream does not wait while a batch is read."""
-        if self._bell is not None:
-            with self._server() as server:
-                if self._listens_on is server:
-                    self._bell.attend([])
+        return self._server.wait(names, deadline - time.monotonic())
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the report: Spark asks with each trigger, and gets what was counted in the last seconds."""
@@ -196,9 +175,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReader(Stream):
     """Reads a queue exactly once for a checkpoint."""
 
-    def __init__(
-        self, options: Options, schema: StructType, server: rows.StreamConnection | None = None
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from spanmq.client import AsyncClient, Client
-from spanmq.client.dsn import default_dsn
+from spanmq.client.environment import default_dsn
 from spanmq.client.password import Password
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError

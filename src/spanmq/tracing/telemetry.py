@@ -10,10 +10,10 @@ from opentelemetry import context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
-from spanmq import __version__
 from spanmq.codec.batch import EachHeaders
 from spanmq.codec.body import Headers
 from spanmq.model import Message, Settled
+from spanmq.version import __version__
 
 SYSTEM: Final = "spanmq"
 MESSAGE_ID: Final = "messaging.message.id"

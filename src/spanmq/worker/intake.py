@@ -10,6 +10,7 @@ from typing import Final
 from spanmq.client import argument
 from spanmq.client.argument import optional
 from spanmq.client.call import queue_call
+from spanmq.client.polling import Polling
 from spanmq.client.rows import nothing
 from spanmq.errors import (
     ConnectionFailedError,
@@ -32,7 +33,6 @@ from spanmq.worker.failure import Failure, storable
 from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
 from spanmq.worker.limiter import ConcurrencyLimiter
-from spanmq.worker.poller import FIRST_LOOK_SECONDS, GROWTH, LOOK_SECONDS
 from spanmq.worker.pool import Share
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
@@ -76,7 +76,7 @@ class Intake:
         self.is_receiving = False
         # Until then a poll that says that there are messages is not believed: receives got none of them.
         self.ignored_until = 0.0
-        self._fruitless = 0
+        self._polling = Polling.of_worker()
         # Receives in a row that raised an error.
         self.failures = 0
         self._task: asyncio.Task[None] | None = None
@@ -100,9 +100,12 @@ class Intake:
 
     def found(self, count: int, *, is_woken: bool) -> None:
         """Record what a receive found that followed a poll, or a notification."""
-        self._fruitless = 0 if count or is_woken else self._fruitless + 1
-        pause = FIRST_LOOK_SECONDS * GROWTH ** min(self._fruitless - 1, 9)
-        self.ignored_until = monotonic() + min(pause, LOOK_SECONDS) if self._fruitless else 0.0
+        if count or is_woken:
+            self._polling.restart()
+            self.ignored_until = 0.0
+        else:
+            self.ignored_until = monotonic() + self._polling.pause
+            self._polling.paused()
 
     def tell(self, change: Change | None, error: str | None = None) -> None:
         """Emit an event for a change of the breaker, with the error that caused it, and report it."""

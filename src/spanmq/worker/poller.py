@@ -7,33 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Final
-from uuid import uuid4
 
-from spanmq.client import AsyncClient, functions
+from spanmq.client import AsyncClient
 from spanmq.client.call import Call, Result
-from spanmq.client.concurrency import AsyncEvent, Due
+from spanmq.client.concurrency import AsyncEvent
+from spanmq.client.polling import Due, Polling
+from spanmq.client.registration import REGISTER_SECONDS, Registration
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
 from spanmq.worker.event import CallFailed, EventBus
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
 
-# The pause before the first poll that follows another one: a transaction that began long ago may commit at any
-# time. Each further pause is GROWTH times as long.
-FIRST_LOOK_SECONDS: Final = 0.012
-GROWTH: Final = 10.0
-# The longest pause. Messages that become visible within 4 s are announced at once, so no earlier poll is needed.
-LOOK_SECONDS: Final = 3.0
-# The longest pause without notifications.
-DEAF_LOOK_SECONDS: Final = 0.5
 # The pause of a worker without a free slot, which has several queues: one of them may have become ready.
 FULL_LOOK_SECONDS: Final = 0.1
 # At least this long a pause for each queue, so that polls take at most a tenth of a processor.
 GAP_SECONDS: Final = 30e-6
 # How long a worker that stops waits for its last call.
 LAST_SECONDS: Final = 1.0
-# How often the queues are registered again, which also returns their policies; the server forgets a listener
-# after 90 seconds.
-REGISTER_SECONDS: Final = 30.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,18 +43,14 @@ class Poller:
 
     def __post_init__(self) -> None:
         """Begin without queues."""
-        self._key = uuid4()
+        self._registration = Registration()
         self._queues: set[str] = set()
-        # By id, as the server knows them; the others were dropped, or the worker lacks the right to them.
-        self._names: dict[int, str] = {}
+        # Those that were dropped, or to which the worker lacks the right.
         self._unknown: set[str] = set()
-        self._register_at = float("-inf")
-        self._channel: str | None = None
         self._hearing: asyncio.Task[None] | None = None
-        self._is_heard = False
+        self._set_heard(False)
         # Whether senders know that this process waits.
         self._is_announced = False
-        self._interval = FIRST_LOOK_SECONDS
         self._is_wanted = AsyncEvent()
         self._has_room = AsyncEvent()
         self._has_room.set()
@@ -92,7 +78,7 @@ class Poller:
     def remove(self, queue: str) -> None:
         """Poll for a queue no more."""
         self._queues.discard(queue)
-        self._register_at = float("-inf")
+        self._registration.forget()
 
     def poll_soon(self) -> None:
         """Poll now, or as soon as polls for this number of queues may follow each other."""
@@ -114,10 +100,11 @@ class Poller:
 
     def pass_on(self, queues: Iterable[str], done: Callable[[str], None], *, is_busy: bool) -> None:
         """Wake other processes for queues with messages left; `done` is called with each queue without any."""
-        numbers = {number: name for number, name in self._names.items() if name in set(queues)}
+        left = set(queues)
+        numbers = {number: name for number, name in self._registration.names.items() if name in left}
         if is_busy:
             self._is_announced = False
-        if self._channel is not None:
+        if self._registration.channel is not None:
             task = asyncio.create_task(self._pass_on(numbers, done, is_busy), name="spanmq passing on")
             self._passing.add(task)
             task.add_done_callback(self._passed)
@@ -134,9 +121,9 @@ class Poller:
                 self._is_wanted.clear()
                 self._received.clear()
                 waits = self._is_heard and self._has_room.is_set()
-                call = functions.poll(self._key, waits=waits)
+                call = self._registration.poll(waits=waits)
                 try:
-                    if monotonic() >= self._register_at:
+                    if self._registration.is_due:
                         await self._register()
                     polled = await self.session.run(partial(_run, call))
                 except (ConnectionFailedError, ConnectionLostError):
@@ -150,15 +137,12 @@ class Poller:
                     continue
                 if polled.ready is None:  # the server has crashed, or this process stood still
                     failures += 1
-                    self._register_at = float("-inf")
+                    self._registration.forget()
                     await asyncio.sleep(0 if failures == 1 else backoff(failures))
                     continue
                 failures = 0
                 self._is_announced = waits
-                for name in [
-                    *(self._names[each] for each in polled.ready if each in self._names),
-                    *self._unknown,
-                ]:
+                for name in [*self._registration.queues(polled.ready), *self._unknown]:
                     if name not in self._received:
                         self.on_ready(name, False)
                 await self._pause(Due(polled.due_in))
@@ -168,41 +152,44 @@ class Poller:
 
     async def stop(self) -> None:
         """Announce that this process does not wait any more."""
-        if self._channel is not None:
+        if self._registration.channel is not None:
             with suppress(TimeoutError, SpanmqError):
                 async with asyncio.timeout(LAST_SECONDS):
-                    await self.session.run(partial(_run, functions.pass_on(self._key, [], is_busy=True)))
+                    await self.session.run(partial(_run, self._registration.pass_on([], is_busy=True)))
 
     @property
     def _gap(self) -> float:
         return len(self._queues) * GAP_SECONDS
 
     async def _pause(self, due: Due) -> None:
-        longest = LOOK_SECONDS if self._is_heard else DEAF_LOOK_SECONDS
-        if self.settings.poll_interval is not None:
-            longest = self.settings.poll_interval
+        polling = self._polling
+        polling.due = due
         until = monotonic() + self._gap
-        is_wanted = await self._is_wanted.wait(due.within(self._interval))
-        self._interval = FIRST_LOOK_SECONDS if is_wanted else min(self._interval * GROWTH, longest)
+        is_wanted = await self._is_wanted.wait(polling.pause)
+        polling.paused()
+        if is_wanted:
+            polling.restart()
         if (left := until - monotonic()) > 0:
             await asyncio.sleep(left)
 
+    def _set_heard(self, is_heard: bool) -> None:
+        """Note whether notifications arrive: without them it looks more often."""
+        self._is_heard = is_heard
+        self._polling = Polling.of_worker(self.settings.poll_interval, is_heard=is_heard)
+
     async def _register(self) -> None:
         queues = sorted(self._queues)
-        call = functions.await_messages(queues, self._key, has_channel=not self.settings.pooler)
+        call = self._registration.register(queues, has_channel=not self.settings.pooler)
         awaited = await self.session.run(partial(_run, call))
-        self._register_at = monotonic() + REGISTER_SECONDS
-        self._names = {each.queue_id: each.queue for each in awaited}
+        is_new = self._registration.registered(awaited)
         self._unknown = self._queues.difference(each.queue for each in awaited)
         for each in awaited:
             self.on_policy(each.queue, each.is_ordered)
-        channel = next((each.channel for each in awaited), None)
-        if channel != self._channel:
-            self._channel = channel
-            self._is_heard = False
+        if is_new:
+            self._set_heard(False)
             if self._hearing is not None:
                 self._hearing.cancel()
-            if channel is not None:
+            if (channel := self._registration.channel) is not None:
                 self._hearing = asyncio.create_task(self._hear(channel), name="spanmq listener")
 
     async def _hear(self, channel: str) -> None:
@@ -211,28 +198,26 @@ class Poller:
             client = await self.session.client()
             with suppress(SpanmqError):
                 await client.admin.notifications.hear(channel, self._rung)
-            self._is_heard = False
+            self._set_heard(False)
             self.poll_soon()
             failures += 1
             await asyncio.sleep(backoff(failures))
 
     def _rung(self, number: int | None) -> None:
         if number is None:
-            self._is_heard = True
+            self._set_heard(True)
             self.poll_soon()  # which announces this process
             self.on_cancel(self._queues)  # what was cancelled before
         elif number < 0:
-            self.on_cancel({self._names.get(-number, "")})
-        elif (name := self._names.get(number)) is not None:
+            self.on_cancel({self._registration.names.get(-number, "")})
+        elif (name := self._registration.names.get(number)) is not None:
             self.on_ready(name, True)
         else:
-            self._register_at = float("-inf")
+            self._registration.forget()
 
     async def _pass_on(self, queues: dict[int, str], done: Callable[[str], None], is_busy: bool) -> None:
         with suppress(SpanmqError):  # others poll, too
-            left = await self.session.run(
-                partial(_run, functions.pass_on(self._key, queues, is_busy=is_busy))
-            )
+            left = await self.session.run(partial(_run, self._registration.pass_on(queues, is_busy=is_busy)))
             for number, name in queues.items():
                 if number not in left:
                     done(name)

@@ -2,7 +2,9 @@
 
 import os
 import socket
+import threading
 import time
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -15,6 +17,7 @@ from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
+from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import Timeouts
 from spanmq.errors import (
     ConnectionFailedError,
@@ -85,6 +88,28 @@ async def test_closed_client_says_so(client: AsyncClient) -> None:
     await never_opened.close()
     with pytest.raises(ConnectionFailedError, match="closed"):
         await never_opened.queues.list()
+
+
+async def test_close_beside_the_first_open_leaves_no_connection(
+    database: str, client: AsyncClient, observer: Connection
+) -> None:
+    await client.close()
+    connecting, closed = threading.Event(), threading.Event()
+
+    def password() -> str:
+        connecting.set()
+        assert closed.wait(WAIT_SECONDS)
+        return "unused"
+
+    late = AsyncClient(database, password=password, maintain_interval=0.001)
+    async with AsyncTasks() as tasks:
+        opening = tasks.start(late.open)
+        assert await in_thread(partial(connecting.wait, WAIT_SECONDS))
+        await late.close()
+        closed.set()
+        with pytest.raises(ConnectionFailedError, match="closed"):
+            await opening()
+    await until_async(observer, f"select count(*) = 0 {OTHERS}")
 
 
 async def test_first_calls_at_the_same_time_open_one_pool(database: str, client: AsyncClient) -> None:

@@ -148,7 +148,7 @@ async def connection_to(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but an announcement end a wait."""
-    monkeypatch.setattr("spanmq.client._async.listener.FIRST_POLL_SECONDS", 1000.0)
+    monkeypatch.setattr("spanmq.client.polling.FIRST_SECONDS", 1000.0)
 
 
 @pytest.mark.usefixtures("no_polls")

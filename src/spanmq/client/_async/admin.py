@@ -7,9 +7,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from spanmq.client import argument, functions
-from spanmq.client._async.connection import AsyncLink, AsyncPoolLink
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink
 from spanmq.client._async.grants import AsyncGrants
-from spanmq.client._async.listener import AsyncAnnouncement, AsyncListener, announcements_of, hear
+from spanmq.client._async.listener import (
+    AsyncAnnouncement,
+    AsyncBell,
+    AsyncListener,
+    announcements_of,
+    hear,
+)
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, Result, optional_queue_call, queue_call
@@ -336,6 +342,7 @@ class AsyncNotifications:
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
+        self._bell: AsyncBell | None = None
 
     async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
         """Listen to the `channel` of a listener (`functions.await_messages`), on a connection of its own.
@@ -346,6 +353,26 @@ class AsyncNotifications:
         if not isinstance(self._link, AsyncPoolLink):
             raise NotPossibleError("a client over one connection can't listen beside its calls")
         await hear(self._link.dedicated, channel, on_ring)
+
+    async def wait(self, queues: Iterable[str], seconds: float) -> bool:
+        """Wait until a message of one of these `queues` is announced, or `seconds` are over, on the client's own
+        connection.
+
+        Returns False at once where a message may have come before senders knew of the wait: look for one first.
+        Senders believe that it waits until `wait_no_more`. Raises NotPossibleError for a client over a pool.
+        """
+        return await self._own_bell().wait([*queues], seconds)
+
+    async def wait_no_more(self) -> None:
+        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others."""
+        await self._own_bell().attend([])
+
+    def _own_bell(self) -> AsyncBell:
+        if self._bell is None:
+            if not isinstance(self._link, AsyncConnectionLink):
+                raise NotPossibleError("only a client over one connection of psycopg can wait on it")
+            self._bell = AsyncBell(self._link.connection)
+        return self._bell
 
     async def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a `queue`, at most once every `throttle` seconds.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,25 +16,22 @@ from spanmq.client import argument, functions
 from spanmq.client._async import copy
 from spanmq.client._async.admin import AsyncAdmin
 from spanmq.client._async.batches import AsyncBatches
-from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink
 from spanmq.client._async.dead_letters import AsyncDeadLetters
 from spanmq.client._async.health import AsyncHealth
 from spanmq.client._async.inspect import AsyncInspect
-from spanmq.client._async.listener import AsyncListener, receive_within
-from spanmq.client._async.maintenance import AsyncMaintenance
-from spanmq.client._async.pool import AsyncConnector
+from spanmq.client._async.listener import receive_within
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
-from spanmq.client._async.session import AsyncSessionLink, adapt_async
+from spanmq.client._async.source import source_of
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call
-from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
+from spanmq.client.dsn import DEFAULT, Timeouts
+from spanmq.client.environment import default_dsn
 from spanmq.client.functions import Grouped, Held, SendOptions
 from spanmq.client.options import check_options, check_password, check_source
-from spanmq.client.password import Password, password_for
+from spanmq.client.password import Password
 from spanmq.client.rows import by_reason, number, numbers, settlements
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
@@ -125,50 +121,34 @@ class AsyncClient:
             timeouts=timeouts,
         )
         check_password(password, dsn)
+        source = source_of(
+            dsn,
+            pool,
+            connection,
+            pool_size=pool_size,
+            timeout=timeout,
+            maintain_interval=maintain_interval,
+            durable=durable_claims,
+            listen=listen,
+            pooler=pooler,
+            timeouts=timeouts,
+            on_connect=on_connect,
+            password=password,
+            answer_bytes_max=answer_bytes_max,
+        )
+        self._source, self._link = source, source.link
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
-        self._maintain_interval = maintain_interval
-        self._maintenance: AsyncMaintenance | None = None
-        self._listener: AsyncListener | None = None
-        self._settle_listener: AsyncListener | None = None
-        self._pool_link: AsyncPoolLink | None = None
-        limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
-        connector: AsyncConnector | None = None
-        if limited is not None:
-            connector = AsyncConnector(limited, password=password_for(limited, password), pooler=pooler)
-            pool = connector.new_pool(pool_size, on_connect)
-        self._link: AsyncLink
-        if pool is not None:
-            self._pool_link = AsyncPoolLink(
-                pool,
-                connector=connector,
-                address=dsn,
-                timeout=timeout,
-                durable=durable_claims,
-                answer_bytes_max=answer_bytes_max,
-            )
-            self._pool_link.on_open = self._begin_maintenance
-            # A pool of one has none to spare.
-            if listen and not pooler and (dsn is not None or pool.max_size > 1):
-                self._listener = AsyncListener(self._pool_link.dedicated)
-                self._settle_listener = AsyncListener(self._pool_link.dedicated, functions.await_settled)
-            self._link = self._pool_link
-        elif isinstance(connection, AsyncConnectionLink | AsyncSessionLink):
-            self._link = connection
-        elif isinstance(connection, AsyncConnection):
-            self._link = AsyncConnectionLink(connection)
-        else:
-            self._link = adapt_async(connection)
         self.queues = AsyncQueues(self._link)
         self.dead_letters = AsyncDeadLetters(self._link, self._codec)
         self.schedules = AsyncSchedules(self._link, self._codec)
         self.batches = AsyncBatches(self._link, self._codec)
-        self.results = AsyncResults(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.results = AsyncResults(self._link, self._codec, source.settle_listener, self._poll_interval)
         self.topics = AsyncTopics(self._link, self._codec)
         self.subscriptions = AsyncSubscriptions(self._link)
         self.inspect = AsyncInspect(self._link, self._codec)
         self.health = AsyncHealth(self._link)
-        self.admin = AsyncAdmin(self._link, self._listener)
+        self.admin = AsyncAdmin(self._link, source.listener)
 
     # The client itself.
 
@@ -176,19 +156,12 @@ class AsyncClient:
         """Connect now, and not at the first call; return the client. Raises ConnectionFailedError if no server
         answers.
         """
-        if self._pool_link is not None:
-            await self._pool_link.open()
+        await self._source.open()
         return self
 
     async def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own. Raises nothing."""
-        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
-        for job in jobs:
-            job.stop()
-        if self._pool_link is not None:
-            await self._pool_link.close()
-        for job in jobs:
-            await job.join()
+        await self._source.close()
 
     async def __aenter__(self) -> Self:
         """Connect."""
@@ -232,12 +205,7 @@ class AsyncClient:
         done. Raises NotPossibleError for a database with upstream PGMQ, SchemaVersionError for one with a newer
         schema or a server that is too old, MissingPrivilegeError.
         """
-        address = await self._link.address()
-        connector = None if self._pool_link is None else self._pool_link.connector
-        password = None if connector is None else connector.password
-        return await in_thread(
-            partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
-        )
+        return await self._source.install(follow_table_grants=follow_table_grants)
 
     # Sending.
 
@@ -509,7 +477,9 @@ class AsyncClient:
 
     async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
-            received = await receive_within(self._link, self._listener, call, wait, self._poll_interval)
+            received = await receive_within(
+                self._link, self._source.listener, call, wait, self._poll_interval
+            )
             return receiving.received(received)
 
     async def _opened(self, messages: list[Message]) -> list[Message]:
@@ -525,7 +495,3 @@ class AsyncClient:
         if not held:
             raise closed[0].body.error
         return [message for message in opened if message.message_id in held]
-
-    def _begin_maintenance(self) -> None:
-        if self._maintain_interval and self._pool_link is not None:
-            self._maintenance = AsyncMaintenance(self._pool_link, self._maintain_interval)

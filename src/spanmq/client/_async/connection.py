@@ -104,6 +104,14 @@ class AsyncPoolLink:
             self._opened = True
             if self.on_open is not None:
                 self.on_open()
+            if self._closed:  # by another task, meanwhile, when there was nothing to close yet
+                await self.close()
+                raise errors.ConnectionFailedError("the client is closed")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no call can follow."""
+        return self._closed
 
     async def close(self) -> None:
         """Close the pool if it is ours."""

@@ -56,7 +56,8 @@ class AsyncMaintenance:
         last: type[BaseException] | None = None
         while not await self._stopped.wait(pause):
             link = self._link()
-            if link is None:
+            # It may have been begun beside the end of the client, which then did not know of it.
+            if link is None or link.is_closed:
                 return
             due_in = None
             busy = link.calls != seen

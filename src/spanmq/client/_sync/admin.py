@@ -9,9 +9,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import Link, PoolLink
+from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink
 from spanmq.client._sync.grants import Grants
-from spanmq.client._sync.listener import Announcement, Listener, announcements_of, hear
+from spanmq.client._sync.listener import (
+    Announcement,
+    Bell,
+    Listener,
+    announcements_of,
+    hear,
+)
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, Result, optional_queue_call, queue_call
@@ -328,6 +334,7 @@ class Notifications:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._bell: Bell | None = None
 
     def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
         """Listen to the `channel` of a listener (`functions.await_messages`), on a connection of its own.
@@ -338,6 +345,26 @@ class Notifications:
         if not isinstance(self._link, PoolLink):
             raise NotPossibleError("a client over one connection can't listen beside its calls")
         hear(self._link.dedicated, channel, on_ring)
+
+    def wait(self, queues: Iterable[str], seconds: float) -> bool:
+        """Wait until a message of one of these `queues` is announced, or `seconds` are over, on the client's own
+        connection.
+
+        Returns False at once where a message may have come before senders knew of the wait: look for one first.
+        Senders believe that it waits until `wait_no_more`. Raises NotPossibleError for a client over a pool.
+        """
+        return self._own_bell().wait([*queues], seconds)
+
+    def wait_no_more(self) -> None:
+        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others."""
+        self._own_bell().attend([])
+
+    def _own_bell(self) -> Bell:
+        if self._bell is None:
+            if not isinstance(self._link, ConnectionLink):
+                raise NotPossibleError("only a client over one connection of psycopg can wait on it")
+            self._bell = Bell(self._link.connection)
+        return self._bell
 
     def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
         """Notify listeners of the new messages of a `queue`, at most once every `throttle` seconds.

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -19,25 +18,22 @@ from spanmq.client import argument, functions
 from spanmq.client._sync import copy
 from spanmq.client._sync.admin import Admin
 from spanmq.client._sync.batches import Batches
-from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink
 from spanmq.client._sync.dead_letters import DeadLetters
 from spanmq.client._sync.health import Health
 from spanmq.client._sync.inspect import Inspect
-from spanmq.client._sync.listener import Listener, receive_within
-from spanmq.client._sync.maintenance import Maintenance
-from spanmq.client._sync.pool import Connector
+from spanmq.client._sync.listener import receive_within
 from spanmq.client._sync.queues import Queues
 from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
-from spanmq.client._sync.session import SessionLink, adapt
+from spanmq.client._sync.source import source_of
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call
-from spanmq.client.concurrency import in_place
-from spanmq.client.dsn import DEFAULT, Timeouts, default_dsn, install_at, with_timeouts
+from spanmq.client.dsn import DEFAULT, Timeouts
+from spanmq.client.environment import default_dsn
 from spanmq.client.functions import Grouped, Held, SendOptions
 from spanmq.client.options import check_options, check_password, check_source
-from spanmq.client.password import Password, password_for
+from spanmq.client.password import Password
 from spanmq.client.rows import by_reason, number, numbers, settlements
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
@@ -127,50 +123,34 @@ class Client:
             timeouts=timeouts,
         )
         check_password(password, dsn)
+        source = source_of(
+            dsn,
+            pool,
+            connection,
+            pool_size=pool_size,
+            timeout=timeout,
+            maintain_interval=maintain_interval,
+            durable=durable_claims,
+            listen=listen,
+            pooler=pooler,
+            timeouts=timeouts,
+            on_connect=on_connect,
+            password=password,
+            answer_bytes_max=answer_bytes_max,
+        )
+        self._source, self._link = source, source.link
         self._codec = Codec(encoder, decoder, encryption)
         self._poll_interval = poll_interval
-        self._maintain_interval = maintain_interval
-        self._maintenance: Maintenance | None = None
-        self._listener: Listener | None = None
-        self._settle_listener: Listener | None = None
-        self._pool_link: PoolLink | None = None
-        limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
-        connector: Connector | None = None
-        if limited is not None:
-            connector = Connector(limited, password=password_for(limited, password), pooler=pooler)
-            pool = connector.new_pool(pool_size, on_connect)
-        self._link: Link
-        if pool is not None:
-            self._pool_link = PoolLink(
-                pool,
-                connector=connector,
-                address=dsn,
-                timeout=timeout,
-                durable=durable_claims,
-                answer_bytes_max=answer_bytes_max,
-            )
-            self._pool_link.on_open = self._begin_maintenance
-            # A pool of one has none to spare.
-            if listen and not pooler and (dsn is not None or pool.max_size > 1):
-                self._listener = Listener(self._pool_link.dedicated)
-                self._settle_listener = Listener(self._pool_link.dedicated, functions.await_settled)
-            self._link = self._pool_link
-        elif isinstance(connection, ConnectionLink | SessionLink):
-            self._link = connection
-        elif isinstance(connection, Connection):
-            self._link = ConnectionLink(connection)
-        else:
-            self._link = adapt(connection)
         self.queues = Queues(self._link)
         self.dead_letters = DeadLetters(self._link, self._codec)
         self.schedules = Schedules(self._link, self._codec)
         self.batches = Batches(self._link, self._codec)
-        self.results = Results(self._link, self._codec, self._settle_listener, self._poll_interval)
+        self.results = Results(self._link, self._codec, source.settle_listener, self._poll_interval)
         self.topics = Topics(self._link, self._codec)
         self.subscriptions = Subscriptions(self._link)
         self.inspect = Inspect(self._link, self._codec)
         self.health = Health(self._link)
-        self.admin = Admin(self._link, self._listener)
+        self.admin = Admin(self._link, source.listener)
 
     # The client itself.
 
@@ -178,19 +158,12 @@ class Client:
         """Connect now, and not at the first call; return the client. Raises ConnectionFailedError if no server
         answers.
         """
-        if self._pool_link is not None:
-            self._pool_link.open()
+        self._source.open()
         return self
 
     def close(self) -> None:
         """Stop what runs in the background and close the pool, if it is the client's own. Raises nothing."""
-        jobs = [job for job in (self._maintenance, self._listener, self._settle_listener) if job]
-        for job in jobs:
-            job.stop()
-        if self._pool_link is not None:
-            self._pool_link.close()
-        for job in jobs:
-            job.join()
+        self._source.close()
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -234,12 +207,7 @@ class Client:
         done. Raises NotPossibleError for a database with upstream PGMQ, SchemaVersionError for one with a newer
         schema or a server that is too old, MissingPrivilegeError.
         """
-        address = self._link.address()
-        connector = None if self._pool_link is None else self._pool_link.connector
-        password = None if connector is None else connector.password
-        return in_place(
-            partial(install_at, address, password=password, follow_table_grants=follow_table_grants)
-        )
+        return self._source.install(follow_table_grants=follow_table_grants)
 
     # Sending.
 
@@ -509,7 +477,7 @@ class Client:
 
     def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
-            received = receive_within(self._link, self._listener, call, wait, self._poll_interval)
+            received = receive_within(self._link, self._source.listener, call, wait, self._poll_interval)
             return receiving.received(received)
 
     def _opened(self, messages: list[Message]) -> list[Message]:
@@ -525,7 +493,3 @@ class Client:
         if not held:
             raise closed[0].body.error
         return [message for message in opened if message.message_id in held]
-
-    def _begin_maintenance(self) -> None:
-        if self._maintain_interval and self._pool_link is not None:
-            self._maintenance = Maintenance(self._pool_link, self._maintain_interval)

@@ -106,6 +106,14 @@ class PoolLink:
             self._opened = True
             if self.on_open is not None:
                 self.on_open()
+            if self._closed:  # by another task, meanwhile, when there was nothing to close yet
+                self.close()
+                raise errors.ConnectionFailedError("the client is closed")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no call can follow."""
+        return self._closed
 
     def close(self) -> None:
         """Close the pool if it is ours."""

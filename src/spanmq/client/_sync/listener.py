@@ -17,7 +17,6 @@ from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeVar
-from uuid import uuid4
 
 import psycopg
 from psycopg import Connection, sql
@@ -26,7 +25,10 @@ from spanmq.client import functions
 from spanmq.client._sync.connection import Link, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
-from spanmq.client.concurrency import AHEAD_SECONDS, FIRST_POLL_SECONDS, Due, Event, Job
+from spanmq.client.concurrency import Event, Job
+from spanmq.client.connection import typed
+from spanmq.client.polling import Due, Polling
+from spanmq.client.registration import Registration
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -44,8 +46,6 @@ AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
-# How often a listener registers its queues again; the server forgets it after 90 seconds.
-REGISTER_SECONDS: Final = 30.0
 
 Found = TypeVar("Found")
 
@@ -120,21 +120,18 @@ def look_until(
     `ahead` returns the seconds until the next message becomes visible. While a connection listens, the pauses
     are `heard_seconds` long, if that is given.
     """
-    interval = FIRST_POLL_SECONDS
-    is_announced = False
+    polling = Polling(poll_interval)
     while True:
         # In this order: an announcement during the poll ends the next wait.
         announced.clear()
-        due = Due()
-        if ahead is not None and interval >= AHEAD_SECONDS and not is_announced:
-            due = Due(ahead())
+        if ahead is not None and polling.is_asking:
+            polling.due = Due(ahead())
         found = look()
         remaining = deadline - monotonic()
         if is_enough(found) or remaining <= 0:
             return found
-        pause = heard_seconds if heard_seconds is not None and announced.is_heard else due.within(interval)
-        is_announced = announced.wait(min(pause, remaining))
-        interval = min(interval * 2, poll_interval)
+        pause = heard_seconds if heard_seconds is not None and announced.is_heard else polling.pause
+        polling.paused(announced.wait(min(pause, remaining)))
 
 
 def announcements_of(listener: Listener | None, queue: str) -> AbstractContextManager[Announcement]:
@@ -272,11 +269,10 @@ class Bell:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
-        self._key = uuid4()
-        self._names: dict[int, str] = {}
+        self._registration = Registration()
         self._queues: set[str] = set()
-        self._channel: str | None = None
-        self._register_at = self._poll_at = float("-inf")
+        self._channel: str | None = None  # to which the connection listens
+        self._poll_at = float("-inf")
         self._is_rung = False
 
     def is_new(self, queue: str) -> bool:
@@ -286,7 +282,7 @@ class Bell:
     def queue_of(self, notification: psycopg.Notify) -> str:
         """Return the queue with a message."""
         self._is_rung = True
-        return self._names.get(int(notification.payload), "")
+        return self._registration.names.get(int(notification.payload), "")
 
     def attend(self, wanted: list[str]) -> list[str]:
         """Announce that tasks wait for these queues; return those to poll now.
@@ -295,41 +291,53 @@ class Bell:
         """
         now = monotonic()
         is_new = any(map(self.is_new, wanted))
-        if is_new or (wanted and now >= self._register_at):
-            self._register([*self._queues.union(wanted)], now)
+        registration = self._registration
+        if is_new or (wanted and registration.is_due):
+            self._register([*self._queues.union(wanted)])
         if self._channel is None:
             return []
-        unwanted = [number for number, name in self._names.items() if name not in wanted]
+        unwanted = [number for number, name in registration.names.items() if name not in wanted]
         if not wanted:
             if self._is_rung or self._poll_at > float("-inf"):
                 # The task that was woken has left, or nothing waits any more: other processes may.
                 self._is_rung, self._poll_at = False, float("-inf")
-                self._run(functions.pass_on(self._key, unwanted, is_busy=True))
+                self._run(registration.pass_on(unwanted, is_busy=True))
             return []
         if not (self._is_rung or is_new or now >= self._poll_at):
             return []
         # After a ring, too: another sender that saw this process being woken did not wake it again.
         self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
-        found = self._run(functions.poll(self._key))
+        found = self._run(registration.poll())
         if found is None or found.ready is None:
-            self._register_at = float("-inf")
+            registration.forget()
             return wanted
         if passed := [number for number in found.ready if number in unwanted]:
-            self._run(functions.pass_on(self._key, passed))
-        return (
-            [*wanted] if is_new else [self._names[number] for number in found.ready if number in self._names]
-        )
+            self._run(registration.pass_on(passed))
+        return [*wanted] if is_new else registration.queues(found.ready)
 
-    def _register(self, queues: list[str], now: float) -> None:
+    def wait(self, queues: list[str], seconds: float) -> bool:
+        """Wait until one of these queues has a message; return False if one may have come before senders knew.
+
+        Raises what `attend` raises, and ConnectionLostError.
+        """
+        if self.attend(queues):
+            return False
+        try:
+            for notification in self._connection.notifies(timeout=max(seconds, 0.0), stop_after=1):
+                self.queue_of(notification)
+        except psycopg.Error as error:
+            raise typed(error, self._connection) from error
+        return True
+
+    def _register(self, queues: list[str]) -> None:
         self._queues.update(queues)
-        self._register_at = now + RETRY_SECONDS
-        awaited = self._run(functions.await_messages(queues, self._key))
+        registration = self._registration
+        registration.again_at = monotonic() + RETRY_SECONDS
+        awaited = self._run(registration.register(queues))
         if awaited is None:
             return
-        self._register_at = now + REGISTER_SECONDS
-        self._names = {each.queue_id: each.queue for each in awaited}
-        channel = next((each.channel for each in awaited), None)
-        if channel != self._channel:
+        registration.registered(awaited)
+        if (channel := registration.channel) != self._channel:
             self._connection.execute("unlisten *")
             if channel is not None:
                 self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))

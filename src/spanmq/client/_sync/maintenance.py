@@ -58,7 +58,8 @@ class Maintenance:
         last: type[BaseException] | None = None
         while not self._stopped.wait(pause):
             link = self._link()
-            if link is None:
+            # It may have been begun beside the end of the client, which then did not know of it.
+            if link is None or link.is_closed:
                 return
             due_in = None
             busy = link.calls != seen

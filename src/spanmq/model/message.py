@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from spanmq.errors import InvalidBodyError
-from spanmq.model.parse import dataclass_of, parse
+from spanmq.model.parse import parse, reasons
 
 GROUP_HEADER: Final = "x-pgmq-group"
 
@@ -39,25 +39,19 @@ class Message:
     archived_at: datetime | None = None
 
     def parse(self, kind: type[Kind]) -> Kind:
-        """Return the body as a `kind`: a Pydantic model by validation, a dataclass by annotations, in depth.
+        """Return the body as a `kind`, any type that Pydantic validates: a model, a dataclass, a list of them.
 
         Values that the encoder converted are converted back: dataclasses and models within, dates, times,
         UUIDs, enumerations, tuples, integers as keys. Fields that a dataclass does not have are ignored, so
-        that a sender may be a release ahead. Raises InvalidBodyError for a body that does not match a
-        dataclass, TypeError for a `kind` that is neither, NameError for unresolvable annotations; a model
-        raises its own errors.
+        that a sender may be a release ahead. Raises InvalidBodyError for a body that does not match, TypeError for
+        a `kind` that can't be validated, and ExtraNotInstalledError without Pydantic (the extra `tasks`).
         """
-        if hasattr(kind, "model_validate"):
-            model: Kind = parse(self.body, kind)
-            return model
-        found = dataclass_of(kind)
-        if found is None:
-            raise TypeError(f"{kind!r} is neither a dataclass nor a Pydantic model")
         try:
             parsed: Kind = parse(self.body, kind)
-        except (TypeError, ValueError, RecursionError) as error:
+        except ValueError as error:
+            name = getattr(kind, "__qualname__", kind)
             raise InvalidBodyError(
-                f"message {self.message_id} is not a {found.__qualname__}: {error}", queue=self.queue
+                f"message {self.message_id} is not a {name}: {reasons(error, 'body')}", queue=self.queue
             ) from error
         return parsed
 

@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
+from spanmq.model.parse import reasons
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -169,7 +170,7 @@ class Arguments:
             return self._result.validate_python(value)
         except ValueError as error:
             raise InvalidArgumentError(
-                f"the result of task {self._task!r} does not fit its type: {reasons(error)}",
+                f"the result of task {self._task!r} does not fit its type: {reasons(error, 'arguments')}",
                 code="invalid_handler",
             ) from error
 
@@ -187,7 +188,7 @@ class Arguments:
                 raise TypeError("there are more arguments than parameters, or one is given twice")
             return f"{self._head}{write(values)}}}"
         except (TypeError, ValueError, RecursionError) as error:
-            raise TaskArgumentsError(f"task {self._task!r}: {reasons(error)}") from error
+            raise TaskArgumentsError(f"task {self._task!r}: {reasons(error, 'arguments')}") from error
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""
@@ -196,7 +197,7 @@ class Arguments:
             return read(values)
         except ValueError as error:
             raise TaskArgumentsError(
-                f"the arguments do not fit task {self._task!r}: {reasons(error)}"
+                f"the arguments do not fit task {self._task!r}: {reasons(error, 'arguments')}"
             ) from error
 
 
@@ -218,15 +219,3 @@ def is_json(hint: Any) -> bool:
     if get_origin(hint) is dict:
         return inner[0] is str and is_json(inner[1])
     return get_origin(hint) in (list, Union, UnionType) and all(map(is_json, inner))
-
-
-def reasons(error: Exception) -> str:
-    """Return what is wrong, in one line and without the values."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
-        for each in error.errors(include_url=False, include_input=False, include_context=False)
-    )

@@ -44,6 +44,7 @@ RULES = {
     "errors": Rule(ours=("hints",)),
     "hints": Rule(ours=()),
     "version": Rule(ours=()),
+    "model.parse": Rule(packages_lazily=frozenset({"pydantic", "pydantic_core"}), ours=("errors", "model")),
     "model": Rule(ours=("errors", "model")),
     "codec.encryption": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
     "codec": Rule(ours=("codec", "errors", "model")),

@@ -160,7 +160,7 @@ def test_body_nested_deeper_than_pydantic_reads_is_refused() -> None:
         message_of(body).parse(Tree)
 
 
-@pytest.mark.parametrize("kind", [Hidden, Leaf("a", datetime(2013, 1, 1, tzinfo=UTC)), object()], ids=str)
+@pytest.mark.parametrize("kind", [Hidden, Leaf("a", datetime(2013, 1, 1, tzinfo=UTC)), 7])
 def test_what_pydantic_does_not_know_is_an_error_of_the_call(kind: Any) -> None:
     with pytest.raises(TypeError, match="can't be parsed"):
         message_of({"unknown": 1}).parse(kind)

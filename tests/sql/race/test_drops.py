@@ -57,6 +57,27 @@ def test_call_that_waited_for_the_drop_says_that_there_is_no_queue(race: Race, c
     assert two.value(LEFT) == left
 
 
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("call", ["archive('jobs', %s)", "archive('jobs', array[%s])"])
+def test_archive_that_waited_puts_nothing_into_the_archive_of_a_queue_of_the_same_name(
+    race: Race, call: str, isolation: str
+) -> None:
+    first, *_ = race.send(4)
+    race.lease(3)
+    one, two = race.begun(), race.open()
+    # It keeps the row of the lease by what it deletes, and the log by what it reads: the drop leaves both.
+    one.rows("select spanmq.receive('jobs', 1)")
+    one.rows("select pgmq.delete('jobs', array[%s, %s, %s])", first, first + 1, first + 2)
+    two.begin(isolation)
+    later = two.waiting(f"select pgmq.{call}", first)
+    race.main.rows(DROP)
+    race.main.rows("select pgmq.create('jobs')")
+    one.rollback()
+    assert sqlstate_of(race.main.connection, later.rows) == "42P01"
+    two.rollback()
+    assert race.main.rows("select msg_id from pgmq.a_jobs") == []
+
+
 @pytest.mark.parametrize("call", OVERVIEWS)
 def test_drop_hides_no_other_queue(race: Race, call: str) -> None:
     race.main.rows("select pgmq.create('other')")

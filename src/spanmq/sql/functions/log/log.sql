@@ -296,6 +296,7 @@ begin
                        ' from spanmq_core.fetch($1, $2, 0, null, null, true)', 'a_' || this.folded_name)
             using this.queue_id, runs;
     end if;
+    perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, place);
 end $$;
 
 -- The same for messages that follow each other and are alike, in one segment. By its name: the number of an archive
@@ -308,6 +309,19 @@ begin
                    ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
                    ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
         using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
+end $$;
+
+-- Raises 42P01 if rows of a queue went into the archive of another one: an insert finds the archive by its name, and the
+-- queue may have been dropped and created again while the caller waited for its messages. `place` is the queue's own.
+-- After the insert, which has locked what it found.
+create or replace function spanmq_core.raise_if_dropped(this_queue int, folded_name text, place regclass) returns void
+language plpgsql as $$
+begin
+    if to_regclass('pgmq.' || quote_ident('a_' || folded_name)) is distinct from place
+       or not exists (select from spanmq_core.queue q where q.queue_id = this_queue) then
+        raise exception 'relation "pgmq.a_%" does not exist', folded_name
+            using errcode = '42P01', hint = 'The queue was dropped meanwhile.';
+    end if;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz

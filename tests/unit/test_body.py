@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from spanmq.client import Client
 from spanmq.codec import batch
@@ -136,19 +136,6 @@ def test_dataclass_is_sent_by_its_fields_and_parsed_from_them(connection: Connec
         "placed_at": "2013-01-01T05:15:00+00:00",
         "items": ["a"],
     }
-
-
-def test_message_parses_into_pydantic_model(connection: Connection) -> None:
-    client = Client(connection=connection)
-    client.queues.create("parse")
-    client.send("parse", Flight(carrier="UA", number=1545, day=date(2013, 1, 1)))
-    client.send("parse", {"carrier": "UA"})
-    good, bad = client.pop("parse", 2)
-    assert good.parse(Flight) == Flight(carrier="UA", number=1545, day=date(2013, 1, 1))
-    with pytest.raises(ValidationError):
-        bad.parse(Flight)
-    with pytest.raises(TypeError, match="neither a dataclass nor a Pydantic model"):
-        good.parse(int)
 
 
 def test_default_encoder_knows_times_uuids_enumerations_and_nested_models(connection: Connection) -> None:

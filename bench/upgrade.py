@@ -51,7 +51,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let the clients run during the block."""
+        """Run the clients during the block."""
         with ThreadPoolExecutor(CLIENTS) as threads:
             try:
                 clients = [threads.submit(self._work, number) for number in range(CLIENTS)]

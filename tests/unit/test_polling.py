@@ -1,4 +1,4 @@
-"""How long one who waits pauses between two looks, and when it asks what becomes due."""
+"""The pauses between two looks for messages, and when a look first asks what becomes due."""
 
 import pytest
 

@@ -10,14 +10,14 @@ from typing import Final, Self
 # twice the time.
 FIRST_SECONDS: Final = 0.005
 GROWTH: Final = 2.0
-# The longest pause of who may hear nothing.
+# The longest pause of a process that may receive no notifications.
 LONGEST_SECONDS: Final = 0.5
-# A worker that hears looks for all its queues at once, and less often: first for a transaction that began long
-# ago and may commit at any time. From 5 ms on it made a fifth more looks, and had messages no sooner.
+# A worker that receives notifications looks for all its queues at once, and less often: first for a transaction that
+# began long ago and may commit at any time. From 5 ms on it made a fifth more looks, and had messages no sooner.
 HEARD_FIRST_SECONDS: Final = 0.012
 HEARD_GROWTH: Final = 10.0
-# The longest pause of who hears. Messages that become visible within 4 s are announced at once, so no earlier
-# look is needed; others are asked for ahead within this time.
+# The longest pause of a process that receives notifications. Messages that become visible within 4 s are announced at
+# once, so no earlier look is needed; others are asked for ahead within this time.
 HEARD_SECONDS: Final = 3.0
 # A pause of at least this length is worth the question when a message becomes visible; a shorter one takes no
 # longer than the answer.

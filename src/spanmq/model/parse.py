@@ -10,7 +10,7 @@ from spanmq.errors import ExtraNotInstalledError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Types are made where classes are, of which a program has some: the limit is for one that makes them for each message.
+# A program parses few types; the limit is for one that makes a type for each message.
 _KINDS: Final = 1_000
 
 

@@ -76,8 +76,8 @@ class Governed(Model):
                 assert mine == run[: len(mine)], f"the head of group {group}, in order: {run}"
         assert set(ids) <= {each for run in runs.values() for each in run}, f"only what is free: {runs}"
         possible = min(limit, possible)
-        alone = {each for each, message in self.messages.items() if message.isolates}
-        if self.paused or any(not self.messages[each].visible for each in alone):
+        alone = self.isolated()
+        if self.paused or any(not message.visible for message in alone.values()):
             pass  # while a message is handled alone, the others of its kind wait
         elif policy.ordered or policy.in_flight_per_group is not None or alone:
             # Shares are drawn up before it is seen what of each group may come.

@@ -50,6 +50,10 @@ class Model:
     def deliverable(self) -> list[int]:
         return [message_id for message_id in self.visible() if not self.messages[message_id].expired]
 
+    def isolated(self) -> dict[int, Message]:
+        """Return the messages that may have to be delivered alone."""
+        return {each: message for each, message in self.messages.items() if message.isolates}
+
     def send(
         self,
         ids: Sequence[int],
@@ -81,7 +85,7 @@ class Model:
         """
         possible = self.deliverable() if wanted is None else list(wanted)
         assert len(ids) <= quantity, "a claim returns no more than was asked for"
-        alone = {each: message for each, message in self.messages.items() if isolates and message.isolates}
+        alone = self.isolated() if isolates else {}
         if any(not message.visible for message in alone.values()):
             quantity, possible = len(ids), [each for each in possible if each not in alone or each in ids]
         short, exact = short or bool(alone), exact and not alone

@@ -56,9 +56,14 @@ class Running:
         )
 
     def dial(self) -> socket.socket:
-        """Open a connection that speaks no HTTP by itself."""
+        """Open a connection that speaks no HTTP by itself, and receives little that is not read."""
         place = urlsplit(self.address)
-        return socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS)
+        connection = socket.socket()
+        # Before connecting: otherwise the system may take megabytes that nobody reads.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(WAIT_SECONDS)
+        connection.connect((place.hostname, place.port))
+        return connection
 
     def stop(self) -> None:
         """Ask it to end."""

@@ -398,11 +398,13 @@ def test_counts_of_a_partitioned_queue_may_have_ten_digits(race: Race) -> None:
 def test_calls_until_one_does_nothing_free_what_is_settled(race: Race) -> None:
     delete(race, send_past(race, 4 * SIZE))
     done: Rows = []
+    # A session that is just being opened, of any test, counts as one that may look back: such a call is not the last.
+    was_alone = "select transactions = '{}' from spanmq_core.horizon"
     for _ in range(100):
         race.wait_for_other_databases()
         rows = race.main.rows("select action, detail from spanmq.maintain()")
         done += rows
-        if not rows:
+        if not rows and race.main.value(was_alone):
             break
     # The last one holds the newest id.
     assert did(done, "truncated segment") == did(done, "dropped segment") == 3

@@ -12,10 +12,10 @@ import psycopg
 from tests.patience import WAIT_SECONDS, wait_until
 
 LOCK_SECONDS = 90
-# The transactions of sessions that do not say yet what they are.
+# The transactions of sessions that do not say yet what they are; from PostgreSQL 18 on they say that they start.
 OPENING = (
     "select l.virtualxid from pg_locks l left join pg_stat_activity a using (pid)"
-    " where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and a.state is null"
+    " where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and (a.state is null or a.state = 'starting')"
 )
 
 Rows = list[tuple[Any, ...]]
@@ -217,7 +217,7 @@ class Race:
             n,
         )
 
-    def lease(self, n: int, seconds: float = 30, slots: int = 1) -> int:
+    def lease(self, n: int, seconds: float = 3600, slots: int = 1) -> int:
         """Receive n messages and return the lease_id."""
         leases = self.main.column(
             "select lease_id from spanmq.receive(%s, %s, %s, %s)", self.queue, n, seconds, slots

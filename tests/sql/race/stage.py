@@ -31,7 +31,7 @@ class Stage:
             ids = race.send(2, new_block=False) + race.send(4, new_block=False)
         else:
             ids = race.send(MESSAGES)
-        seconds = 30 if state == "leased" else -1
+        seconds = 3600 if state == "leased" else -1
         lease = None if state == "ready" else race.lease(MESSAGES, seconds, slots=3 if split else 1)
         limit = "2" if state == SUSPECT else "null"
         race.main.rows(f"select spanmq.set_policy(%s, '{{\"max_attempts\": {limit}}}')", race.queue)

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.spark.conftest import Streams
 
 from spanmq.client import Client
@@ -43,8 +43,4 @@ def until_listening(observer: psycopg.Connection[Any]) -> None:
         "select count(*) from spanmq_core.listener"
         " where pg_sequence_last_value(('spanmq_core.bell_' || bell)::regclass) > 0"
     )
-    for _ in range(10_000):
-        row = observer.execute(query).fetchone()
-        if row is not None and row[0] == 1:
-            return
-    raise AssertionError("the stream does not wait")
+    wait_until(lambda: observer.execute(query).fetchone() == (1,))

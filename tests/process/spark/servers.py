@@ -9,17 +9,16 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import psycopg
+from tests.patience import wait_until
 
 from spanmq.embedded.binaries import as_user, find_binaries, reachable_binaries, server_user
 
-WAIT_SECONDS: Final = 60.0
 PORT: Final = 5432
 SETTINGS: Final = (
     "fsync=off autovacuum=off wal_level=replica archive_mode=on max_wal_senders=4 max_connections=100"
@@ -67,11 +66,8 @@ class Servers:
 
     def until(self, dsn: str, condition: str) -> None:
         """Wait for a condition."""
-        deadline = time.monotonic() + WAIT_SECONDS
         with psycopg.connect(dsn, autocommit=True) as connection:
-            while connection.execute(condition.encode()).fetchone() != (True,):
-                assert time.monotonic() < deadline, condition
-                time.sleep(0.02)
+            wait_until(lambda: connection.execute(condition.encode()).fetchone() == (True,))
 
     def copy_cold(self) -> Past:
         """Stop the server and copy its data; return what puts the copy in its place."""

@@ -211,7 +211,7 @@ def test_progress_of_a_stream_tells_how_many_messages_are_behind(
     assert report["behind_seconds"] >= 0
 
 
-def shorten(connection: psycopg.Connection[Any], retention: str = "0.001 s") -> None:
+def shorten(connection: psycopg.Connection[Any], retention: str = "1 microsecond") -> None:
     """Let retention delete from the archive of orders what is older than this, and then nothing more."""
     connection.execute(
         "select spanmq.set_policy('orders', %s)", [json.dumps({"archive_retention": retention})]

@@ -103,10 +103,10 @@ def test_message_that_is_made_due_in_the_past_after_the_clock_was_set_back(race:
     maintain(race.main)
     for act in (
         "read('jobs', 0, 1)",
-        "receive('jobs', 1, -9)",
-        "receive('jobs', 3, -9)",
-        "receive('jobs', 4, -9, 2)",
-        "set_vt('jobs', array(select msg_id from pgmq.q_jobs), -9)",
+        "receive('jobs', 1, -900)",
+        "receive('jobs', 3, -900)",
+        "receive('jobs', 4, -900, 2)",
+        "set_vt('jobs', array(select msg_id from pgmq.q_jobs), -900)",
     ):
         race.main.rows("select pgmq.purge_queue('jobs')")
         ids = race.send(4)
@@ -118,12 +118,12 @@ def test_message_that_is_made_due_in_the_past_after_the_clock_was_set_back(race:
 
 
 ACTS_AFTER_THE_CLOCK = {
-    "read one": "select pgmq.read('jobs', -9, 1)",
-    "read": "select pgmq.read('jobs', -9, 10)",
-    "receive one": "select spanmq.receive('jobs', 1, -9)",
-    "receive": "select spanmq.receive('jobs', 10, -9)",
-    "receive in slots": "select spanmq.receive('jobs', 10, -9, 2)",
-    "set_vt": "select pgmq.set_vt('jobs', array(select msg_id from pgmq.q_jobs), -9)",
+    "read one": "select pgmq.read('jobs', -900, 1)",
+    "read": "select pgmq.read('jobs', -900, 10)",
+    "receive one": "select spanmq.receive('jobs', 1, -900)",
+    "receive": "select spanmq.receive('jobs', 10, -900)",
+    "receive in slots": "select spanmq.receive('jobs', 10, -900, 2)",
+    "set_vt": "select pgmq.set_vt('jobs', array(select msg_id from pgmq.q_jobs), -900)",
     "nack": "select spanmq.nack('jobs', lease_id, array[msg_id], retry_in => 0) from spanmq.receive('jobs', 10)",
     "release": "select spanmq.release('jobs', lease_id, array[msg_id]) from spanmq.receive('jobs', 10)",
     "send": "select pgmq.send('jobs', '1', clock_timestamp() + interval '1 ms')",
@@ -131,11 +131,11 @@ ACTS_AFTER_THE_CLOCK = {
 }
 BELOW = (
     "select count(*) from spanmq_core.held h"
-    " where h.vt < (spanmq_core.bound_of(h.queue_id)).due_from or h.vt < clock_timestamp() - interval '9 s'"
+    " where h.vt < (spanmq_core.bound_of(h.queue_id)).due_from or h.vt < clock_timestamp() - interval '900 s'"
 )
 
 
-def set_clock_back(race: Race, seconds: int = 3) -> None:
+def set_clock_back(race: Race, seconds: int = 3600) -> None:
     """Leave the bound as the steps before a clock that was set back by so much."""
     ahead = f"clock_timestamp() + interval '{seconds} s'"
     race.main.rows(f"update spanmq_core.bound set due_from = {ahead}, mark_at = {ahead}")
@@ -184,8 +184,8 @@ def test_no_step_passes_what_is_being_written_after_the_clock_was_set_back(race:
     maintain(race.main)
     set_clock_back(race)
     one, two = race.begun(), race.begun()
-    one.rows("select pgmq.read('jobs', -9, 10)")
-    two.rows("select pgmq.read('jobs', -9, 10)")
+    one.rows("select pgmq.read('jobs', -900, 10)")
+    two.rows("select pgmq.read('jobs', -900, 10)")
     # The clock passes the mark again, and no transaction that was noted is open.
     race.main.rows(
         "update spanmq_core.bound set due_from = '-infinity', mark_at = clock_timestamp(), holders = '{}'"

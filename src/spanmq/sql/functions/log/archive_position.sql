@@ -88,9 +88,9 @@ begin
         using after, archive_ranges.last_id, size, condition;
 end $$;
 
--- The position as of now. seen: the snapshot. since: every transaction that it does not see began after that, so
--- archived_at bounds the search. starts, at, prepared: when the transactions that were open then began, see
--- seen_from(); starts is null without the right to know.
+-- The position as of now. seen: the snapshot. since: every transaction of this database that it does not see began
+-- after that, so archived_at bounds the search. starts, at, prepared: when the transactions of this database that were
+-- open then began, see seen_from(); starts is null without the right to know.
 create or replace function spanmq_core.position_now() returns jsonb
 language plpgsql as $$
 declare
@@ -104,12 +104,12 @@ begin
     if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         perform pg_stat_clear_snapshot();
         select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
-            from pg_stat_activity a where a.pid <> pg_backend_pid() and a.xact_start is not null;
+            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null;
     end if;
     -- The start of a prepared transaction is not known any more.
     select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
-        into prepared, since from pg_prepared_xacts p;
+        into prepared, since from pg_prepared_xacts p where p.database = current_database();
     return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
 end $$;
 

@@ -400,21 +400,21 @@ def test_poll_returns_what_is_ready_and_when_the_next_becomes_so(session: Connec
     assert sorted(found) == [("MyOrders", 1, False), ("Second", 2, True), ("third", 3, False)]
     poll = f"select ready, round(due_in) from spanmq.poll('{KEY}')"
     assert rows(session, poll.replace("round(due_in)", "due_in")) == [([], None)]
-    rows(session, "select pgmq.send('second', '1'), pgmq.send('third', '1', 50), pgmq.send('fourth', '1')")
+    rows(session, "select pgmq.send('second', '1'), pgmq.send('third', '1', 500), pgmq.send('fourth', '1')")
     [(ready, due_in)] = rows(session, poll)
     assert ready == [2]
-    assert 0 < due_in <= 50
-    rows(session, "select spanmq.receive('second', 1, 20)")
+    assert 0 < due_in <= 500
+    rows(session, "select spanmq.receive('second', 1, 200)")
     [(ready, due_in)] = rows(session, poll)
     assert ready == []
-    assert 0 < due_in <= 20
+    assert 0 < due_in <= 200
     rows(session, "select pgmq.send_batch('MyOrders', '{1,2}')")
-    rows(session, """select spanmq.set_policy('MyOrders', '{"rate_limit": 0.1, "rate_burst": 1}')""")
+    rows(session, """select spanmq.set_policy('MyOrders', '{"rate_limit": 0.01, "rate_burst": 1}')""")
     assert rows(session, poll)[0][0] == [1]
     rows(session, "select spanmq.receive('MyOrders', 1)")
     [(ready, due_in)] = rows(session, poll)
     assert ready == []
-    assert 0 < due_in <= 10
+    assert 0 < due_in <= 100
     # A receive says what is wrong.
     rows(session, "select pgmq.drop_queue('third')")
     assert rows(session, poll)[0][0] == [3]

@@ -175,7 +175,7 @@ def test_segments_go_on_to_their_end_on_a_server_that_counts_transactions_anew(
 ) -> None:
     with psycopg.connect(database, autocommit=True) as source:
         source.execute("select pgmq.create_partitioned('parts', '256')")
-        # BackendDependency the first segment, which is larger.
+        # Behind the first segment, which is larger.
         source.execute("select setval('pgmq.q_parts_msg_id_seq', 16383)")
         maintain(source)
         source.execute("select pgmq.send_batch('parts', array_fill('1'::jsonb, array[1280]))")

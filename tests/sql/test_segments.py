@@ -19,7 +19,7 @@ from tests.sql.segment import (
     tables,
 )
 
-# BackendDependency all segments, so that the next send makes one.
+# Behind all segments, so that the next send makes one.
 FAR_ON = "select setval('pgmq.q_jobs_msg_id_seq', 99999)"
 
 

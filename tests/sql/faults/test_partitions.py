@@ -45,7 +45,7 @@ def test_w19_a_settlement_touches_one_part_of_the_queue(system: System, session:
             for call in ("delete('orders', 16900)", "archive('orders', 16900)", "set_vt('orders', 16900, 5)")
         ]
 
-    # BackendDependency the first part, which is larger; after it those of 256.
+    # Behind the first part, which is larger; after it those of 256.
     session.execute("select setval('pgmq.q_orders_msg_id_seq', 16383)")
     session.execute("select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[4]))")
     few = cost(4)

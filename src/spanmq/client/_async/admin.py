@@ -232,7 +232,7 @@ class AsyncReceivers:
         arguments = (
             argument.text("receiver", receiver),
             *optional(argument.bigint, "settled", settled),
-            *optional(_token, "settled_token", settled_token),
+            *optional(argument.uuid, "settled_token", settled_token),
         )
         return await self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
@@ -273,10 +273,6 @@ class AsyncReceivers:
         Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         return await self._link.run(optional_queue_call(queue, "list_receivers", receivers))
-
-
-def _token(name: str, value: str) -> argument.Argument:
-    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class AsyncPipelineRuns:

@@ -228,7 +228,7 @@ class Receivers:
         arguments = (
             argument.text("receiver", receiver),
             *optional(argument.bigint, "settled", settled),
-            *optional(_token, "settled_token", settled_token),
+            *optional(argument.uuid, "settled_token", settled_token),
         )
         return self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
@@ -269,10 +269,6 @@ class Receivers:
         Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         return self._link.run(optional_queue_call(queue, "list_receivers", receivers))
-
-
-def _token(name: str, value: str) -> argument.Argument:
-    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class PipelineRuns:

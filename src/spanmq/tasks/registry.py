@@ -358,7 +358,7 @@ class Tasks:
     async def lifespan(self, _: object) -> AsyncIterator[None]:
         """Run a worker while an application runs: `FastAPI(lifespan=tasks.lifespan)`.
 
-        Raises what `worker` and `Worker.run` raise: before the application starts, or when it ends.
+        Raises what `running` raises, before the application starts or when it ends.
         """
         async with self.running():
             yield
@@ -369,8 +369,8 @@ class Tasks:
     ) -> AsyncIterator[Worker]:
         """Run a worker while a block of async code runs, for all tasks or those of some `queues`.
 
-        The `settings` are those of Worker. Errors that prevent it from continuing are logged at once, and raised at
-        the end of the block.
+        The `settings` are those of Worker. Raises what `worker` and `Worker.run` raise: what prevents it from
+        continuing is logged at once, and raised at the end of the block.
         """
         started = asyncio.Event()
 

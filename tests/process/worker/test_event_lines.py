@@ -63,4 +63,5 @@ def test_worker_goes_on_though_nobody_reads_its_log(client: Client, database: st
     assert done.code == 0
     lines = done.err.splitlines()
     assert sum(int(line.rpartition("=")[2]) for line in lines if " log_dropped " in line) > 0
-    assert "worker_stopped" in lines[-1]
+    # As with events: the stop is told, or is among those that were dropped before the first was read.
+    assert "worker_stopped" in lines[-1] or " log_dropped " in lines[-1]

@@ -33,8 +33,9 @@ WAITING = (
 )
 LISTENING = (
     "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    # Not the question before this one, whose session may not have ended yet.
-    " and query ~* '^listen|await_messages' and query !~ 'pg_stat_activity'"
+    # What a session asks when it listens, and goes on showing. Not the question before this one, whose session may not
+    # have ended yet.
+    " and query ~ 'spanmq[.]poll' and query !~ 'pg_stat_activity'"
 )
 COUNT = "select count(*) from pgmq.q_orders"
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

@@ -190,8 +190,7 @@ def test_call_asks_for_its_queue_once_until_it_is_told_of_a_change(database: str
                 messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
                 for message in messages:
                     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-            except ClientError as error:
-                assert error.response["Error"]["Code"] == "ServiceUnavailable"
+            except ClientError:
                 return False
             finally:
                 do(database, "alter function spanmq.hidden(text) rename to list_sqs_queues")

@@ -23,6 +23,7 @@ from tests.cli.program import (
     wait_until,
 )
 from tests.patience import WAIT_SECONDS
+from tests.service.running import patient
 
 from spanmq.schema.release import LOCK_KEY
 from spanmq.testing import wait_until_waiting
@@ -59,7 +60,7 @@ def wait_for_a_blocked_session(dsn: str) -> None:
 @contextmanager
 def sending(dsn: str, text: bytes) -> Iterator[Program[bytes]]:
     """Start a program that sends these lines, and could be given more."""
-    with started("send", "orders", dsn=dsn) as process:
+    with started("send", "orders", dsn=patient(dsn)) as process:
         process.stdin.write(text)
         process.stdin.flush()
         yield process
@@ -67,7 +68,7 @@ def sending(dsn: str, text: bytes) -> Iterator[Program[bytes]]:
 
 def interrupt_where_it_waits(*command: str, dsn: str, number: signal.Signals = signal.SIGINT) -> None:
     """Interrupt a program that waits for a lock: it says so, and nothing else."""
-    with started(*command, dsn=dsn) as process:
+    with started(*command, dsn=patient(dsn)) as process:
         wait_for_a_blocked_session(dsn)
         done = end(process, number)
     assert (done.code, done.err) == (128 + number, "spanmq: interrupted\n")

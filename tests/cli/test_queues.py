@@ -139,6 +139,7 @@ def test_announcements_are_switched_on_and_off(orders: str) -> None:
 
 def test_maintain_goes_on_until_nothing_is_left_to_do(orders: str) -> None:
     do(orders, "select pgmq.create('events')", "select pgmq.create('invoices')")
+    do(orders, *(f"select pgmq.send('{queue}', '1')" for queue in ("orders", "events", "invoices")))
     steps = records("maintain", "--budget", 1, dsn=orders)
     assert {step["queue"] for step in steps} == {"orders", "events", "invoices"}
     assert {step["action"] for step in steps} == {"made segment"}

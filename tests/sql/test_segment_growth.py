@@ -24,6 +24,16 @@ def enter_next(race: Race) -> None:
     race.main.rows("select pgmq.send('jobs', '1')")
 
 
+def test_queue_has_as_many_segments_as_it_is_about_to_need(race: Race) -> None:
+    race.main.rows("select pgmq.create('idle')")
+    race.main.rows("select * from spanmq.maintain()")
+    count = "select count(*)::int from spanmq_core.segment group by queue_id order by queue_id"
+    assert race.main.column(count) == [2, 1]
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", FIRST_SIZE // 2)
+    race.main.rows("select * from spanmq.maintain()")
+    assert race.main.column(count) == [3, 1]
+
+
 def test_segments_grow_where_they_fill_within_a_minute(race: Race) -> None:
     assert size_of_last(race) == FIRST_SIZE
     for grown in (2, 4, 8, 16, 32, 64, 64):

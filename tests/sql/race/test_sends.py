@@ -129,6 +129,7 @@ def test_segments_end_among_many_senders(race: Race, is_maintained: bool) -> Non
 def test_first_message_of_a_segment_holds_up_nobody_at_the_next(race: Race) -> None:
     # The next segment stands ready, so who draws the first id has nothing to make, and nothing to lock.
     race.main.rows("update spanmq_core.queue set segment_size = 256 where queue_id = %s", race.queue_id)
+    go_to(race, 10_000)
     race.main.rows("select * from spanmq.maintain()")
     one, two = race.open(), race.open()
     first_ids = race.main.column(

@@ -284,14 +284,17 @@ begin
     end if;
 end $$;
 
--- Two segments ready ahead, so that no send makes one. Where the last that is full was made less than a minute before (of a log that
--- is kept: a 64th of that time), the next are twice as large.
+-- Two segments ready ahead, so that no send makes one; one while the ids are in the first half of the oldest, which a
+-- queue that is used little never leaves, and none before the first message. Where the last that is full was made less
+-- than a minute before (of a log that is kept: a 64th of that time), the next are twice as large.
 create or replace function spanmq_core.make_ahead(this spanmq_core.queue) returns table (action text, detail text)
 language plpgsql as $$
 declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     last spanmq_core.segment;
     size int := this.segment_size;
+    oldest spanmq_core.segment;
+    wanted int;
     keep interval := (spanmq_core.policy_of(this.queue_id)).keep;
     -- A log that is kept has about 64 segments at most, whatever its rate, and up to 16 million ids in each: readers of the whole log open all.
     least_age interval := greatest(interval '1 minute', keep / 64);
@@ -300,8 +303,10 @@ begin
     if drawn > this.log_hi then
         perform spanmq_core.remember_segment(this.queue_id, drawn);
     end if;
+    select * into oldest from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id, s.lo limit 1;
+    wanted := case when drawn = 0 then 0 when drawn < (oldest.lo + oldest.hi) / 2 then 1 else 2 end;
     for step in 1 .. 3 loop
-        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
+        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= wanted;
         if step = 1 and not this.is_partitioned and size < size_max
            and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - least_age then

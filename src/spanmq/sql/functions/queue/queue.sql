@@ -160,7 +160,7 @@ end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
 -- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented. premake is
--- checked and has no other effect: two segments are always ready.
+-- checked and has no other effect: segments are always made ahead.
 create or replace function pgmq.create_partitioned(
     queue_name text, partition_interval text default '10000', retention_interval text default '100000', premake integer default 4
 ) returns void

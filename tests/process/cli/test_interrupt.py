@@ -188,11 +188,12 @@ def failing(dsn: str, function: str, sqlstate: str = "40001") -> Iterator[None]:
     ("sqlstate", "name"), [("40001", "transaction conflict"), ("25006", "server read only")]
 )
 def test_maintain_for_ever_outlives_an_error(orders: str, sqlstate: str, name: str) -> None:
+    do(orders, "select pgmq.send('orders', '1')")
     with started("maintain", "--every", "0.05", dsn=orders) as process:
         assert process.stdout.readline().startswith(b"orders ")
         with failing(orders, "spanmq.maintain", sqlstate):
             assert process.stderr.readline() == f"spanmq: {name}: no luck\n".encode()
-        do(orders, "select pgmq.create('more')")
+        do(orders, "select pgmq.create('more')", "select pgmq.send('more', '1')")
         assert any(line.startswith(b"more ") for line in iter(process.stdout.readline, b""))
         assert end(process).code == 0
 

@@ -135,9 +135,10 @@ class Bench:
         return time.monotonic() - began
 
     def count(self) -> float:
-        """Count the messages of the archive by the source."""
+        """Count the messages of the archive by the source; PySpark tells it not which columns are needed."""
         began = time.monotonic()
-        self.must_count(self.read(self.archived, "archive"))
+        source = self.source(self.spark.read, self.archived).option("table", "archive")
+        self.must_count(source.option("columns", "message_id").load())
         return time.monotonic() - began
 
     def jdbc_count(self) -> float:

@@ -11,7 +11,7 @@ from tests.spark.conftest import Streams
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.jobs.export import export, follow
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.manifest import FOLDER, Manifest, read_exported, write_manifest
@@ -20,7 +20,7 @@ from spanmq.spark.jobs.moved import moved
 
 def noted(database: str) -> str:
     with rows.connected(database) as server:
-        return rows.note_position(server, "orders")
+        return server.admin.run(calls.note_position("orders"))
 
 
 def manifest(number: int, source: str, last: int, position: str) -> Manifest:

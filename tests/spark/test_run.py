@@ -12,7 +12,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import table_of
@@ -42,7 +42,7 @@ def begun(run: Run, kind: str) -> Manifest:
 def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
     """Commit files as an export does."""
     with rows.connected(dsn) as server:
-        position = rows.note_position(server, "orders", manifest.position)
+        position = server.admin.run(calls.note_position("orders", manifest.position))
     names = [each.name for each in files]
     manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
     table_of(manifest.format, None, lake, "archive").commit(manifest, files)

@@ -243,7 +243,8 @@ def give(connection: Connection, verb: str, where: str | None, role: str = ROLE)
 # Schema spanmq_call, where a function's verb is not that of the function of its name in ON_QUEUES.
 CALLED = {
     "send": "upcoming_schedules",
-    "look": "count_messages health latest_statistics list_batches list_schedules list_task_kinds list_workers replay",
+    "look": "count_messages health latest_statistics list_batches list_schedules list_task_kinds list_workers"
+    " metrics_all replay",
     "create": "create_queue create_partitioned_queue",
     "maintain": "plan_schedule upcoming_schedules",
     "serve": "move_sqs_messages",

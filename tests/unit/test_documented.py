@@ -78,6 +78,19 @@ def test_docstrings_name_every_parameter() -> None:
     assert unnamed == set()
 
 
+def test_docstrings_name_what_is_raised() -> None:
+    silent = {
+        name.rpartition("spanmq.")[2]
+        for name, thing in public()
+        if not inspect.isclass(thing) and not re.search(r"\b[Rr]aises?\b|Error\b", str(thing.__doc__))
+    }
+    assert silent == {
+        *("client._sync.admin.Admin.announcements", "cancelled", "Worker.breakers", "Worker.stop"),
+        *("tasks.Sent.with_reader", "tasks.Task.is_of", "tasks.Tasks.connect", "tasks.Tasks.close"),
+        *("tasks.Tasks.close_async", "testing.record_progress", "testing.with_resource"),
+    }
+
+
 def test_example_of_a_new_verb_uses_names_that_exist() -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
     for example, module in zip(examples, (admin, messages), strict=True):

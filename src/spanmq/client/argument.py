@@ -86,6 +86,16 @@ def texts(name: str, values: Iterable[str | None]) -> Argument:
     return Argument(name, jsons(name, elements).value, "cast({} as text[])")
 
 
+def uuid(name: str, value: str) -> Argument:
+    """Pass a UUID, as a text."""
+    return Argument(name, text(name, value).value, "cast({} as uuid)")
+
+
+def uuids(name: str, values: Iterable[str]) -> Argument:
+    """Pass an array of UUIDs, as texts."""
+    return Argument(name, texts(name, values).value, "cast({} as uuid[])")
+
+
 def json(name: str, encoded: str | None) -> Argument:
     """Pass JSON that is encoded already."""
     return Argument(name, encoded, "cast({} as jsonb)")

@@ -20,7 +20,7 @@ RECORDED: Final = frozenset(
 )
 # Arguments that are secret, or bodies of messages, or recorded by themselves.
 UNRECORDED: Final = frozenset(
-    ["secret_hash", "secret", "message", "body", "headers", "payload", "patch", "queue", "queue_name"]
+    "secret_hash secret message body headers payload patch new_messages queue queue_name".split()  # noqa: SIM905
 )
 VALUE_MAX: Final = 500
 

@@ -1,4 +1,4 @@
-"""A connection of psycopg for statements beside the client's calls: made as the client's own are, with its errors."""
+"""A client over one connection, made as the client's own are, for statements beside its calls, too."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,46 +24,43 @@ def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connect
 
 
 @contextmanager
-def typed_errors(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection that stays open after the block; errors of the server are raised as spanmq's."""
+def typed_errors(client: Client) -> Iterator[Client]:
+    """Yield a client over a connection that stays open; errors of other statements than calls are spanmq's, too."""
     try:
-        yield connection
+        yield client
     except psycopg.Error as error:
-        ours = None if connection.broken else from_driver(error)
+        ours = None if client.connection.broken else from_driver(error)
         raise ours or ConnectionLostError(str(error).strip()) from error
 
 
-class KeptConnection:
-    """A connection that is made when it is first used, and again after it broke."""
+class KeptClient:
+    """A client over one connection that is made when it is first used, and again after it broke."""
 
-    __slots__ = ("_client", "_connection", "_dsn", "_name")
+    __slots__ = ("_client", "_dsn", "_name")
 
     def __init__(self, dsn: str, *, application_name: str) -> None:
         self._dsn = dsn
         self._name = application_name
-        self._connection: psycopg.Connection[Any] | None = None
         self._client: Client | None = None
 
-    def __call__(self) -> AbstractContextManager[psycopg.Connection[Any]]:
-        """Return the connection for a block."""
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn, application_name=self._name)
-            self._client = Client(connection=self._connection)
-        return typed_errors(self._connection)
+    def __call__(self) -> AbstractContextManager[Client]:
+        """Return the client for a block."""
+        if self._client is None or self._client.connection.closed:
+            self._client = Client(connection=connect(self._dsn, application_name=self._name))
+        return typed_errors(self._client)
 
     def wait(self, queues: list[str], seconds: float) -> bool:
         """Wait as `client.admin.notifications.wait` does, on this connection."""
-        with self():
-            assert self._client is not None
-            return self._client.admin.notifications.wait(queues, seconds)
+        with self() as client:
+            return client.admin.notifications.wait(queues, seconds)
 
     def wait_no_more(self) -> None:
         """Announce that it waits no more; without a connection it does not wait."""
-        if self._client is not None and self._connection is not None and not self._connection.closed:
+        if self._client is not None and not self._client.connection.closed:
             self._client.admin.notifications.wait_no_more()
 
     def close(self) -> None:
         """Close it; the next use makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = self._client = None
+        if self._client is not None:
+            self._client.connection.close()
+            self._client = None

@@ -254,7 +254,7 @@ class Polled:
 
 
 def _listener(key: UUID) -> argument.Argument:
-    return argument.Argument("listener", str(key), "cast({} as uuid)")
+    return argument.uuid("listener", str(key))
 
 
 def await_messages(queues: Iterable[str], listener: UUID, *, has_channel: bool = True) -> Call[list[Awaited]]:

@@ -46,7 +46,10 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 
 @dataclass(frozen=True, slots=True)
 class RawJson:
-    """JSON `text`, str or UTF-8 in bytes, that is ready to be sent: no encoder touches it."""
+    """JSON `text`, str or UTF-8 in bytes, that is ready to be sent: no encoder touches it.
+
+    A send raises InvalidBodyError if it is not JSON.
+    """
 
     text: str | bytes
 

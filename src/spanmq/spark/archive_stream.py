@@ -9,23 +9,21 @@ token before the checkpoint has it, and refuses those that it does not know sinc
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-import psycopg
-from psycopg.types.json import Jsonb
 from pyspark.sql.types import StructType
 
 from spanmq import errors
-from spanmq.client.direct import KeptConnection
-from spanmq.spark import rows
+from spanmq.client import Client, argument
+from spanmq.client.direct import KeptClient
+from spanmq.spark import calls, rows
+from spanmq.spark.calls import Position
 from spanmq.spark.options import Bounds, Options
 from spanmq.spark.reader import RangePartition, queue_named
 from spanmq.spark.stream import UNLIMITED, VERSION, Offset, Stream, check_kind
 
 # How old a position becomes where nothing is archived: of a young one the server knows exactly what is gone.
 REFRESH: Final = timedelta(minutes=1)
-
-Position = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,13 @@ class Here:
     position: Position
     is_gone: bool
     identity: str
-    server: psycopg.Connection[Any]
+    server: Client
 
 
 class ArchiveStreamReader(Stream):
     """Reads what an archive gets."""
 
-    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptClient | None = None) -> None:
         if options.receiver is not None:
             raise errors.InvalidArgumentError(
                 "the option receiver is for streams over a queue",
@@ -104,12 +102,17 @@ class ArchiveStreamReader(Stream):
             return []
         after = start["id"] if start["position"] == end["position"] else 0
         size = max(1, min(rows.ROWS_PER_PARTITION, -(-end["rows"] // self._options.min_partitions)))
+        arguments = (
+            calls.position("base", end["base"]),
+            calls.position("here", end["position"]),
+            argument.bigint("after", after),
+            argument.bigint("last_id", end["id"]),
+            argument.integer("size", size),
+        )
+        read = calls.columns("first_id", "end_id", "n", "condition")
+        found = self._call("archive_ranges", read, *arguments)
         with self._server() as server:
-            columns, queue = "first_id, end_id, n, condition", self._options.queue
-            until = {"here": _json(end["position"]), "last_id": end["id"], "size": size}
-            of = {"queue": queue, "base": _json(end["base"]), "after": after}
-            found = rows.call(server, "archive_ranges", columns, **of, **until).fetchall()
-            table = rows.view(server, queue, "a")
+            table = rows.view(server, self._options.queue, "a")
         left = sum(n for _, _, n, _ in found)
         if left < end["rows"] and self._options.fail_on_data_loss:
             raise self._lost(f"of {end['rows']} archived messages of a batch only {left} are left")
@@ -177,24 +180,21 @@ class ArchiveStreamReader(Stream):
         self, base: Position | None, position: Position, after: int, quantity: int, *, is_limited: bool = True
     ) -> tuple[int, int, int, int]:
         """Return up to which id the piece is, its messages, those behind it, and its limit of messages."""
-        last, n, rest, limit = self._call(
-            "archive_piece",
-            "last_id, n, rest, quantity",
-            base=_json(base),
-            here=_json(position),
-            after=after,
-            qty=quantity,
-            max_bytes=self._options.max_bytes if is_limited else None,
+        arguments = (
+            calls.position("base", base),
+            calls.position("here", position),
+            argument.bigint("after", after),
+            argument.integer("quantity", quantity).to("qty"),
+            *argument.optional(argument.bigint, "max_bytes", self._options.max_bytes if is_limited else None),
         )
+        read = calls.columns("last_id", "n", "rest", "quantity")
+        [(last, n, rest, limit)] = self._call("archive_piece", read, *arguments)
         return last or 0, n, rest, limit
 
     def _look(self, start: Position | None) -> Here:
         """Return the position as of now; raises PositionUnknownError if the database does not know `start`."""
-        columns, queue = "here, is_gone, identity", self._options.queue
         with self._server() as server:
-            arguments = {"queue": queue, "from_position": _json(start)}
-            here, is_gone, identity = rows.call_one(server, "archive_position", columns, **arguments)
-        return Here(here, is_gone, identity, server)
+            return Here(*server.admin.run(calls.archive_position(self._options.queue, start)), server)
 
     def _noted(self, here: Here, follows: Position | None) -> Position:
         """Return a position with the token under which the database knows it.
@@ -208,7 +208,7 @@ class ArchiveStreamReader(Stream):
                     hint="Nothing was read: start the stream again.",
                 )
             previous = None if follows is None else follows["token"]
-            token = rows.note_position(server, self._options.queue, previous)
+            token = server.admin.run(calls.note_position(self._options.queue, previous))
         return {**here.position, "token": token}
 
     def _look_from(self, offset: Offset) -> Here:
@@ -235,10 +235,6 @@ class ArchiveStreamReader(Stream):
             hint="With failOnDataLoss=false the stream goes on without them.",
             queue=self._options.queue,
         )
-
-
-def _json(position: Position | None) -> Jsonb | None:
-    return None if position is None else Jsonb(position)
 
 
 def _at(position: Position) -> datetime:

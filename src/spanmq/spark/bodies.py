@@ -40,17 +40,17 @@ def registered_schema(dsn: str, queue: str) -> str:
     is a string with the JSON. Raises InvalidArgumentError unless each queue has a schema with properties, and all the
     same type, and QueueNotFoundError.
     """
-    with connected(dsn) as connection:
+    with connected(dsn) as server:
         found: dict[str, str] = {}
-        for name in queues_named(connection, queue):
-            row = connection.execute("select schema from spanmq.get_schema(queue => %s)", [name]).fetchone()
-            if row is None or row[0] is None:
+        for name in queues_named(server, queue):
+            schema = server.queues.schema(name).schema
+            if schema is None:
                 raise InvalidArgumentError(
                     f"queue {name} has no schema",
                     hint="client.queues.set_schema(), or spanmq queue set-schema, sets one.",
                     queue=name,
                 )
-            kind = spark_type(row[0])
+            kind = spark_type(schema)
             if not kind.startswith("struct<"):
                 raise InvalidArgumentError(
                     f"the schema of queue {name} has no properties",

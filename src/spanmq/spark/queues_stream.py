@@ -159,7 +159,8 @@ class QueuesStreamReader(Stream):
         if not self._is_bounded and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             with self._server() as server:
-                self._names = [name for name in rows.queues(server) if is_named(name, self._options.queue)]
+                names = [each.name for each in server.queues.list()]
+            self._names = [name for name in names if is_named(name, self._options.queue)]
         return self._names
 
     def _part(self, name: str) -> Part:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-import psycopg
 import pyarrow
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, MissingPrivilegeError, QueueNotFoundError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.column import columns_of
 from spanmq.spark.options import Bounds, Options, hint_of
 from spanmq.spark.release import arrow_schema
@@ -44,13 +44,14 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut the ids that the tables have now into ranges."""
         found: list[InputPartition] = []
-        with rows.connected(self._options.dsn) as connection:
-            queues = queues_named(connection, self._options.queue)
+        with rows.connected(self._options.dsn) as server:
+            queues = queues_named(server, self._options.queue)
             for queue in queues:
-                extent = extent_of(connection, queue, self._options.table)
+                extent = extent_of(server, queue, self._options.table)
                 where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
                 at_least = max(1, self._options.min_partitions // len(queues))
-                for low, high in rows.cut(connection, queue, self._options.table, at_least=at_least):
+                cut = calls.read_ranges(queue, self._options.table, rows.ROWS_PER_PARTITION, at_least)
+                for low, high in server.admin.run(cut):
                     a, b = _within(self._options.bounds, low, high)
                     if a <= b:
                         found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
@@ -100,20 +101,20 @@ def is_named(queue: str, wanted: str) -> bool:
     return any(fnmatchcase(queue.lower(), part.strip().lower()) for part in wanted.split(","))
 
 
-def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
+def queues_named(server: Client, wanted: str) -> list[str]:
     """Return the queues of a name, a list or a pattern.
 
     Raises QueueNotFoundError, with the nearest name; MissingPrivilegeError for a queue on which the role has no right.
     """
-    names = rows.queues(connection)
+    names = [each.name for each in server.queues.list()]
     found: list[str] = []
     for part in (each.strip() for each in wanted.split(",")):
         matching = [name for name in names if is_named(name, part)]
         if not matching:
-            if not is_several(part) and rows.has_queue(connection, part):
+            if not is_several(part) and rows.has_queue(server, part):
                 raise MissingPrivilegeError(
                     f"permission denied for queue {part}",
-                    hint=f"The role {connection.info.user} has no right on it: spanmq.grant_queue() grants one.",
+                    hint=f"The role {server.connection.info.user} has no right on it: spanmq.grant_queue() grants one.",
                     queue=part,
                 )
             hint = hint_of(
@@ -124,18 +125,18 @@ def queues_named(connection: psycopg.Connection[Any], wanted: str) -> list[str]:
     return found
 
 
-def queue_named(connection: psycopg.Connection[Any], wanted: str) -> str:
+def queue_named(server: Client, wanted: str) -> str:
     """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
-    found = queues_named(connection, wanted)
+    found = queues_named(server, wanted)
     if len(found) != 1 or found[0].lower() != wanted.lower():
         raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")
     return found[0]
 
 
-def extent_of(connection: psycopg.Connection[Any], queue: str, table: str) -> rows.Range:
+def extent_of(server: Client, queue: str, table: str) -> rows.Range:
     """Return a table of a queue in SQL, as a range without ids."""
     if table == "dead_letters":
         return rows.Range(queue, "spanmq.dead_letters_between", 1, 0, key="t.dead_letter_id", is_call=True)
     if table == "failures":
         return rows.Range(queue, "spanmq.failures_between", 1, 0, is_call=True)
-    return rows.Range(queue, rows.view(connection, queue, "a" if table == "archive" else "q"), 1, 0)
+    return rows.Range(queue, rows.view(server, queue, "a" if table == "archive" else "q"), 1, 0)

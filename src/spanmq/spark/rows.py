@@ -1,17 +1,21 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
 import contextlib
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Final
 
 import psycopg
 import pyarrow
+from psycopg.sql import Identifier
 
 from spanmq import errors
+from spanmq.client import Client, argument
+from spanmq.client.call import queue_call
 from spanmq.client.direct import connect, typed_errors
+from spanmq.client.rows import string
+from spanmq.spark.calls import archive_position, note_position
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -56,19 +60,22 @@ class Range:
 
 
 @contextlib.contextmanager
-def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection for a block; errors of the server are raised as spanmq's."""
-    with connect(dsn, application_name=NAME) as connection, typed_errors(connection):
-        yield connection
+def connected(dsn: str) -> Iterator[Client]:
+    """Yield a client over one connection for a block; errors of other statements than calls are spanmq's, too."""
+    with (
+        connect(dsn, application_name=NAME) as connection,
+        typed_errors(Client(connection=connection)) as server,
+    ):
+        yield server
 
 
 @contextlib.contextmanager
 def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
     """Hold the advisory lock of a name for a block; yield False if another session keeps it too long."""
-    with connected(dsn) as connection:
-        connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
+    with connected(dsn) as server:
+        server.connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
         try:
-            connection.execute(
+            server.connection.execute(
                 "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", [name]
             )
         except psycopg.errors.LockNotAvailable:
@@ -78,118 +85,40 @@ def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
         yield is_alone
 
 
-def one(
-    connection: psycopg.Connection[Any], query: LiteralString | bytes, values: Sequence[object] = ()
-) -> tuple[Any, ...]:
-    """Return the row of a query that has exactly one."""
-    row: tuple[Any, ...] | None = connection.execute(query, values).fetchone()
-    assert row is not None
-    return row
-
-
-def call(
-    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
-) -> psycopg.Cursor[Any]:
-    """Call a function of spanmq, and return these columns; `result` is what a function returns that has none."""
-    names = ", ".join(f"{name} => %s" for name in arguments)
-    statement = f"select {columns} from spanmq.{function}({names}) as result"
-    return connection.execute(statement.encode(), list(arguments.values()))
-
-
-def call_one(
-    connection: psycopg.Connection[Any], function: str, columns: str = "result", **arguments: object
-) -> tuple[Any, ...]:
-    """Return the only row of a call."""
-    row: tuple[Any, ...] | None = call(connection, function, columns, **arguments).fetchone()
-    assert row is not None
-    return row
-
-
-def queues(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return the names of all queues."""
-    return [row[0] for row in connection.execute("select queue_name from pgmq.list_queues()")]
-
-
-def has_queue(connection: psycopg.Connection[Any], queue: str) -> bool:
+def has_queue(server: Client, queue: str) -> bool:
     """Return whether the database has a queue, also one on which the role has no right."""
-    [found] = one(
-        connection,
-        "select exists (select from pg_catalog.pg_class c"
-        " join pg_catalog.pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname = 'pgmq' and c.relname = pgmq.format_table_name(%s, 'q'))",
-        [queue],
-    )
+    query = "select pg_catalog.to_regclass(%s) is not null"
+    [found] = server.connection.execute(query, [view(server, queue)]).fetchone()
     return bool(found)
 
 
-def view(connection: psycopg.Connection[Any], queue: str, prefix: str = "q") -> str:
+def view(server: Client, queue: str, prefix: str = "q") -> str:
     """Return the view of a queue, or (prefix a) its archive, as SQL."""
-    row = one(
-        connection,
-        "select pg_catalog.quote_ident(name) from pgmq.format_table_name(%s, %s) as name",
-        [queue, prefix],
-    )
-    return f"pgmq.{row[0]}"
+    prefixed = argument.text("prefix", prefix)
+    name = server.admin.run(queue_call(queue, "format_table_name", string, prefixed, native=False))
+    return Identifier("pgmq", name).as_string(server.connection)
 
 
-def cut(
-    connection: psycopg.Connection[Any], queue: str, table: str, *, at_least: int = 1
-) -> list[tuple[int, int]]:
-    """Cut the ids of a table into ranges for partitions, of about as many rows each."""
-    arguments = {"queue": queue, "of_table": table, "size": ROWS_PER_PARTITION, "at_least": at_least}
-    return call(connection, "read_ranges", "first_id, last_id", **arguments).fetchall()
-
-
-def waiting(connection: psycopg.Connection[Any], queue: str) -> tuple[int, int, int]:
-    """Return how many messages a queue has, how many are visible, and the age of the oldest in seconds."""
-    row = one(
-        connection,
-        "select queue_length, queue_visible_length, coalesce(oldest_msg_age_sec, 0)"
-        " from pgmq.metrics(queue_name => %s)",
-        [queue],
-    )
-    return row[0], row[1], row[2]
-
-
-def first_archived(connection: psycopg.Connection[Any], queue: str, since: datetime) -> int | None:
+def first_archived(server: Client, queue: str, since: datetime) -> int | None:
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
-    archive = view(connection, queue, "a").replace("%", "%%")
-    [found] = one(
-        connection, f"select min(t.msg_id) from {archive} t where t.archived_at >= %s".encode(), [since]
-    )
+    archive = view(server, queue, "a").replace("%", "%%")
+    [found] = server.connection.execute(
+        f"select min(t.msg_id) from {archive} t where t.archived_at >= %s", [since]
+    ).fetchone()
     return None if found is None else int(found)
 
 
-def redrive(
-    connection: psycopg.Connection[Any],
-    queue: str,
-    letters: Sequence[tuple[int, str | None]],
-    rate: float | None,
-    delay: float,
-) -> int:
-    """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
-    bodies = [body for _, body in letters]
-    [n] = one(
-        connection,
-        "select count(*) from spanmq.redrive(queue => %s, dead_letter_ids => %s,"
-        " new_messages => %s::jsonb[], qty => %s, rate => %s, delay => %s)",
-        [queue, [id_ for id_, _ in letters], bodies if any(bodies) else None, len(letters), rate, delay],
-    )
-    return int(n)
-
-
-def identity(connection: psycopg.Connection[Any], queue: str) -> str:
+def identity(server: Client, queue: str) -> str:
     """Return an id that distinguishes this queue from those of other databases, and from a later one of its name."""
-    [found] = call_one(
-        connection, "archive_position", "identity || '/' || pg_catalog.current_database()", queue=queue
-    )
-    return str(found)
+    _, _, archive = server.admin.run(archive_position(queue))
+    [database] = server.connection.execute("select pg_catalog.current_database()").fetchone()
+    return f"{archive}/{database}"
 
 
-def open_since(connection: psycopg.Connection[Any], queue: str) -> str:
+def open_since(server: Client, queue: str) -> str:
     """Return a time, as text: transactions that are not seen now began after it. Empty if that is not known."""
-    [since] = call_one(connection, "archive_position", "here->>'since'", queue=queue)
-    return "" if "infinity" in since else str(since)
+    here, _, _ = server.admin.run(archive_position(queue))
+    return "" if "infinity" in here["since"] else str(here["since"])
 
 
 def recent(since: str) -> str:
@@ -198,7 +127,7 @@ def recent(since: str) -> str:
 
 
 def recent_blocks(
-    connection: psycopg.Connection[Any],
+    server: Client,
     archive: str,
     since: str,
     bits: int,
@@ -212,33 +141,18 @@ def recent_blocks(
         f"select t.msg_id >> {bits}, min(t.msg_id), max(t.msg_id), count(*) from {archive} t"
         f" where {recent(since)} and not {in_ranges(ids)} group by 1 order by 1"
     )
-    return connection.execute(statement.encode()).fetchall()
+    blocks: list[tuple[int, int, int, int]] = server.connection.execute(statement).fetchall()
+    return blocks
+
+
+def multirange(ids: Sequence[tuple[int, int]]) -> str:
+    """Write ranges of ids as an int8multirange."""
+    return "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
 
 
 def in_ranges(ids: Sequence[tuple[int, int]], key: str = "t.msg_id") -> str:
     """Write the condition that an id is in one of these ranges."""
-    pieces = ",".join(f"[{first},{last}]" for first, last in ids)
-    return f"'{{{pieces}}}'::int8multirange @> {key}"
-
-
-def known_positions(connection: psycopg.Connection[Any], queue: str, tokens: Sequence[str]) -> set[str]:
-    """Return those of the tokens that the database knows for a queue."""
-    given = [uuid.UUID(each) for each in tokens if each]
-    [known] = call_one(connection, "known_positions", "result::text[]", queue=queue, tokens=given)
-    return set(known)
-
-
-def note_position(
-    connection: psycopg.Connection[Any],
-    queue: str,
-    follows: str | None = None,
-    witnesses: Sequence[str] = (),
-) -> str:
-    """Note a position; return its token. Raises PositionUnknownError if the database lacks one of those given."""
-    tokens = [uuid.UUID(each) for each in witnesses]
-    given = {"queue": queue, "follows": follows or None, "witnesses": tokens}
-    [token] = call_one(connection, "note_position", "result::text", **given)
-    return str(token)
+    return f"'{multirange(ids)}'::int8multirange @> {key}"
 
 
 def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int, str]:
@@ -247,58 +161,33 @@ def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int,
     The third is the token of a position that the same session noted afterwards: a database that knows it has
     these rows.
     """
-    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
-    source = extent.source(ids[0][0], ids[-1][1]).replace("%", "%%")
-    with connected(dsn) as connection:
-        n, checksum = one(
-            connection,
+    first, last = ids[0][0], ids[-1][1]
+    with connected(dsn) as server:
+        n, checksum = server.connection.execute(
             "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
-            f" from {source} t where {extent.key} between %s and %s"
-            f" and %s::int8multirange @> {extent.key}".encode(),
-            [ids[0][0], ids[-1][1], pieces],
-        )
-        return int(n), int(checksum), note_position(connection, extent.queue)
+            f" from {extent.source(first, last)} t where {extent.key} between {first} and {last}"
+            f" and {in_ranges(ids, extent.key)}"
+        ).fetchone()
+        return int(n), int(checksum), server.admin.run(note_position(extent.queue))
 
 
-def sums(
-    connection: psycopg.Connection[Any], extent: Range, at: str, ids: Sequence[int]
-) -> dict[int, tuple[datetime, str]]:
+def sums(server: Client, extent: Range, at: str, ids: Sequence[int]) -> dict[int, tuple[datetime, str]]:
     """Return the time `at`, a column's expression, and the MD5 sum of the body of each of these ids that exists."""
     source = extent.source(min(ids), max(ids))
     time = at.format(queue="null", attempt="null")
     statement = (
         f"select {extent.key}, {time}, md5(t.message::text) from {source} t where {extent.key} = any ("
     )
-    found = connection.execute(statement.replace("%", "%%").encode() + b"%s)", [list(ids)])
+    found = server.connection.execute(statement.replace("%", "%%") + "%s)", [list(ids)])
     return {id_: (time, text) for id_, time, text in found}
 
 
-def count_others(connection: psycopg.Connection[Any], extent: Range, ids: Sequence[tuple[int, int]]) -> int:
+def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> int:
     """Count the rows of a table whose ids are in none of these ranges."""
-    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
     source = extent.source(1, (1 << 63) - 1)
-    statement = f"select count(*) from {source} t where not {extent.key} <@ "
-    [n] = one(connection, statement.replace("%", "%%").encode() + b"%s::int8multirange", [pieces])
+    statement = f"select count(*) from {source} t where not {in_ranges(ids, extent.key)}"
+    [n] = server.connection.execute(statement).fetchone()
     return int(n)
-
-
-def published(connection: psycopg.Connection[Any], queue: str, writer: str) -> int | None:
-    """Return the number of messages that a writer has published as its only epoch; None if it has not."""
-    [n] = call_one(connection, "bulk_published", queue=queue, writer=writer, epoch=0)
-    return None if n is None else int(n)
-
-
-def note_export(
-    dsn: str, queue: str, lake: str, ids: Sequence[tuple[int, int]], table: str, blocks: list[int] | None
-) -> None:
-    """Record which messages of an archive, or which dead letters, a lake has; perhaps in some blocks of ids only."""
-    pieces = "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
-    with connected(dsn) as connection:
-        connection.execute(
-            "select from spanmq.note_export("
-            "queue => %s, lake => %s, ids => %s::int8multirange, of_table => %s, blocks => %s)",
-            [queue, lake, pieces, table, blocks],
-        )
 
 
 def read(
@@ -337,15 +226,14 @@ def place_of(options: Options, ids: Range) -> str:
     if options.table != "queue":
         return f"{options.table.replace('_', ' ')}, {place}"
     try:
-        with connected(options.dsn) as connection:
-            found = connection.execute(
-                "select segment from spanmq.list_segments(queue => %s, qty => %s) "
-                "where first_id <= %s and last_id >= %s order by first_id",
-                [ids.queue, SEGMENTS_MAX, ids.last, ids.first],
-            ).fetchall()
-    except (errors.SpanmqError, psycopg.Error):
+        with connected(options.dsn) as server:
+            segments = server.inspect.segments(ids.queue, SEGMENTS_MAX)
+    except errors.SpanmqError:
         return place
-    names = [row[0] for row in found]
+    # The newest is the first.
+    names = [
+        each.segment for each in reversed(segments) if each.first_id <= ids.last and each.last_id >= ids.first
+    ]
     if not names:
         return f"{place}, whose segment is gone"
     return f"{place}, segment {names[0]}" + (f" to {names[-1]}" if len(names) > 1 else "")

@@ -18,7 +18,7 @@ The protocol, each step against a failure:
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -35,9 +35,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spanmq import errors
-from spanmq.client.direct import KeptConnection
+from spanmq.client import argument
+from spanmq.client.argument import Argument
+from spanmq.client.call import Result, queue_call
+from spanmq.client.direct import KeptClient
 from spanmq.client.polling import Polling
-from spanmq.spark import rows
+from spanmq.client.rows import Rows, nothing
+from spanmq.spark import calls, rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
 from spanmq.spark.reader import RangePartition, queue_named
@@ -49,6 +53,8 @@ WAIT_SECONDS: Final = 0.5
 REPORT_SECONDS: Final = 5.0
 # The server's limit is that of an integer.
 UNLIMITED: Final = 2_000_000_000
+# The newest id of a queue, and the view of its log; None without the right to read it.
+LOG: Final = calls.columns("last_id", "log_table")
 
 Offset = dict[str, Any]
 
@@ -56,10 +62,10 @@ Offset = dict[str, Any]
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What streams have in common; `is_bounded` ones end with what was there at their start."""
 
-    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptClient | None = None) -> None:
         self._options = options
         self._schema = schema
-        self._server = server or KeptConnection(options.dsn, application_name=rows.NAME)
+        self._server = server or KeptClient(options.dsn, application_name=rows.NAME)
         self._is_bounded = False
         self._polling = Polling()
         self._report: Offset | None = None
@@ -167,15 +173,15 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connection."""
         self._server.close()
 
-    def _call(self, function: str, columns: str = "result", **arguments: object) -> tuple[Any, ...]:
+    def _call(self, function: str, read: Callable[[Rows], Result], *arguments: Argument) -> Result:
         with self._server() as server:
-            return rows.call_one(server, function, columns, queue=self._options.queue, **arguments)
+            return server.admin.run(queue_call(self._options.queue, function, read, *arguments))
 
 
 class StreamReader(Stream):
     """Reads a queue exactly once for a checkpoint."""
 
-    def __init__(self, options: Options, schema: StructType, server: KeptConnection | None = None) -> None:
+    def __init__(self, options: Options, schema: StructType, server: KeptClient | None = None) -> None:
         wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
@@ -189,7 +195,7 @@ class StreamReader(Stream):
 
     def bound(self) -> None:
         """Remember what is the newest message now: later ones are not for this run."""
-        [self._last_id] = self._call("receiver_log", "last_id")
+        [(self._last_id, _)] = self._call("receiver_log", LOG)
 
     def next(self, start: Offset, quantity: int) -> Offset:
         """Settle what is up to `start`, and return the end of the next batch, or `start`, without waiting."""
@@ -205,36 +211,37 @@ class StreamReader(Stream):
     def available(self, start: Offset) -> int:  # noqa: ARG002 - what waits is the same from each
         """Return how many messages are visible."""
         with self._server() as server:
-            return rows.waiting(server, self._options.queue)[1]
+            return server.queues.metrics(self._options.queue).visible_length
 
     def _claim(self, start: Offset, quantity: int, last_id: int | None) -> Offset:
-        self._open(start)
         arguments = self._claim_arguments(start, quantity, last_id)
-        batch, token = self._call("receiver_claim", "batch, token::text", **arguments)
+        [(batch, token)] = self._call("receiver_claim", calls.columns("batch", "token"), *arguments)
         return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
 
-    def _claim_arguments(self, start: Offset, quantity: int, last_id: int | None) -> dict[str, object]:
-        return {
-            "receiver": start["receiver"],
-            "incarnation": self._incarnation,
-            "settled": start["lease"],
-            "qty": quantity,
-            "last_id": last_id,
-            "max_bytes": self._options.max_bytes,
-            "settled_token": start["token"],
-        }
+    def _claim_arguments(self, start: Offset, quantity: int, last_id: int | None) -> list[Argument]:
+        return [
+            # First: it refuses an offset of another kind.
+            argument.bigint("incarnation", self._open(start)),
+            argument.uuid("receiver", start["receiver"]),
+            argument.bigint("settled", start["lease"]),
+            *argument.optional(argument.uuid, "settled_token", start["token"]),
+            argument.integer("quantity", quantity).to("qty"),
+            *argument.optional(argument.bigint, "last_id", last_id),
+            *argument.optional(argument.bigint, "max_bytes", self._options.max_bytes),
+        ]
 
     def _claim_ahead(self, end: Offset, quantity: int) -> None:
         """Claim the batch after `end` in a session and a thread of their own, and settle nothing.
 
         An error is raised by the call that follows, which tries the same.
         """
-        arguments = self._claim_arguments(end, quantity, self._last_id)
+        ahead = argument.boolean("ahead", True)
+        arguments = [*self._claim_arguments(end, quantity, self._last_id), ahead]
+        call = queue_call(self._options.queue, "receiver_claim", nothing, *arguments)
 
         def claim() -> None:
-            with suppress(errors.SpanmqError, psycopg.Error), rows.connected(self._options.dsn) as server:
-                queue = self._options.queue
-                rows.call_one(server, "receiver_claim", "batch", queue=queue, **arguments, ahead=True)
+            with suppress(errors.SpanmqError), rows.connected(self._options.dsn) as server:
+                server.admin.run(call)
 
         self._ahead = threading.Thread(target=claim, daemon=True)
         self._ahead.start()
@@ -260,12 +267,12 @@ class StreamReader(Stream):
         `oldest_seconds` ago (0 without any).
         """
         with self._server() as server:
-            waiting, visible, seconds = rows.waiting(server, self._options.queue)
+            metrics = server.queues.metrics(self._options.queue)
         return {
             "queue": self._options.queue,
-            "waiting": waiting,
-            "visible": visible,
-            "oldest_seconds": seconds,
+            "waiting": metrics.length,
+            "visible": metrics.visible_length,
+            "oldest_seconds": metrics.oldest_age_seconds or 0,
         }
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
@@ -275,13 +282,11 @@ class StreamReader(Stream):
         self._open(end)
         if start["lease"] == end["lease"]:
             return []
+        found = self._ranges(start, end, fail_on_loss=self._options.fail_on_data_loss)
         with self._server() as server:
-            arguments = self._ranges(start, end, fail_on_loss=self._options.fail_on_data_loss)
-            columns, queue = "first_id, last_id, attempt", self._options.queue
-            found = rows.call(server, "receiver_ranges", columns, queue=queue, **arguments).fetchall()
-            log = rows.call(server, "receiver_log", "log_table", queue=queue).fetchone()
             # Without the right to read the log: the view, which has what is not settled yet.
-            table = log[0] if log and log[0] else rows.view(server, self._options.queue)
+            [(_, log)] = self._call("receiver_log", LOG)
+            table = log or rows.view(server, self._options.queue)
         if self._is_bounded and self._may_claim_ahead and self._quantity == _count(found):
             self._claim_ahead(end, self._quantity)
         # As the queue's name is written, which the option's need not be.
@@ -289,40 +294,36 @@ class StreamReader(Stream):
 
     def size(self, start: Offset, end: Offset) -> int:
         """Return how many messages are between two offsets."""
-        count = "coalesce(sum(last_id - first_id + 1), 0)::bigint"
-        [n] = self._call("receiver_ranges", count, **self._ranges(start, end, fail_on_loss=False))
-        return int(n)
+        return _count(self._ranges(start, end, fail_on_loss=False))
 
-    def _ranges(self, start: Offset, end: Offset, *, fail_on_loss: bool) -> dict[str, object]:
-        return {
-            "receiver": end["receiver"],
-            "incarnation": self._incarnation,
-            "after": start["lease"],
-            "batch": end["lease"],
-            "batch_token": end["token"],
-            "fail_on_loss": fail_on_loss,
-        }
+    def _ranges(self, start: Offset, end: Offset, *, fail_on_loss: bool) -> list[rows.Run]:
+        arguments = (
+            argument.uuid("receiver", end["receiver"]),
+            argument.bigint("incarnation", self._open(end)),
+            argument.bigint("after", start["lease"]),
+            argument.bigint("batch", end["lease"]),
+            *argument.optional(argument.uuid, "batch_token", end["token"]),
+            argument.boolean("fail_on_loss", fail_on_loss),
+        )
+        read = calls.columns("first_id", "last_id", "attempt")
+        return self._call("receiver_ranges", read, *arguments)
 
     def begin(self, *, is_late: bool = False) -> Offset:  # noqa: ARG002 - all that waits is read in any case
         """Make the receiver, and hold nothing yet."""
         with self._server() as server:
             queue = queue_named(server, self._options.queue)
             # Such as of another receiver that holds messages and has not called for long.
-            server.add_notice_handler(_warn)
-            columns, label = (
-                "receiver_id::text, incarnation, settled, system_id, token::text",
-                self._options.receiver,
-            )
-            opened = rows.call_one(server, "receiver_open", columns, queue=queue, label=label)
+            server.connection.add_notice_handler(_warn)
+            [opened] = server.admin.run(calls.receiver_open(queue, label=self._options.receiver))
             receiver, self._incarnation, settled, system, token = opened
-            server.remove_notice_handler(_warn)
+            server.connection.remove_notice_handler(_warn)
         of = {"receiver": receiver, "queue": queue, "system": system}
         return {"v": VERSION, **of, "lease": settled, "token": token}
 
-    def _open(self, offset: Offset) -> None:
-        """Become the receiver of this checkpoint, once in this reader's life."""
+    def _open(self, offset: Offset) -> int:
+        """Become the receiver of this checkpoint, once in this reader's life; return its incarnation."""
         if self._incarnation is not None:
-            return
+            return self._incarnation
         queue = ", ".join(offset.get("queues", [offset.get("queue")]))
         if queue.lower() != self._options.queue.lower():
             raise errors.PipelineError(
@@ -331,8 +332,9 @@ class StreamReader(Stream):
                 queue=self._options.queue,
             )
         check_kind(offset, "receiver")
-        columns, receiver = "incarnation, system_id", offset["receiver"]
-        incarnation, system = self._call("receiver_open", columns, receiver=receiver)
+        call = calls.receiver_open(self._options.queue, receiver=offset["receiver"])
+        with self._server() as server:
+            [(_, incarnation, _, system, _)] = server.admin.run(call)
         if system != offset["system"]:
             raise errors.PipelineError(
                 f"the checkpoint of queue {offset['queue']} is of another server: {offset['system']}",
@@ -340,6 +342,7 @@ class StreamReader(Stream):
                 queue=self._options.queue,
             )
         self._incarnation = incarnation
+        return incarnation
 
 
 def check_kind(offset: Offset, name: str) -> None:

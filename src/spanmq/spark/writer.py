@@ -10,19 +10,22 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
 import pyarrow
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
+from spanmq.client import argument
+from spanmq.client.call import queue_call
+from spanmq.client.rows import nothing, number
 from spanmq.codec.exact_json import loads
 from spanmq.model import GROUP_HEADER
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.catalog import table_options
 from spanmq.spark.options import Options, hint_of
 from spanmq.spark.reader import queue_named
@@ -149,12 +152,13 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
     block_ids: list[int] = []
     count = 0
     began, rate = time.monotonic(), options.rows_per_second
+    named = argument.text("writer", writer), argument.bigint("epoch", epoch)
+    read = calls.columns("write_id", "block_id", "log_table", "first_id", "last_id", "enqueued_at")
     with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
         for chunk in chunks(batches, CHUNK if rate is None else min(CHUNK, rate)):
             table = as_messages(chunk, options)
-            columns = "write_id, block_id, log_table, first_id, last_id, enqueued_at"
-            named = {"queue": options.queue, "writer": writer, "epoch": epoch, "n": table.num_rows}
-            blocks = rows.call(server, "bulk_reserve", columns, **named).fetchall()
+            n = argument.integer("n", table.num_rows)
+            blocks = server.admin.run(queue_call(options.queue, "bulk_reserve", read, *named, n))
             if not blocks:
                 return Written(writer, None, (), 0)
             offset = 0
@@ -163,7 +167,8 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
                 copy(connection, options, log_table, rows_of_block, first, enqueued_at)
                 offset += last - first + 1
             sealed = [block[1] for block in blocks]
-            rows.call(server, "bulk_seal", queue=options.queue, block_ids=sealed)
+            written = argument.bigints("block_ids", sealed)
+            server.admin.run(queue_call(options.queue, "bulk_seal", nothing, written))
             block_ids += sealed
             count += table.num_rows
             if rate is not None:
@@ -250,20 +255,22 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
     known = [each for each in messages if each is not None and each.write_id is not None]
     if not known:
         return 0
-    blocks = [block for each in known for block in each.block_ids]
+    arguments = (
+        argument.text("writer", writer),
+        argument.bigint("epoch", epoch),
+        *argument.optional(argument.bigint, "write_id", known[0].write_id),
+        argument.bigints("block_ids", (block for each in known for block in each.block_ids)),
+    )
     with rows.connected(options.dsn) as server:
-        named: dict[str, Any] = {"queue": options.queue, "writer": writer, "epoch": epoch}
-        [n] = rows.call_one(server, "bulk_publish", **named, write_id=known[0].write_id, block_ids=blocks)
-    return max(int(n), 0)
+        n = server.admin.run(queue_call(options.queue, "bulk_publish", number, *arguments))
+    return max(n, 0)
 
 
 def close(options: Options, writer: str, epoch: int) -> None:
     """Abandon a write. If the server cannot be reached, maintenance does it later."""
-    try:
-        with rows.connected(options.dsn) as server:
-            rows.call(server, "bulk_close", queue=options.queue, writer=writer, epoch=epoch)
-    except (errors.SpanmqError, psycopg.Error):
-        return
+    named = argument.text("writer", writer), argument.bigint("epoch", epoch)
+    with suppress(errors.SpanmqError), rows.connected(options.dsn) as server:
+        server.admin.run(queue_call(options.queue, "bulk_close", nothing, *named))
 
 
 def _headers(text: str | None, group: str | None, queue: str) -> str | None:

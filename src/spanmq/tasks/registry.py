@@ -222,12 +222,18 @@ class Tasks:
         return register if function is None else register(function)
 
     def on_start(self, function: Hook) -> Hook:
-        """Register a `function` that each worker calls before it receives, and return it: see Worker.on_start."""
+        """Register a `function` that each worker calls before it receives, and return it: see Worker.on_start.
+
+        If it raises, the worker ends with WorkerStartError.
+        """
         self._at_start.append(function)
         return function
 
     def on_stop(self, function: Hook) -> Hook:
-        """Register a `function` that each worker calls at its end, and return it: see Worker.on_stop."""
+        """Register a `function` that each worker calls at its end, and return it: see Worker.on_stop.
+
+        `run` raises what it raises.
+        """
         self._at_stop.append(function)
         return function
 
@@ -248,7 +254,8 @@ class Tasks:
         """Register a `middleware`, a plain function `(calls, call_next)`, around every send; the first one is the
         outermost.
 
-        It returns what `call_next(calls)` returns, which is awaitable for `send_async` and `send_many_async`.
+        It returns what `call_next(calls)` returns, which is awaitable for `send_async` and `send_many_async`. A send
+        raises what it raises.
         """
         self.catalog.sender.middleware.append(middleware)
         return middleware
@@ -349,7 +356,10 @@ class Tasks:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Run a worker while an application runs: `FastAPI(lifespan=tasks.lifespan)`."""
+        """Run a worker while an application runs: `FastAPI(lifespan=tasks.lifespan)`.
+
+        Raises what `running` raises, before the application starts or when it ends.
+        """
         async with self.running():
             yield
 
@@ -359,8 +369,8 @@ class Tasks:
     ) -> AsyncIterator[Worker]:
         """Run a worker while a block of async code runs, for all tasks or those of some `queues`.
 
-        The `settings` are those of Worker. Errors that prevent it from continuing are logged at once, and raised at
-        the end of the block.
+        The `settings` are those of Worker. Raises what `worker` and `Worker.run` raise: what prevents it from
+        continuing is logged at once, and raised at the end of the block.
         """
         started = asyncio.Event()
 

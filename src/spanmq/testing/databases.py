@@ -116,7 +116,10 @@ def is_forgetful(connection: Connection) -> bool:
 
 
 def with_database(server: str, name: str) -> str:
-    """Return the DSN of the database `name` on the `server` of another DSN, as an address if that was one."""
+    """Return the DSN of the database `name` on the `server` of another DSN, as an address if that was one.
+
+    Raises psycopg.ProgrammingError, or ValueError for an address, if the other DSN cannot be read.
+    """
     if "://" not in server:
         return make_conninfo(server, dbname=name)
     return urlunsplit(urlsplit(server)._replace(path=f"/{quote(name, safe='')}"))

@@ -111,7 +111,7 @@ class Worker:
     def on_stop(self, function: Hook) -> Hook:
         """Register a `function`, plain or async, that is called when no handler runs any more; also a decorator.
 
-        It is called even if the start failed; the last one registered is called first.
+        It is called even if the start failed; the last one registered is called first. `run` raises what it raises.
         """
         self._at_stop.append(function)
         return function

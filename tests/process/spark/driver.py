@@ -22,10 +22,12 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_spanmq import DefaultSource
-from spanmq.spark import rows, source
+from spanmq.client._sync.connection import ConnectionLink
+from spanmq.client.call import Call
+from spanmq.spark import source
 from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs import dead_letters, manifest
+from spanmq.spark.jobs import dead_letters, history, manifest
 from spanmq.spark.jobs import export as export_module
 from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.backfill import BackfillReport
@@ -53,7 +55,7 @@ SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
-STEPS: Final = (export_module.verify, DeltaFormat.commit, manifest.write_manifest, rows.note_export)
+STEPS: Final = (export_module.verify, DeltaFormat.commit, manifest.write_manifest, history.note)
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ def lake_of(act: Act) -> str:
 def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.ExportReport:
     """Export the archive into a table in the folder `lake`."""
     stop = Stop(act.seam, act.folder)
-    verify, commit, write_manifest, note_export = STEPS
+    verify, commit, write_manifest, note = STEPS
 
     def verifying(*given: Any) -> list[str]:
         stop.at("written")
@@ -297,15 +299,15 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
             stop.at("committing")
         write_manifest(*given, **named)
 
-    def noting(*given: Any) -> None:
+    def noting(*given: Any, **named: Any) -> manifest.Exported:
         stop.at("named")
-        note_export(*given)
+        return note(*given, **named)
 
     with (
         patch.object(export_module, "verify", verifying),
         patch.object(DeltaFormat, "commit", committing),
         patch.object(export_module, "write_manifest", naming),
-        patch.object(rows, "note_export", noting),
+        patch.object(export_module, "note", noting),
     ):
         return export_module.export(spark, act.dsn, "orders", lake_of(act), format=kind)
 
@@ -356,18 +358,22 @@ def redrive(
     spark: SparkSession, act: Act, do: dead_letters.Act = "redrive"
 ) -> dead_letters.DeadLettersReport:
     """Put all dead letters back, each with another body, `batch` in a transaction."""
-    stop, name = Stop(act.seam, act.folder), do
-    call, sizes = getattr(rows, name), [0]
+    stop, run = Stop(act.seam, act.folder), ConnectionLink.run
+    done, function = 0, "redrive" if do == "redrive" else "purge_dead_letters"
 
-    def calling(*given: Any) -> int:
-        if sum(sizes) >= act.after:
+    def running(link: ConnectionLink, call: Call[Any]) -> Any:
+        nonlocal done
+        if call.function != function:
+            return run(link, call)
+        if done >= act.after:
             stop.at("begun")
-        sizes.append(call(*given))
-        if sum(sizes) > act.after:
+        count = run(link, call)
+        done += count
+        if done > act.after:
             stop.at("done")
-        return sizes[-1]
+        return count
 
-    with patch.object(rows, name, calling), patch.object(dead_letters, "CHUNK", act.batch):
+    with patch.object(ConnectionLink, "run", running), patch.object(dead_letters, "CHUNK", act.batch):
         repair = f"cast(body as bigint) + {REPAIRED}" if do == "redrive" else None
         return dead_letters.dead_letters(spark, act.dsn, "orders", act=do, all_causes=True, body=repair)
 

@@ -19,7 +19,7 @@ class KilledError(BaseException):
     """What passes every handler of errors, as the end of the process would."""
 
 
-def killed(*_: object) -> None:
+def killed(*_: object, **__: object) -> None:
     """End here."""
     raise KilledError
 

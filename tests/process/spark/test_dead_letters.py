@@ -142,6 +142,11 @@ def test_selection_is_put_back_with_new_bodies_after_a_look(
     assert len(dead.dead_letters.list("orders")) == 20
     done = act(body=body)
     assert (done.chosen, done.done, done.changes) == (20, 20, [])
+    # Recorded as all changes are, without bodies.
+    recorded = [
+        {*(each.details or ())} for each in dead.inspect.changes("orders") if each.action == "redrive"
+    ]
+    assert recorded == [{"dead_letter_ids", "qty", "delay"}] * 4
     messages = sorted(dead.receive("orders", 30), key=lambda each: each.message_id)
     assert [each.body["number"] for each in messages[:20]] == list(range(20))
     assert [each.body for each in messages[20:]] == list(range(20, 30))

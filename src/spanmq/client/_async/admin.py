@@ -65,7 +65,11 @@ class AsyncAdmin:
         return await self._link.run(call)
 
     async def flavour(self) -> Flavour:
-        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none"."""
+        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none".
+
+        Raises ConnectionFailedError or ConnectionLostError if the server does not answer, and
+        InvalidTransactionError in a transaction that has failed.
+        """
         return await self._link.flavour()
 
     async def version(self) -> str:
@@ -232,7 +236,7 @@ class AsyncReceivers:
         arguments = (
             argument.text("receiver", receiver),
             *optional(argument.bigint, "settled", settled),
-            *optional(_token, "settled_token", settled_token),
+            *optional(argument.uuid, "settled_token", settled_token),
         )
         return await self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
@@ -273,10 +277,6 @@ class AsyncReceivers:
         Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         return await self._link.run(optional_queue_call(queue, "list_receivers", receivers))
-
-
-def _token(name: str, value: str) -> argument.Argument:
-    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class AsyncPipelineRuns:
@@ -364,7 +364,10 @@ class AsyncNotifications:
         return await self._own_bell().wait([*queues], seconds)
 
     async def wait_no_more(self) -> None:
-        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others."""
+        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others.
+
+        Raises NotPossibleError for a client over a pool, and ConnectionLostError.
+        """
         await self._own_bell().attend([])
 
     def _own_bell(self) -> AsyncBell:
@@ -397,7 +400,7 @@ class AsyncNotifications:
         await self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     async def list(self) -> list[NotifyThrottle]:
-        """List the queues that notify, and how often at most."""
+        """List the queues that notify, and how often at most. Raises SchemaMissingError without a schema."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return await self._link.run(
             optional_queue_call(None, "list_notify_insert_throttles", read, native=False)

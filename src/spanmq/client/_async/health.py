@@ -46,7 +46,8 @@ class AsyncHealth:
     async def latest(self, queues: Iterable[str] | None = None) -> list[LatestStatistics]:
         """Return the last sample of each of these `queues` (None: all that you may look into).
 
-        Costs the same whatever waits there, where `now` reads every run. Queues that do not exist are left out.
+        Costs the same whatever waits there, where `now` reads every run. Queues that do not exist are left out. Raises
+        InvalidArgumentError for one name in place of a list.
         """
         arguments = functions.queue_names("queues", queues)
         return await self._link.run(
@@ -73,7 +74,8 @@ class AsyncHealth:
     async def workers(self, queue: str | None = None) -> list[WorkerReport]:
         """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
 
-        Each has the progress of its handlers: see `spanmq.progress`. [] for a queue that does not exist.
+        Each has the progress of its handlers: see `spanmq.progress`. [] for a queue that does not exist. Raises
+        InvalidArgumentError for a name that is not a string.
         """
         arguments = optional(argument.texts, "queues", None if queue is None else [queue])
         found = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))

@@ -67,7 +67,11 @@ class Admin:
         return self._link.run(call)
 
     def flavour(self) -> Flavour:
-        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none"."""
+        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none".
+
+        Raises ConnectionFailedError or ConnectionLostError if the server does not answer, and
+        InvalidTransactionError in a transaction that has failed.
+        """
         return self._link.flavour()
 
     def version(self) -> str:
@@ -228,7 +232,7 @@ class Receivers:
         arguments = (
             argument.text("receiver", receiver),
             *optional(argument.bigint, "settled", settled),
-            *optional(_token, "settled_token", settled_token),
+            *optional(argument.uuid, "settled_token", settled_token),
         )
         return self._link.run(queue_call(queue, "release_receiver", number, *arguments))
 
@@ -269,10 +273,6 @@ class Receivers:
         Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         return self._link.run(optional_queue_call(queue, "list_receivers", receivers))
-
-
-def _token(name: str, value: str) -> argument.Argument:
-    return argument.Argument(name, argument.text(name, value).value, "cast({} as uuid)")
 
 
 class PipelineRuns:
@@ -356,7 +356,10 @@ class Notifications:
         return self._own_bell().wait([*queues], seconds)
 
     def wait_no_more(self) -> None:
-        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others."""
+        """Announce that the caller of `wait` is busy: what has woken it, and is left, wakes others.
+
+        Raises NotPossibleError for a client over a pool, and ConnectionLostError.
+        """
         self._own_bell().attend([])
 
     def _own_bell(self) -> Bell:
@@ -389,6 +392,6 @@ class Notifications:
         self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     def list(self) -> list[NotifyThrottle]:
-        """List the queues that notify, and how often at most."""
+        """List the queues that notify, and how often at most. Raises SchemaMissingError without a schema."""
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return self._link.run(optional_queue_call(None, "list_notify_insert_throttles", read, native=False))

@@ -47,7 +47,7 @@ class Inspect:
         """Return in how many seconds the next message of each of these `queues` becomes due, None if none is known.
 
         For a caller that waits by itself: a delay, a backoff or the end of a lease is not announced. None also for a
-        queue that does not exist.
+        queue that does not exist. Raises InvalidArgumentError for a name that is not a string.
         """
         return self._link.run(functions.look_ahead_all(queues))
 

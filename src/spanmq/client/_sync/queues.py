@@ -69,7 +69,7 @@ class Queues:
         return self._link.run(queue_call(queue, "metrics", read, native=False))
 
     def metrics_all(self) -> list[QueueMetrics]:
-        """Count the messages of every queue that you may look into."""
+        """Count the messages of every queue that you may look into. Raises SchemaMissingError without a schema."""
         read = listed(QueueMetrics, **METRICS_COLUMNS)
         return self._link.run(optional_queue_call(None, "metrics_all", read, native=False))
 
@@ -108,6 +108,6 @@ class Queues:
         self._link.run(queue_call(queue, "set_schema", nothing, *arguments))
 
     def list(self) -> list[Queue]:
-        """List the queues that you may see."""
+        """List the queues that you may see. Raises SchemaMissingError without a schema."""
         read = listed(Queue, name="queue_name")
         return self._link.run(optional_queue_call(None, "list_queues", read, native=False))

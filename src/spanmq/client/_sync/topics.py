@@ -94,7 +94,10 @@ class Topics:
             return routed
 
     def list(self, queue: str | None = None) -> list[TopicBinding]:
-        """List the bindings of a `queue`, or (None) of all that you may see; [] for a queue that does not exist."""
+        """List the bindings of a `queue`, or (None) of all that you may see; [] for a queue that does not exist.
+
+        Raises InvalidArgumentError for a name that is not a string.
+        """
         read = listed(TopicBinding, **BINDING_COLUMNS)
         return self._link.run(optional_queue_call(queue, "list_topic_bindings", read, native=False))
 

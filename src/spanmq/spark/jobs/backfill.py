@@ -8,6 +8,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spanmq.client import argument
+from spanmq.client.call import queue_call
+from spanmq.client.rows import Rows
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
@@ -86,7 +89,8 @@ def backfill(
         raise InvalidArgumentError("archived messages are sent as they were: choose them only")
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        sent_before = rows.published(server, queue, f"job:{job_id}")
+        arguments = argument.text("writer", f"job:{job_id}"), argument.bigint("epoch", 0)
+        sent_before = server.admin.run(queue_call(queue, "bulk_published", Rows.scalar, *arguments))
     with clear_errors():
         adopt(spark)
         if isinstance(source, Archived):

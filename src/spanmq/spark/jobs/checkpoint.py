@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spanmq.errors import PipelineError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 
 Offset = dict[str, Any]
 
@@ -23,10 +23,9 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
         raise PipelineError(f"{checkpoint} is not the checkpoint of a stream over queue {queue}", queue=queue)
     newest, current = offsets[-1]
     with rows.connected(dsn) as server:
-        columns = "receiver::text, label"
-        receivers = dict(rows.call(server, "list_receivers", columns, queue=queue).fetchall())
+        receivers = {each.receiver_id: each.label for each in server.admin.receivers.list(queue)}
         tokens = [token for _, offset in offsets for token in _tokens(offset)]
-        known = rows.known_positions(server, queue, tokens)
+        known = server.admin.run(calls.known_positions(queue, tokens))
     found = [
         (n, offset)
         for n, offset in offsets
@@ -34,7 +33,7 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
     ]
     after = {token for offset in offsets_of(checkpoint, newest + 1, queue) for token in _tokens(offset)}
     with rows.connected(dsn) as server:
-        is_whole = after <= rows.known_positions(server, queue, list(after))
+        is_whole = after <= server.admin.run(calls.known_positions(queue, list(after)))
     if found and found[-1][0] == newest and is_whole:
         return 0
     if found:
@@ -111,7 +110,6 @@ def _opened(dsn: str, queue: str, offset: Offset, receivers: dict[str, str | Non
     receiver, label = offset["receiver"], receivers.get(offset["receiver"])
     with rows.connected(dsn) as server:
         if receiver in receivers:
-            rows.call(server, "release_receiver", "", queue=queue, receiver=receiver)
-        columns = "receiver_id::text, settled, system_id, token::text"
-        opened = rows.call_one(server, "receiver_open", columns, queue=queue, label=label)
-    return {**offset, **dict(zip(("receiver", "lease", "system", "token"), opened, strict=True))}
+            server.admin.receivers.release(queue, receiver)
+        [(receiver, _, settled, system, token)] = server.admin.run(calls.receiver_open(queue, label=label))
+    return {**offset, "receiver": receiver, "lease": settled, "system": system, "token": token}

@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from spanmq.client import Client
+from spanmq.client import argument
+from spanmq.client.call import Call, queue_call
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
@@ -182,7 +183,7 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
     experience = _experience(spark, dsn, queue) if shown else {}
     found = []
     with rows.connected(dsn) as server:
-        categories = Client(connection=server).dead_letters.categories
+        categories = server.dead_letters.categories
         for row in shown:
             put_back, died_again = experience.get((row["queue"], row["cause"]), (0, 0))
             error = {"error": row["error"], "error_class": row["error_class"]}
@@ -280,19 +281,32 @@ def _act(
     """Act on one chunk after the other, each of one queue."""
     done = 0
     with rows.connected(dsn) as server:
-        client = Client(connection=server)
-        letters_of = client.dead_letters
         for queue, chunk in chunks(letters, lambda letter: len(letter[1] or "")):
             if act == "discard":
                 ids = [id_ for id_, _ in chunk]
-                done += letters_of.discard(queue, dead_letter_ids=ids, limit=len(ids))
+                done += server.dead_letters.discard(queue, dead_letter_ids=ids, limit=len(ids))
             else:
                 later = done / rate if rate else 0.0
-                first = client.queues.policy(queue).redrive_delay if delay is None else delay
-                done += rows.redrive(server, queue, chunk, rate, first + later)
+                first = server.queues.policy(queue).redrive_delay if delay is None else delay
+                done += server.admin.run(_redrive(queue, chunk, rate, first + later))
             if progress is not None:
                 progress(done)
     return done
+
+
+def _redrive(
+    queue: str, letters: list[tuple[int, str | None]], rate: float | None, delay: float
+) -> Call[int]:
+    """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
+    bodies = [body for _, body in letters]
+    arguments = (
+        argument.bigints("dead_letter_ids", (letter_id for letter_id, _ in letters)),
+        *argument.optional(argument.jsons, "new_messages", bodies if any(bodies) else None),
+        argument.integer("qty", len(letters)),
+        *argument.optional(argument.real, "rate", rate),
+        argument.seconds("delay", delay),
+    )
+    return queue_call(queue, "redrive", lambda rows: len(rows.values), *arguments)
 
 
 def chunks(

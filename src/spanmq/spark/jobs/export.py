@@ -16,7 +16,7 @@ import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.history import check_history, note
@@ -234,7 +234,8 @@ def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
     """Return ranges of ids that may hold rows which are not exported."""
     with rows.connected(this.options.dsn) as server:
         if _is_whole(before):
-            whole = rows.cut(server, before.queue, before.table)
+            cut = calls.read_ranges(before.queue, before.table, rows.ROWS_PER_PARTITION)
+            whole = server.admin.run(cut)
             return missing(this.extent, whole, before.ids)
         archive = this.extent.source(0, 0)
         blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS)
@@ -301,7 +302,8 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     witnesses = verify(this, manifest.ids, manifest.count, manifest.checksum)
     # It counts before the lake has it: a database that went back since then does not know it.
     with rows.connected(this.options.dsn) as server:
-        position = rows.note_position(server, manifest.queue, manifest.position, witnesses)
+        call = calls.note_position(manifest.queue, manifest.position, witnesses)
+        position = server.admin.run(call)
     manifest = replace(manifest, position=position)
     this.files.commit(manifest, files)
     write_manifest(this.lake, manifest)

@@ -10,8 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from spanmq.client import argument
+from spanmq.client.call import queue_call
+from spanmq.client.rows import nothing
 from spanmq.errors import PipelineError, PositionUnknownError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import escaped
 from spanmq.spark.jobs.manifest import FOLDER, Exported, changed_by, read_manifest, write_exported
@@ -54,7 +57,7 @@ def knows(dsn: str, exported: Exported) -> bool:
     if not exported.count and not exported.position:
         return True
     with rows.connected(dsn) as server:
-        return bool(rows.known_positions(server, exported.queue, [exported.position]))
+        return bool(server.admin.run(calls.known_positions(exported.queue, [exported.position])))
 
 
 def refused_at(lake: Lake, exported: Exported) -> str | None:
@@ -66,8 +69,8 @@ def refused_at(lake: Lake, exported: Exported) -> str | None:
 def refuse(dsn: str, lake: Lake, exported: Exported) -> None:
     """Refuse a lake; retention keeps the archive from now on."""
     with rows.connected(dsn) as server:
-        given = {"queue": exported.queue, "lake": lake.uri, "of_table": exported.table}
-        rows.call(server, "refuse_export", "", **given)
+        arguments = (argument.text("lake", lake.uri), argument.text("table", exported.table).to("of_table"))
+        server.admin.run(queue_call(exported.queue, "refuse_export", nothing, *arguments))
     lake.put(_name(exported), json.dumps({"refused_at": datetime.now(UTC).isoformat()}).encode())
 
 
@@ -86,7 +89,14 @@ def note(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
         blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
     if blocks is None or blocks:
         ids = exported.ids if blocks is None else exported.ids_in(blocks)
-        rows.note_export(dsn, exported.queue, exported.lake.uri, ids, exported.table, blocks)
+        arguments = (
+            argument.text("lake", exported.lake.uri),
+            argument.Argument("ids", rows.multirange(ids), "cast({} as int8multirange)"),
+            argument.text("table", exported.table).to("of_table"),
+            *argument.optional(argument.bigints, "blocks", blocks),
+        )
+        with rows.connected(dsn) as server:
+            server.admin.run(queue_call(exported.queue, "note_export", nothing, *arguments))
     return write_exported(replace(exported, noted=exported.number))
 
 

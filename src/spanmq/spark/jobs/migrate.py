@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError
 from spanmq.spark import rows
 from spanmq.spark.brokers.outgoing import FORMAT, Broker, sink_of
@@ -128,7 +127,7 @@ def migrate(
     began = time.monotonic()
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-        _, visible, _ = rows.waiting(server, queue)
+        visible = server.queues.metrics(queue).visible_length
     broker.check()
     sent = 0
     # At least once: a failed run may hold messages that no other receiver sees. Then as long as messages
@@ -145,10 +144,10 @@ def migrate(
                 spark.streams.removeListener(count)
         sent += more
         with rows.connected(dsn) as server:
-            _, visible, _ = rows.waiting(server, queue)
+            visible = server.queues.metrics(queue).visible_length
     with rows.connected(dsn) as server:
-        left, _, _ = rows.waiting(server, queue)
-        dead_letters = sum(each.count for each in Client(connection=server).dead_letters.count(queue))
+        left = server.queues.metrics(queue).length
+        dead_letters = sum(each.count for each in server.dead_letters.count(queue))
     return MigrateReport(
         queue=queue,
         to=broker.describe(),

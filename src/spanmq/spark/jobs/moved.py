@@ -35,13 +35,13 @@ def moved(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         source = rows.identity(server, queue)
-        receivers = rows.call(server, "list_receivers", "receiver::text", queue=queue).fetchall()
+        receivers = {each.receiver_id for each in server.admin.receivers.list(queue)}
     tables, offsets = [], 0
     if lake is not None:
         tables = _move_lake(dsn, lake_at(lake), queue, source)
     if checkpoint is not None:
         system = source.partition("/")[0]
-        offsets = _move_checkpoint(Path(checkpoint), queue, system, {name for [name] in receivers})
+        offsets = _move_checkpoint(Path(checkpoint), queue, system, receivers)
     return MovedReport(queue, tables, offsets)
 
 

@@ -8,13 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import md5
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pyarrow
 
+from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark import rows
+from spanmq.spark import calls, rows
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.checkpoint import restore_checkpoint
 from spanmq.spark.jobs.history import accept, knows
@@ -136,7 +135,8 @@ def _find(dsn: str, lake: Lake, exported: Exported) -> _Lost:
         )
     manifests = read_manifests(lake, queue, table)
     with rows.connected(dsn) as server:
-        known = rows.known_positions(server, queue, [each.position for each in manifests])
+        tokens = [each.position for each in manifests]
+        known = server.admin.run(calls.known_positions(queue, tokens))
     in_lake = known_table(dsn, lake, table)
     newest = {each.application: each for each in manifests}
     committed = {name: in_lake.committed(each) for name, each in newest.items()}
@@ -176,7 +176,7 @@ def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
     manifest = run.begin(source, kind)
     report = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
-        position = rows.note_position(server, queue, lost.position)
+        position = server.admin.run(calls.note_position(queue, lost.position))
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
     manifest = replace(
         manifest,
@@ -243,7 +243,7 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
     )
 
 
-def _compare(server: psycopg.Connection[Any], lost: _Lost, part: pyarrow.RecordBatch) -> list[bool]:
+def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[bool]:
     """Return of each row whether the database has it: its id, its time and its body."""
     table = lost.table
     given = [part.column(name).to_pylist() for name in (table.id, table.at, "body")]

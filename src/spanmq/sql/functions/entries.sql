@@ -19,7 +19,7 @@ language sql stable as $$
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
             failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
-            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
+            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages metrics_all health latest_statistics list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema replay replay_extent await_settled unsettled get_results list_results list_workers list_task_kinds
             note_position known_positions

@@ -1,0 +1,73 @@
+"""Calls of SQL functions that several modules of the pipeline make, and how their rows are read. No I/O."""
+
+import json
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+from spanmq.client import argument
+from spanmq.client.argument import Argument
+from spanmq.client.call import Call, queue_call
+from spanmq.client.rows import Rows, json_value, string
+
+Position = dict[str, Any]
+
+
+def columns(*names: str) -> Callable[[Rows], list[Any]]:
+    """Return a reader of these columns of each row, UUIDs as texts."""
+    pick = itemgetter(*names)
+    return lambda rows: [
+        tuple(str(value) if isinstance(value, UUID) else value for value in pick(row))
+        for row in rows.records()
+    ]
+
+
+def receiver_open(
+    queue: str, *, receiver: str | None = None, label: str | None = None
+) -> Call[list[tuple[str, int, int, str, str | None]]]:
+    """Open a receiver by its id or its label, or make one; the row has what is read here."""
+    read = columns("receiver_id", "incarnation", "settled", "system_id", "token")
+    arguments = (
+        *argument.optional(argument.uuid, "receiver", receiver),
+        *argument.optional(argument.text, "label", label),
+    )
+    return queue_call(queue, "receiver_open", read, *arguments)
+
+
+def position(name: str, value: Position | None) -> Argument:
+    """Pass a position in an archive, which is the server's to read."""
+    return argument.json(name, None if value is None else json.dumps(value))
+
+
+def archive_position(queue: str, start: Position | None = None) -> Call[tuple[Position, bool, str]]:
+    """Return the position of now, whether retention has deleted what is after `start`, and the archive's identity."""
+
+    def read(rows: Rows) -> tuple[Position, bool, str]:
+        [(here, is_gone, identity)] = columns("here", "is_gone", "identity")(rows)
+        return json_value(here), is_gone, identity
+
+    return queue_call(queue, "archive_position", read, position("from_position", start))
+
+
+def known_positions(queue: str, tokens: Sequence[str]) -> Call[set[str]]:
+    """Return those of the tokens that the database knows for a queue."""
+    given = argument.uuids("tokens", filter(None, tokens))
+    return queue_call(queue, "known_positions", lambda rows: set(map(str, rows.scalar())), given)
+
+
+def note_position(queue: str, follows: str | None = None, witnesses: Sequence[str] = ()) -> Call[str]:
+    """Note a position; return its token. Raises PositionUnknownError if the database lacks one of those given."""
+    known = argument.uuids("witnesses", witnesses)
+    arguments = (*argument.optional(argument.uuid, "follows", follows or None), known)
+    return queue_call(queue, "note_position", string, *arguments)
+
+
+def read_ranges(queue: str, table: str, size: int, at_least: int = 1) -> Call[list[tuple[int, int]]]:
+    """Cut the ids of a table of a queue into ranges of about `size` rows each."""
+    arguments = (
+        argument.text("table", table).to("of_table"),
+        argument.integer("size", size),
+        argument.integer("at_least", at_least),
+    )
+    return queue_call(queue, "read_ranges", columns("first_id", "last_id"), *arguments)

@@ -22,8 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
 # What opens, closes and wraps a client rather than doing something with a queue.
 LIFECYCLE = {"init", "close", "dispose", "session"}
 VARIANTS = ["psycopg", "asyncpg", "sqlalchemy", "sqlalchemy_async"]
+# Listening begins at the commit, after which the session is idle.
 LISTENED = (
-    "select count(*) > 0 from pg_stat_activity where query ilike 'listen %' and datname = current_database()"
+    "select count(*) > 0 from pg_stat_activity where query ilike 'listen %' and state = 'idle'"
+    " and datname = current_database()"
 )
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -80,7 +80,8 @@ class Browser:
         self.open(path, width=375 if is_phone else 1280, is_dark=is_phone)
         self.wait(lambda: self.run("return [...document.images].every((each) => each.complete)"))
         self.keep_picture(f"{name}-{screen}")
-        assert self.find("h1").is_displayed()
+        # Where a page is live, it may have just been replaced.
+        self.wait(lambda: self.find("h1").is_displayed())
         assert self.run("return [...document.images].every((each) => each.naturalWidth > 0)")
         # Nothing is wider than the screen.
         assert self.run("return document.documentElement.scrollWidth <= innerWidth")

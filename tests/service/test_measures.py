@@ -86,11 +86,10 @@ def test_scrape_reads_the_same_whatever_waits(database: str) -> None:
     query = "explain (analyze, buffers, format json) select * from spanmq.latest_statistics()"
 
     def blocks(connection: psycopg.Connection[tuple[object, ...]]) -> int:
-        for _ in range(3):  # the first reads the catalogue
-            row = connection.execute(query).fetchone()
-        assert row is not None
-        plan = row[0][0]["Plan"]  # type: ignore[index]
-        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+        # The least: the first reads the catalogue, and so may one that lags behind the changes of other databases.
+        rows = [connection.execute(query).fetchone() for _ in range(5)]
+        plans = [row[0][0]["Plan"] for row in rows if row is not None]  # type: ignore[index]
+        return int(min(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans))
 
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("select pgmq.create('waited')")

@@ -85,6 +85,8 @@ def test_without_a_free_connection_the_service_is_ready_and_requests_are_told_to
     options = ("--pool-size", 1, "--pool-timeout", 0.2)
     with service(patient(orders), tmp_path, *options) as running, running.client() as client:
         wait_until(answers(client, "/v1/queues", 200))
+        # It connects for this at first, which may take longer than the pool's time.
+        wait_until(answers(client, "/health/ready", 200))
         with stuck(orders, client):
             done = client.get("/v1/queues")
             assert error_of(done) == (503, "connection_failed")

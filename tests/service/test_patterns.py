@@ -27,7 +27,8 @@ def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
         psycopg.connect(orders) as blocker,
         ThreadPoolExecutor(4) as threads,
     ):
-        wait_until(answers(client, "/v1/queues", 200))
+        for path in ("/v1/queues", "/health/ready"):
+            wait_until(answers(client, path, 200))
         with stuck(orders, searching, client, other):
             pass  # now the pool has all its connections
         # A search that takes as long as this is held.

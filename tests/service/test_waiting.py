@@ -121,7 +121,7 @@ def test_message_taken_for_who_just_left_is_given_back(orders: str, how: str) ->
             [result] = await asyncio.gather(task, return_exceptions=True)
             assert result == [] if how == "gone" else isinstance(result, asyncio.CancelledError)
             await line.join()
-            return [], await client.receive("orders")
+            return [], await client.receive("orders", wait=WAIT_SECONDS)
 
     do(orders, "select pgmq.send('orders', '1')")
     nothing, messages = asyncio.run(run())

@@ -102,7 +102,7 @@ async def check():
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://a") as http:
         assert (await http.get("/")).json() == "home"
         assert (await http.post("/orders/17")).status_code == 200
-        assert await asyncio.wait_for(shipped.get(), 60) == 17
+        assert await asyncio.wait_for(shipped.get(), 180) == 17
 
 
 asyncio.run(check())

@@ -18,7 +18,12 @@ from spanmq.testing import drain, record_progress
 from spanmq.worker import reporting
 
 
-async def test_worker_reports_itself_and_its_kinds_of_tasks(client: Client) -> None:
+async def test_worker_reports_itself_and_its_kinds_of_tasks(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "LAST_SECONDS", WAIT_SECONDS)
+    # What is refused does not come again within the test.
+    client.queues.set_policy("orders", backoff_base=600, jitter=False)
     async with working(name="packer", concurrency=3) as outcomes:
         shop.mail.send("ada@shop")
         shop.fail.send("reject")

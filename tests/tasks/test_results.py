@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import WAIT_SECONDS
 from tests.tasks.shop import working
 
 from spanmq import Client
@@ -62,7 +63,7 @@ def client(client: Client, database: str) -> Iterator[Client]:
 async def test_wait_returns_the_result(client: Client) -> None:
     async with working(sums):
         sent = await add.send_async(1, 2)
-        total: Sum | None = await sent.wait_async(60)  # a type checker knows it
+        total: Sum | None = await sent.wait_async(WAIT_SECONDS)  # a type checker knows it
         assert total == Sum(3)
         sum_: int | None = await asyncio.to_thread(lambda: add_plain.send(3, 4).wait())
         assert sum_ == 7

@@ -1,4 +1,4 @@
-"""A queue that is sharded over two databases."""
+"""A queue that is sharded over two databases, and what a worker does sooner than it would."""
 
 from collections.abc import Iterator
 
@@ -18,3 +18,9 @@ def orders(dsns: dict[str, str]) -> Iterator[ShardedQueue]:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spanmq.worker.roster.LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def early_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extend leases of which next to nothing is over: none lapses in a test that is held up."""
+    monkeypatch.setattr("spanmq.worker.heartbeat.SHARE", 1 / 300)

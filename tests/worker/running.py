@@ -105,5 +105,11 @@ def working(
 
 
 def waiting_for_a_lock(function: str) -> str:
-    """Return the query for the sessions whose call of a function waits for a lock."""
-    return f"select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '[.]{function}'"
+    """Return the query for the sessions whose call of a function waits for a lock.
+
+    Of this database only: what other tests do in theirs is not to be taken for it, and not to be terminated.
+    """
+    return (
+        "select pid from pg_stat_activity where datname = current_database()"
+        f" and wait_event_type = 'Lock' and query ~ '[.]{function}'"
+    )

@@ -80,6 +80,7 @@ def test_plain_handler_asks_and_its_next_call_of_the_client_ends_it(client: Clie
     assert client.queues.metrics("orders").length == 0
 
 
+@pytest.mark.usefixtures("early_extensions")
 def test_handler_that_no_notification_reaches_ends_at_the_next_extension(
     client: Client, database: str
 ) -> None:
@@ -90,13 +91,14 @@ def test_handler_that_no_notification_reaches_ends_at_the_next_extension(
         begun.set()
         await asyncio.Event().wait()
 
-    with working(database, handle, lease=1.0, pooler=True) as record:
+    with working(database, handle, lease=30.0, pooler=True) as record:
         assert begun.wait(WAIT_SECONDS)
         client.cancel("orders", first)
         record.wait(LeaseExtended)
         assert record.outcomes(1) == ["cancelled"]
 
 
+@pytest.mark.usefixtures("early_extensions")
 def test_deleted_message_ends_its_handler(client: Client, database: str) -> None:
     first, second = client.send_batch("orders", ["first", "second"])
     begun = threading.Barrier(3)
@@ -106,7 +108,7 @@ def test_deleted_message_ends_its_handler(client: Client, database: str) -> None
         await asyncio.to_thread(begun.wait, WAIT_SECONDS)
         await end.wait()
 
-    with working(database, handle, lease=1.0) as record:
+    with working(database, handle, lease=30.0) as record:
         begun.wait(WAIT_SECONDS)
         client.delete("orders", first)
         assert record.wait(MessageSettled, where=is_of(first))[0].outcome == "cancelled"
@@ -206,21 +208,25 @@ def test_message_that_no_handler_has_begun_is_cancelled_without_one(client: Clie
     assert "second" not in bodies or outcome == "cancelling"
 
 
+@pytest.mark.usefixtures("early_extensions")
 def test_plain_handler_whose_lease_is_lost_learns_it(client: Client, database: str) -> None:
     client.send("orders", 1)
-    begun = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
     saw: list[bool] = []
 
     def handle(message: Message) -> None:
         if message.attempt > 1:
+            # Of a message that had left the queue by then, the first would be told that it was cancelled.
+            ended.wait(WAIT_SECONDS)
             return
         begun.set()
         until = monotonic() + WAIT_SECONDS
         while not spanmq.cancelled() and monotonic() < until:
             threading.Event().wait(0.005)
         saw.append(spanmq.cancelled())
+        ended.set()
 
-    with working(database, handle, lease=0.6) as record:
+    with working(database, handle, lease=30.0) as record:
         assert begun.wait(WAIT_SECONDS)
         client.set_vt("orders", 1, 0)
         record.wait(MessageSettled, where=lambda event: event.outcome == "stale")

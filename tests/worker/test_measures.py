@@ -3,6 +3,7 @@
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -78,10 +79,18 @@ def test_port_that_is_taken_is_refused() -> None:
 
 
 def test_port_is_free_afterwards() -> None:
-    with served(Measures(), Condition(), 0) as url:
-        pass
-    with served(Measures(), Condition(), port_of(url)) as again:
-        assert again == url
+    def is_free_afterwards() -> bool:
+        with served(Measures(), Condition(), 0) as url:
+            pass
+        with (
+            suppress(InvalidArgumentError),
+            served(Measures(), Condition(), port_of(url)) as again,
+        ):
+            return again == url
+        return False
+
+    # Another process may take one of them at that moment.
+    assert any(is_free_afterwards() for _ in range(3))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
@@ -110,9 +119,10 @@ def port_of(url: str) -> int:
 def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> None:
     condition = Condition(patience=0.2)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    release = threading.Event()
+    blocks, release = threading.Event(), threading.Event()
 
     async def block(message: Message) -> None:
+        blocks.set()
         release.wait()
 
     def probe(path: str) -> tuple[int, str]:
@@ -127,6 +137,8 @@ def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> Non
         with working(database, block, observers=[condition]) as record:
             wait_until(lambda: probe("/readyz") == (200, "ready"))
             client.send("orders", 1)
+            # Before that it is stuck for a moment where the machine is.
+            assert blocks.wait(WAIT_SECONDS)
             wait_until(lambda: probe("/healthz")[0] == 503)
             assert "blocked the event loop" in probe("/readyz")[1]
             release.set()

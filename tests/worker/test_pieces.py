@@ -185,7 +185,7 @@ def test_first_and_last_failure_of_a_message_are_logged_with_the_traceback(
     caplog.set_level(level, "spanmq.worker")
     trace = "Traceback …\nKeyError"
     write(MessageSettled("orders", 7, outcome, attempt, 0.25, "charge", None, "KeyError", "'sku'", trace))
-    [record] = caplog.records
+    [record] = [each for each in caplog.records if each.name == "spanmq.worker"]
     assert "task=charge" in record.getMessage()
     assert record.getMessage().endswith("\nTraceback …\nKeyError") == is_shown
     assert ("\n" in record.getMessage()) == is_shown

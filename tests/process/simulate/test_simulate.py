@@ -86,6 +86,8 @@ def test_handled_messages_are_kept_unless_they_are_to_be_deleted(
 
 def test_failures_poison_and_killed_workers_do_not_break_the_order(database: str, tmp_path: Path) -> None:
     hard = ["--failure-rate", 0.1, "--poison", 0.03, "--max-attempts", 3, "--backoff", 0.01]
+    # Half a second of work for each worker: the first is killed after a third of one, however fast the machine is.
+    hard += ["--work", "uniform:5:15"]
     found = report(
         *["-fill-db", 250, "-workers", 6, "--keys", 8, "--lease", 1, "--kill-every", 0.3, "--batch", 8],
         *hard,

@@ -27,8 +27,9 @@ from spanmq.worker.event import (
     MessagesReceived,
 )
 
-# What an earlier delivery of a message may have come to, if there was a later one.
-UNDONE = {"stale", "unknown", "released"}
+# What an earlier delivery of a message may have come to, if there was a later one. That may have been acked when
+# listening begins anew, with a search for cancelled messages, which takes the earlier one for such.
+UNDONE = {"stale", "unknown", "released", "cancelled"}
 # Of the last delivery; one whose answer was lost may have counted.
 DONE = {"acked", "unknown"}
 

@@ -22,7 +22,7 @@ def test_idle_worker_asks_less_than_once_a_second(
         queries.wait("maintain", 5)
         before = len(queries.all)
         queries.wait("poll", len(queries.of("poll")) + LOOKS)
-        asked = [text for _, text in queries.all[before:]]
+        asked = queries.since(before)
     polls = [text for text in asked if not any(f"{qualified(clock)}(" in text for clock in CLOCKS)]
     assert all("spanmq.poll(" in text for text in polls), polls
     assert HEARD_SECONDS > 2

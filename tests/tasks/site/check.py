@@ -184,7 +184,7 @@ def check_testing() -> None:
         others = (
             "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         )
-        for _ in range(1000):  # a test's database can be dropped: no other session stays
+        for _ in range(18_000):  # a test's database can be dropped: no other session stays
             cursor.execute(
                 f"select pg_stat_clear_snapshot(), array({others} and backend_type = 'client backend')"
             )

@@ -31,6 +31,14 @@ def test_one_of_ten_who_maintain_at_once_does_and_the_others_do_nothing(race: Ra
         session.commit()
 
 
+def test_call_looks_into_a_hundred_queues_for_each_step(race: Race) -> None:
+    for number in range(100):
+        race.main.rows("select pgmq.create(%s)", f"more_{number}")
+    race.main.rows("select pgmq.send('more_99', '1')")
+    assert race.main.rows(MAINTAIN) == []
+    assert race.main.rows(MAINTAIN) == [("made segment", "more_99")]
+
+
 def test_another_is_elected_when_the_one_that_was_dies_in_the_middle(race: Race) -> None:
     make_work(race)
     one, two = race.begun(), race.open()

@@ -67,9 +67,10 @@ begin
     return exists (select from spanmq_core.queues_of(this.queue_id) o where spanmq_core.is_needed_by(o.queue_id, first_id, last_id));
 end $$;
 
--- One step of maintenance: returns what it did, a row an act, at most `budget` of them; no row if there is nothing to do, or if another
--- session runs it. Repeat the call until it returns no row. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
--- after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
+-- One step of maintenance: returns what it did, a row an act, at most `budget` of them, in at most 100 queues for each;
+-- no row if there is nothing to do, or if another session runs it. Repeat the call until it returns no row. A step that
+-- locks a segment is the last of its call: commit it soon. Begins with the queue after that at which the last call
+-- ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(budget integer default 10) returns table (action text, queue text, detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set lock_timeout = '20ms' as $$
 declare
@@ -161,7 +162,7 @@ begin
                 continue;
         end;
         perform setval('spanmq_core.last_tended', this.queue_id);
-        exit when is_last or n >= budget;
+        exit when is_last or n >= budget or i >= 100::bigint * budget;
     end loop;
 end $$;
 

@@ -375,7 +375,7 @@ end $$;
 
 COMMENT ON FUNCTION pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer) IS 'A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
 retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented. premake is
-checked and has no other effect: two segments are always ready.';
+checked and has no other effect: segments are always made ahead.';
 
 
 CREATE FUNCTION pgmq.create_unlogged(queue_name text) RETURNS void
@@ -589,17 +589,8 @@ create_partitioned, which have no default partition here, else null.';
 CREATE FUNCTION pgmq.metrics_all() RETURNS SETOF pgmq.metrics_result
     LANGUAGE plpgsql
     AS $$
-declare
-    queue_name pg_catalog.text;
 begin
-    for queue_name in select * from spanmq_call.names_for('look') loop
-        begin
-            return query select * from pgmq.metrics(queue_name);
-        exception when undefined_table then
-            -- A queue that was dropped meanwhile must not hide the others.
-            continue;
-        end;
-    end loop;
+    return query select * from spanmq.metrics_all(null::pg_catalog.text[]);
 end $$;
 
 
@@ -2997,14 +2988,32 @@ begin
                 continue;
         end;
         perform setval('spanmq_core.last_tended', this.queue_id);
-        exit when is_last or n >= budget;
+        exit when is_last or n >= budget or i >= 100::bigint * budget;
     end loop;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.maintain(budget integer) IS 'One step of maintenance: returns what it did, a row an act, at most `budget` of them; no row if there is nothing to do, or if another
-session runs it. Repeat the call until it returns no row. A step that locks a segment is the last of its call: commit it soon. Begins with the queue
-after that at which the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).';
+COMMENT ON FUNCTION spanmq.maintain(budget integer) IS 'One step of maintenance: returns what it did, a row an act, at most `budget` of them, in at most 100 queues for each;
+no row if there is nothing to do, or if another session runs it. Repeat the call until it returns no row. A step that
+locks a segment is the last of its call: commit it soon. Begins with the queue after that at which the last call
+ended. An error in a queue is noted, and stops no other queue (see doctor()).';
+
+
+CREATE FUNCTION spanmq.metrics_all(queues text[] DEFAULT NULL::text[]) RETURNS SETOF pgmq.metrics_result
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    each_queue pg_catalog.text;
+begin
+    if pg_catalog.has_function_privilege('spanmq_call.metrics_all(text[])'::pg_catalog.regprocedure, 'execute') then
+        return query select * from spanmq_call.metrics_all($1);
+    else
+        for each_queue in select * from spanmq_call.names_for('look', queues) loop return query execute spanmq_call.wrapper_call(each_queue, 'metrics_all', 'look', 0); end loop;
+    end if;
+end $_$;
+
+
+COMMENT ON FUNCTION spanmq.metrics_all(queues text[]) IS 'The metrics of the queues, or of all (null) into which the caller may look: pgmq.metrics_all() of some.';
 
 
 CREATE FUNCTION spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text DEFAULT NULL::text) RETURNS SETOF bigint
@@ -6819,13 +6828,8 @@ CREATE FUNCTION spanmq_call.metrics(queue_name text) RETURNS pgmq.metrics_result
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
-    drawn bigint := spanmq_core.drawn_from(this.ids);
-    counts record := spanmq_core.tally(this.queue_id, at_);
 begin
-    return (queue_name, counts.backlog,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.oldest_id)) end,
-            drawn, at_, counts.visible, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
+    return spanmq_core.metrics_of(this, queue_name, spanmq_core.drawn_from(this.ids), at_);
 end $$;
 
 
@@ -6838,6 +6842,41 @@ CREATE FUNCTION spanmq_call.metrics_41() RETURNS pgmq.metrics_result
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$begin return spanmq_call.metrics('jobs'); end$$;
+
+
+CREATE FUNCTION spanmq_call.metrics_all(queues text[] DEFAULT NULL::text[]) RETURNS SETOF pgmq.metrics_result
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+    this spanmq_core.queue;
+    drawn bigint;
+begin
+    for this in
+        select * from spanmq_core.queue q
+        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))) and has_table_privilege(q.queue_view, 'select')
+        order by q.queue_id
+    loop
+        -- A queue that was dropped meanwhile, for an old snapshot too, must not hide the others.
+        drawn := spanmq_core.drawn_unless_gone(this);
+        if drawn is not null then
+            return next spanmq_core.metrics_of(this, this.name, drawn, clock_timestamp());
+        end if;
+    end loop;
+end $$;
+
+
+COMMENT ON FUNCTION spanmq_call.metrics_all(queues text[]) IS 'The metrics of the queues, or of all (null) into which the caller may look: pgmq.metrics_all() of some.';
+
+
+CREATE FUNCTION spanmq_call.metrics_all_41() RETURNS SETOF pgmq.metrics_result
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$begin return query select * from spanmq_call.metrics_all(array['jobs']); end$$;
 
 
 CREATE FUNCTION spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid) RETURNS SETOF bigint
@@ -13222,7 +13261,7 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
             failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
-            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages health latest_statistics  list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
+            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages metrics_all health latest_statistics list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema replay replay_extent await_settled unsettled get_results list_results list_workers list_task_kinds
             note_position known_positions
@@ -14271,6 +14310,8 @@ declare
     drawn bigint := coalesce(pg_sequence_last_value(this.ids), 0);
     last spanmq_core.segment;
     size int := this.segment_size;
+    oldest spanmq_core.segment;
+    wanted int;
     keep interval := (spanmq_core.policy_of(this.queue_id)).keep;
     -- A log that is kept has about 64 segments at most, whatever its rate, and up to 16 million ids in each: readers of the whole log open all.
     least_age interval := greatest(interval '1 minute', keep / 64);
@@ -14279,8 +14320,10 @@ begin
     if drawn > this.log_hi then
         perform spanmq_core.remember_segment(this.queue_id, drawn);
     end if;
+    select * into oldest from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id, s.lo limit 1;
+    wanted := case when drawn = 0 then 0 when drawn < (oldest.lo + oldest.hi) / 2 then 1 else 2 end;
     for step in 1 .. 3 loop
-        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= 2;
+        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= wanted;
         if step = 1 and not this.is_partitioned and size < size_max
            and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - least_age then
@@ -14510,6 +14553,24 @@ CREATE FUNCTION spanmq_core.member_place(name text) RETURNS text
     AS $_$
     select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100) else format('[%s]', to_json(left(name, 100))) end
 $_$;
+
+
+CREATE FUNCTION spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone) RETURNS pgmq.metrics_result
+    LANGUAGE plpgsql
+    AS $$
+declare
+    counts record;
+begin
+    if not exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id)
+       and not exists (select from spanmq_core.held h where h.queue_id = this.queue_id) then
+        return (queue_name, 0, null, null, drawn, at_, 0, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
+    end if;
+    counts := spanmq_core.tally(this.queue_id, at_);
+    return (queue_name, counts.backlog,
+            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,
+            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.oldest_id)) end,
+            drawn, at_, counts.visible, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
+end $$;
 
 
 CREATE FUNCTION spanmq_core.microseconds(at_ timestamp with time zone) RETURNS bigint
@@ -15096,12 +15157,12 @@ begin
     if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         perform pg_stat_clear_snapshot();
         select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
-            from pg_stat_activity a where a.pid <> pg_backend_pid() and a.xact_start is not null;
+            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null;
     end if;
     -- The start of a prepared transaction is not known any more.
     select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
-        into prepared, since from pg_prepared_xacts p;
+        into prepared, since from pg_prepared_xacts p where p.database = current_database();
     return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
 end $$;
 
@@ -20899,7 +20960,7 @@ CREATE TABLE spanmq_core.lane (
 );
 
 
-CREATE TABLE spanmq_core.log_41_52 (
+CREATE TABLE spanmq_core.log_41_50 (
 )
 INHERITS (spanmq_core.log_41)
 WITH (autovacuum_enabled=off);
@@ -20910,7 +20971,7 @@ CREATE VIEW spanmq_core.lane_1 AS
     enqueued_at,
     message,
     headers
-   FROM spanmq_core.log_41_52;
+   FROM spanmq_core.log_41_50;
 
 
 CREATE SEQUENCE spanmq_core.last_tended
@@ -20955,25 +21016,13 @@ INHERITS (spanmq_core.log_1)
 WITH (autovacuum_enabled=off);
 
 
-CREATE UNLOGGED TABLE spanmq_core.log_1_40 (
-)
-INHERITS (spanmq_core.log_1)
-WITH (autovacuum_enabled=off);
-
-
 CREATE TABLE spanmq_core.log_34_34 (
 )
 INHERITS (spanmq_core.log_34)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_34_41 (
-)
-INHERITS (spanmq_core.log_34)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_34_42 (
+CREATE TABLE spanmq_core.log_34_40 (
 )
 INHERITS (spanmq_core.log_34)
 WITH (autovacuum_enabled=off);
@@ -20985,13 +21034,7 @@ INHERITS (spanmq_core.log_35)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_35_43 (
-)
-INHERITS (spanmq_core.log_35)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_35_44 (
+CREATE TABLE spanmq_core.log_35_41 (
 )
 INHERITS (spanmq_core.log_35)
 WITH (autovacuum_enabled=off);
@@ -21003,13 +21046,7 @@ INHERITS (spanmq_core.log_36)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_36_45 (
-)
-INHERITS (spanmq_core.log_36)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_36_46 (
+CREATE TABLE spanmq_core.log_36_42 (
 )
 INHERITS (spanmq_core.log_36)
 WITH (autovacuum_enabled=off);
@@ -21021,25 +21058,19 @@ INHERITS (spanmq_core.log_37)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_37_56 (
+CREATE TABLE spanmq_core.log_37_43 (
 )
 INHERITS (spanmq_core.log_37)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_37_57 (
-)
-INHERITS (spanmq_core.log_37)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_38_50 (
+CREATE TABLE spanmq_core.log_38_47 (
 )
 INHERITS (spanmq_core.log_38)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_38_58 (
+CREATE TABLE spanmq_core.log_38_48 (
 )
 INHERITS (spanmq_core.log_38)
 WITH (autovacuum_enabled=off);
@@ -21051,85 +21082,55 @@ INHERITS (spanmq_core.log_38)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_40_51 (
+CREATE TABLE spanmq_core.log_40_49 (
 )
 INHERITS (spanmq_core.log_40)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_40_60 (
+CREATE TABLE spanmq_core.log_40_54 (
 )
 INHERITS (spanmq_core.log_40)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_40_61 (
-)
-INHERITS (spanmq_core.log_40)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_41_62 (
+CREATE TABLE spanmq_core.log_41_55 (
 )
 INHERITS (spanmq_core.log_41)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_41_63 (
-)
-INHERITS (spanmq_core.log_41)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_42_53 (
+CREATE TABLE spanmq_core.log_42_51 (
 )
 INHERITS (spanmq_core.log_42)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_42_64 (
+CREATE TABLE spanmq_core.log_42_56 (
 )
 INHERITS (spanmq_core.log_42)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_42_65 (
-)
-INHERITS (spanmq_core.log_42)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_43_54 (
+CREATE TABLE spanmq_core.log_43_52 (
 )
 INHERITS (spanmq_core.log_43)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_43_66 (
+CREATE TABLE spanmq_core.log_43_57 (
 )
 INHERITS (spanmq_core.log_43)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_43_67 (
-)
-INHERITS (spanmq_core.log_43)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_44_55 (
+CREATE TABLE spanmq_core.log_44_53 (
 )
 INHERITS (spanmq_core.log_44)
 WITH (autovacuum_enabled=off);
 
 
-CREATE TABLE spanmq_core.log_44_68 (
-)
-INHERITS (spanmq_core.log_44)
-WITH (autovacuum_enabled=off);
-
-
-CREATE TABLE spanmq_core.log_44_69 (
+CREATE TABLE spanmq_core.log_44_58 (
 )
 INHERITS (spanmq_core.log_44)
 WITH (autovacuum_enabled=off);
@@ -21603,26 +21604,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.099512+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.099512+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.099512+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.099512+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.10538+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.092192+00', '2026-11-28 12:42:45.117695+00', '2029-08-24 12:42:45.092192+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.881359+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.893965+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 12:42:45.271276+00', NULL, '2026-11-28 12:42:45.282633+00', '2026-11-28 12:42:45.271276+00', '0', NULL),
-	(16385, 0, '2026-11-28 12:42:45.271276+00', NULL, '2026-11-28 12:42:45.282633+00', '2026-11-28 12:42:45.271276+00', '1', NULL),
-	(16386, 0, '2026-11-28 12:42:45.271276+00', NULL, '2026-11-28 12:42:45.282633+00', '2026-11-28 12:42:45.271276+00', '2', NULL);
+	(16384, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '0', NULL),
+	(16385, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '1', NULL),
+	(16386, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 12:42:45.290828+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 15:30:08.1007+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQ2VINY23X6SX2NR', 'S_xrUrcW9IzNXjI9Is9VfTFLdBKmGhs5k7ck360G', '{jobs}', '{send}', '2026-11-28 12:42:45.544177+00', NULL);
+	('SPANMQK5I2ONSM5ROZI8', 'IPrpwGWDyA5s2eUEp7TwtIJQyl3TQL0TXql9Kmas', '{jobs}', '{send}', '2026-11-28 15:30:08.395649+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -21634,12 +21635,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713201905112957232, NULL, NULL, '{"at": "2026-11-28T12:42:45.69368+00:00", "seen": "892:892:", "since": "2026-11-28T12:42:45.69368+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T12:42:45.694857+00:00", "seen": "892:892:", "since": "2026-11-28T12:42:45.694857+00:00", "starts": [], "prepared": []}', '2026-11-28 12:42:45.694907+00');
+	(38, 7713245038225617557, NULL, NULL, '{"at": "2026-11-28T15:30:08.06388+00:00", "seen": "800:800:", "since": "2026-11-28T15:30:08.06388+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T15:30:08.065547+00:00", "seen": "800:800:", "since": "2026-11-28T15:30:08.065547+00:00", "starts": [], "prepared": []}', '2026-11-28 15:30:08.065616+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 12:42:45.393119+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 12:42:45.395696+00', '2026-11-28 12:42:45.676824+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 15:30:08.208931+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 15:30:08.211682+00', '2026-11-28 15:30:08.530881+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -21655,27 +21656,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 12:42:45.606373+00', 1, '2026-11-28 12:42:45.749781+00', 0, '{}', '{}'),
-	(38, 18, 17379, '2026-11-28 12:42:45.606373+00', 17383, '2026-11-28 12:42:45.749781+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 12:42:45.651472+00', 1004, '2026-11-28 12:42:45.758568+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 12:42:45.651472+00', 1, '2026-11-28 12:42:45.758568+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 12:42:45.651472+00', 1, '2026-11-28 12:42:45.758568+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 12:42:45.651472+00', 2, '2026-11-28 12:42:45.758568+00', 0, '{}', '{}'),
-	(39, 119, 20, '2026-11-28 12:42:45.839371+00', 69, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
-	(40, 120, 16, '2026-11-28 12:42:45.839371+00', 60, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
-	(1, 124, 37, '2026-11-28 12:42:45.839371+00', 38, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
-	(34, 125, 21, '2026-11-28 12:42:45.129406+00', 69, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
-	(35, 126, 2, '2026-11-28 12:42:45.175409+00', 12, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
-	(36, 127, 2, '2026-11-28 12:42:45.839371+00', 5, '2026-11-28 12:42:45.858031+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 15:30:07.502438+00', 1, '2026-11-28 15:30:08.5327+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 15:30:08.470843+00', 1004, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 15:30:08.470843+00', 1, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 15:30:08.470843+00', 1, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 15:30:08.470843+00', 2, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
+	(38, 30, 17379, '2026-11-28 15:30:08.470843+00', 17383, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
+	(39, 130, 20, '2026-11-28 15:30:08.74595+00', 69, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(40, 131, 16, '2026-11-28 15:30:08.74595+00', 60, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(1, 135, 37, '2026-11-28 15:30:08.74595+00', 38, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(34, 136, 21, '2026-11-28 15:30:07.905741+00', 69, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(35, 137, 2, '2026-11-28 15:30:07.956881+00', 12, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(36, 138, 2, '2026-11-28 15:30:08.74595+00', 5, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 12:42:45.199051+00');
+	(36, 'worker', '2026-11-29 15:30:07.984057+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_51', true, false, false, '2026-11-28 12:42:45.350902+00');
+	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 15:30:08.165239+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -21683,7 +21684,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 12:42:45.350702+00');
+	(3, 40, 'writer', 2, '2026-11-28 15:30:08.165071+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -21712,44 +21713,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 12:42:44.88766+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 12:42:45.070988+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 12:42:45.074825+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 12:42:45.079605+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 12:42:45.081749+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 12:42:45.083697+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 12:42:45.08541+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 12:42:45.152221+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 12:42:45.15415+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 12:42:45.188609+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 12:42:45.191754+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 12:42:45.209307+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 12:42:45.213219+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 12:42:45.22268+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 12:42:45.291987+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 12:42:45.301595+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 12:42:45.318302+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 12:42:45.370414+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 12:42:45.382395+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 12:42:45.38663+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 12:42:45.389442+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 12:42:45.391335+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 12:42:45.480103+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 12:42:45.50783+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 12:42:45.539828+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 12:42:45.540822+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 12:42:45.544481+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQ2VINY23X6SX2NR"}'),
-	(60, '2026-11-28 12:42:45.556737+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 12:42:45.572302+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 12:42:45.663239+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 15:30:07.651645+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 15:30:07.845221+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 15:30:07.849643+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 15:30:07.854943+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 15:30:07.85717+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 15:30:07.858786+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 15:30:07.860718+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 15:30:07.931413+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 15:30:07.933872+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 15:30:07.971866+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 15:30:07.975452+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 15:30:07.996589+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 15:30:08.00113+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 15:30:08.012968+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 15:30:08.101895+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 15:30:08.114349+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 15:30:08.135846+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 15:30:08.18594+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 15:30:08.197853+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 15:30:08.20252+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 15:30:08.2052+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 15:30:08.207003+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 15:30:08.314778+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 15:30:08.355314+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 15:30:08.390857+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 15:30:08.392084+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 15:30:08.396097+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQK5I2ONSM5ROZI8"}'),
+	(60, '2026-11-28 15:30:08.410605+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 15:30:08.430582+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 15:30:08.51362+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.109666+00', '2026-11-28 12:42:45.109666+00', '2026-11-28 12:42:45.109666+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.109666+00', '2026-11-28 12:42:45.109666+00', '2026-11-28 12:42:45.109666+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 12:42:45.157043+00', '2026-11-28 12:42:45.178145+00', '2026-11-28 12:42:45.178145+00', '2026-11-28 12:42:45.178145+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T12:42:45.13774+00:00"}', NULL, NULL, 0, '2026-11-28 12:42:45.136978+00', '2026-11-28 12:42:45.245688+00', '2026-11-28 12:42:45.245688+00', '2026-11-28 12:42:45.245688+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 12:42:45.088524+00', '2026-11-28 12:42:45.116073+00', '2026-11-28 12:42:45.248563+00', '2026-11-28 12:42:45.248563+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T12:42:45.116073+00:00", "failed_at": "2026-11-28T12:42:45.116073+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T12:42:45.129903+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 15:30:07.937455+00', '2026-11-28 15:30:07.960043+00', '2026-11-28 15:30:07.960043+00', '2026-11-28 15:30:07.960043+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:30:07.914716+00:00"}', NULL, NULL, 0, '2026-11-28 15:30:07.913945+00', '2026-11-28 15:30:08.038421+00', '2026-11-28 15:30:08.038421+00', '2026-11-28 15:30:08.038421+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.892393+00', '2026-11-28 15:30:08.042117+00', '2026-11-28 15:30:08.042117+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T15:30:07.892393+00:00", "failed_at": "2026-11-28T15:30:07.892393+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T15:30:07.90625+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -21760,7 +21761,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 12:42:45.138922+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 15:30:07.91639+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -21768,22 +21769,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 12:42:45.88844+00', NULL);
+	(45, 'dropped', '2026-11-28 15:30:08.817834+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 12:42:45.120822+00', true),
-	(34, 66, '2029-08-24 12:42:45.137941+00', false),
-	(39, 66, '2029-08-24 12:42:45.137941+00', false),
-	(43, 1, '2026-11-29 12:42:45.586652+00', false);
+	(34, 13, '2026-11-28 15:30:07.896994+00', true),
+	(34, 66, '2029-08-24 15:30:07.915001+00', false),
+	(39, 66, '2029-08-24 15:30:07.915001+00', false),
+	(43, 1, '2026-11-29 15:30:08.447686+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 12:42:45.112937+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 12:42:45.112937+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 12:42:45.116073+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 12:42:45.116073+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 12:42:45.129903+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 12:42:45.176613+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 12:42:45.176613+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 15:30:07.889022+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 15:30:07.889022+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 15:30:07.892393+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 15:30:07.892393+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 15:30:07.90625+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 15:30:07.958272+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 15:30:07.958272+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -25934,30 +25935,30 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883105934752874499, 1, 0, 0, '2029-08-24 12:42:45.046434+00', '2026-11-28 12:42:45.046434+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 12:42:45.112937+00', '2026-11-28 12:42:45.092192+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883105934801108996, 1, 0, 0, '2029-08-24 12:42:45.092192+00', '2026-11-28 12:42:45.092192+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883105934801108996, 1, 0, 0, '2029-08-24 12:42:45.092192+00', '2026-11-28 12:42:45.092192+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 12:42:45.129406+00', '2026-11-28 12:42:45.092192+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 12:42:45.13328+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883105934870315015, 1, 0, 0, '2029-08-24 12:42:45.157537+00', '2026-11-28 12:42:45.157537+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 12:42:45.175409+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 12:42:45.176613+00', '2026-11-28 12:42:45.157537+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883105934909112328, 1, 0, 0, '2029-08-24 12:42:45.194905+00', '2026-11-28 12:42:45.194905+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 12:42:45.13328+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883105935059058700, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 12:42:45.338083+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883116465363615747, 1, 0, 0, '2029-08-24 15:30:07.819298+00', '2026-11-28 15:30:07.819298+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 15:30:07.889022+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883116465414995972, 1, 0, 0, '2029-08-24 15:30:07.867727+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883116465414995972, 1, 0, 0, '2029-08-24 15:30:07.867727+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 15:30:07.905741+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 15:30:07.909783+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883116465488396295, 1, 0, 0, '2029-08-24 15:30:07.937997+00', '2026-11-28 15:30:07.937997+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 15:30:07.956881+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 15:30:07.958272+00', '2026-11-28 15:30:07.937997+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883116465531387912, 1, 0, 0, '2029-08-24 15:30:07.979123+00', '2026-11-28 15:30:07.979123+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 15:30:07.909783+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883116465715937292, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 15:30:08.154932+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
-	('998', '998', '{}');
+	('994', '994', '{}');
 
 
 INSERT INTO spanmq_core.lane VALUES
-	(1, 'log_41_52', NULL);
+	(1, 'log_41_50', NULL);
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('9b873379-4acd-4027-932e-7be58fd8f54d', 39, 'spanmq_634e72e47dee494f842ae6bf0f76fcc4', '{41}', '867', '2026-11-28 12:44:15.401093+00');
+	('4fb98d07-7639-49a9-88d8-00c87b226c44', 11, 'spanmq_e9a6163396fc435087397749a2e5ab36', '{41}', '867', '2026-11-28 15:31:38.217918+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -26076,495 +26077,501 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 12:42:45.045244+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 12:42:45.045244+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 12:42:45.045244+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 12:42:45.045244+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 12:42:45.045244+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 15:30:07.81804+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 15:30:07.81804+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 15:30:07.81804+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 15:30:07.81804+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 15:30:07.81804+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 12:42:45.088524+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 12:42:45.133658+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 12:42:45.133658+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 12:42:45.133658+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 12:42:45.135775+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 12:42:45.136978+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T12:42:45.13774+00:00"}'),
-	(66, '2026-11-28 12:42:45.138063+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T12:42:45.137941+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 12:42:45.140475+00', '{"once": true}', NULL),
-	(68, '2026-11-28 12:42:45.141242+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 12:42:45.141242+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 15:30:07.912632+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 15:30:07.913945+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:30:07.914716+00:00"}'),
+	(66, '2026-11-28 15:30:07.915179+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T15:30:07.915001+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 15:30:07.918084+00', '{"once": true}', NULL),
+	(68, '2026-11-28 15:30:07.919463+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 15:30:07.919463+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 12:42:45.154891+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 12:42:45.154891+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 12:42:45.154891+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 12:42:45.155977+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 12:42:45.155977+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 12:42:45.155977+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 12:42:45.156537+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 12:42:45.156537+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 12:42:45.156537+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 12:42:45.157043+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 12:42:45.157043+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 12:42:45.157043+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 12:42:45.194072+00', '0', NULL),
-	(2, '2026-11-28 12:42:45.194072+00', '1', NULL),
-	(3, '2026-11-28 12:42:45.194072+00', '2', NULL),
-	(4, '2026-11-28 12:42:45.194072+00', '3', NULL),
-	(5, '2026-11-28 12:42:45.194072+00', '4', NULL);
+	(1, '2026-11-28 15:30:07.978102+00', '0', NULL),
+	(2, '2026-11-28 15:30:07.978102+00', '1', NULL),
+	(3, '2026-11-28 15:30:07.978102+00', '2', NULL),
+	(4, '2026-11-28 15:30:07.978102+00', '3', NULL),
+	(5, '2026-11-28 15:30:07.978102+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 12:42:45.211324+00', 'null', NULL);
+	(1, '2026-11-28 15:30:07.998863+00', 'null', NULL);
 
 
-INSERT INTO spanmq_core.log_38_50 VALUES
-	(17152, '2026-11-28 12:42:45.271276+00', '768', NULL),
-	(17153, '2026-11-28 12:42:45.271276+00', '769', NULL),
-	(17154, '2026-11-28 12:42:45.271276+00', '770', NULL),
-	(17155, '2026-11-28 12:42:45.271276+00', '771', NULL),
-	(17156, '2026-11-28 12:42:45.271276+00', '772', NULL),
-	(17157, '2026-11-28 12:42:45.271276+00', '773', NULL),
-	(17158, '2026-11-28 12:42:45.271276+00', '774', NULL),
-	(17159, '2026-11-28 12:42:45.271276+00', '775', NULL),
-	(17160, '2026-11-28 12:42:45.271276+00', '776', NULL),
-	(17161, '2026-11-28 12:42:45.271276+00', '777', NULL),
-	(17162, '2026-11-28 12:42:45.271276+00', '778', NULL),
-	(17163, '2026-11-28 12:42:45.271276+00', '779', NULL),
-	(17164, '2026-11-28 12:42:45.271276+00', '780', NULL),
-	(17165, '2026-11-28 12:42:45.271276+00', '781', NULL),
-	(17166, '2026-11-28 12:42:45.271276+00', '782', NULL),
-	(17167, '2026-11-28 12:42:45.271276+00', '783', NULL),
-	(17168, '2026-11-28 12:42:45.271276+00', '784', NULL),
-	(17169, '2026-11-28 12:42:45.271276+00', '785', NULL),
-	(17170, '2026-11-28 12:42:45.271276+00', '786', NULL),
-	(17171, '2026-11-28 12:42:45.271276+00', '787', NULL),
-	(17172, '2026-11-28 12:42:45.271276+00', '788', NULL),
-	(17173, '2026-11-28 12:42:45.271276+00', '789', NULL),
-	(17174, '2026-11-28 12:42:45.271276+00', '790', NULL),
-	(17175, '2026-11-28 12:42:45.271276+00', '791', NULL),
-	(17176, '2026-11-28 12:42:45.271276+00', '792', NULL),
-	(17177, '2026-11-28 12:42:45.271276+00', '793', NULL),
-	(17178, '2026-11-28 12:42:45.271276+00', '794', NULL),
-	(17179, '2026-11-28 12:42:45.271276+00', '795', NULL),
-	(17180, '2026-11-28 12:42:45.271276+00', '796', NULL),
-	(17181, '2026-11-28 12:42:45.271276+00', '797', NULL),
-	(17182, '2026-11-28 12:42:45.271276+00', '798', NULL),
-	(17183, '2026-11-28 12:42:45.271276+00', '799', NULL),
-	(17184, '2026-11-28 12:42:45.271276+00', '800', NULL),
-	(17185, '2026-11-28 12:42:45.271276+00', '801', NULL),
-	(17186, '2026-11-28 12:42:45.271276+00', '802', NULL),
-	(17187, '2026-11-28 12:42:45.271276+00', '803', NULL),
-	(17188, '2026-11-28 12:42:45.271276+00', '804', NULL),
-	(17189, '2026-11-28 12:42:45.271276+00', '805', NULL),
-	(17190, '2026-11-28 12:42:45.271276+00', '806', NULL),
-	(17191, '2026-11-28 12:42:45.271276+00', '807', NULL),
-	(17192, '2026-11-28 12:42:45.271276+00', '808', NULL),
-	(17193, '2026-11-28 12:42:45.271276+00', '809', NULL),
-	(17194, '2026-11-28 12:42:45.271276+00', '810', NULL),
-	(17195, '2026-11-28 12:42:45.271276+00', '811', NULL),
-	(17196, '2026-11-28 12:42:45.271276+00', '812', NULL),
-	(17197, '2026-11-28 12:42:45.271276+00', '813', NULL),
-	(17198, '2026-11-28 12:42:45.271276+00', '814', NULL),
-	(17199, '2026-11-28 12:42:45.271276+00', '815', NULL),
-	(17200, '2026-11-28 12:42:45.271276+00', '816', NULL),
-	(17201, '2026-11-28 12:42:45.271276+00', '817', NULL),
-	(17202, '2026-11-28 12:42:45.271276+00', '818', NULL),
-	(17203, '2026-11-28 12:42:45.271276+00', '819', NULL),
-	(17204, '2026-11-28 12:42:45.271276+00', '820', NULL),
-	(17205, '2026-11-28 12:42:45.271276+00', '821', NULL),
-	(17206, '2026-11-28 12:42:45.271276+00', '822', NULL),
-	(17207, '2026-11-28 12:42:45.271276+00', '823', NULL),
-	(17208, '2026-11-28 12:42:45.271276+00', '824', NULL),
-	(17209, '2026-11-28 12:42:45.271276+00', '825', NULL),
-	(17210, '2026-11-28 12:42:45.271276+00', '826', NULL),
-	(17211, '2026-11-28 12:42:45.271276+00', '827', NULL),
-	(17212, '2026-11-28 12:42:45.271276+00', '828', NULL),
-	(17213, '2026-11-28 12:42:45.271276+00', '829', NULL),
-	(17214, '2026-11-28 12:42:45.271276+00', '830', NULL),
-	(17215, '2026-11-28 12:42:45.271276+00', '831', NULL),
-	(17216, '2026-11-28 12:42:45.271276+00', '832', NULL),
-	(17217, '2026-11-28 12:42:45.271276+00', '833', NULL),
-	(17218, '2026-11-28 12:42:45.271276+00', '834', NULL),
-	(17219, '2026-11-28 12:42:45.271276+00', '835', NULL),
-	(17220, '2026-11-28 12:42:45.271276+00', '836', NULL),
-	(17221, '2026-11-28 12:42:45.271276+00', '837', NULL),
-	(17222, '2026-11-28 12:42:45.271276+00', '838', NULL),
-	(17223, '2026-11-28 12:42:45.271276+00', '839', NULL),
-	(17224, '2026-11-28 12:42:45.271276+00', '840', NULL),
-	(17225, '2026-11-28 12:42:45.271276+00', '841', NULL),
-	(17226, '2026-11-28 12:42:45.271276+00', '842', NULL),
-	(17227, '2026-11-28 12:42:45.271276+00', '843', NULL),
-	(17228, '2026-11-28 12:42:45.271276+00', '844', NULL),
-	(17229, '2026-11-28 12:42:45.271276+00', '845', NULL),
-	(17230, '2026-11-28 12:42:45.271276+00', '846', NULL),
-	(17231, '2026-11-28 12:42:45.271276+00', '847', NULL),
-	(17232, '2026-11-28 12:42:45.271276+00', '848', NULL),
-	(17233, '2026-11-28 12:42:45.271276+00', '849', NULL),
-	(17234, '2026-11-28 12:42:45.271276+00', '850', NULL),
-	(17235, '2026-11-28 12:42:45.271276+00', '851', NULL),
-	(17236, '2026-11-28 12:42:45.271276+00', '852', NULL),
-	(17237, '2026-11-28 12:42:45.271276+00', '853', NULL),
-	(17238, '2026-11-28 12:42:45.271276+00', '854', NULL),
-	(17239, '2026-11-28 12:42:45.271276+00', '855', NULL),
-	(17240, '2026-11-28 12:42:45.271276+00', '856', NULL),
-	(17241, '2026-11-28 12:42:45.271276+00', '857', NULL),
-	(17242, '2026-11-28 12:42:45.271276+00', '858', NULL),
-	(17243, '2026-11-28 12:42:45.271276+00', '859', NULL),
-	(17244, '2026-11-28 12:42:45.271276+00', '860', NULL),
-	(17245, '2026-11-28 12:42:45.271276+00', '861', NULL),
-	(17246, '2026-11-28 12:42:45.271276+00', '862', NULL),
-	(17247, '2026-11-28 12:42:45.271276+00', '863', NULL),
-	(17248, '2026-11-28 12:42:45.271276+00', '864', NULL),
-	(17249, '2026-11-28 12:42:45.271276+00', '865', NULL),
-	(17250, '2026-11-28 12:42:45.271276+00', '866', NULL),
-	(17251, '2026-11-28 12:42:45.271276+00', '867', NULL),
-	(17252, '2026-11-28 12:42:45.271276+00', '868', NULL),
-	(17253, '2026-11-28 12:42:45.271276+00', '869', NULL),
-	(17254, '2026-11-28 12:42:45.271276+00', '870', NULL),
-	(17255, '2026-11-28 12:42:45.271276+00', '871', NULL),
-	(17256, '2026-11-28 12:42:45.271276+00', '872', NULL),
-	(17257, '2026-11-28 12:42:45.271276+00', '873', NULL),
-	(17258, '2026-11-28 12:42:45.271276+00', '874', NULL),
-	(17259, '2026-11-28 12:42:45.271276+00', '875', NULL),
-	(17260, '2026-11-28 12:42:45.271276+00', '876', NULL),
-	(17261, '2026-11-28 12:42:45.271276+00', '877', NULL),
-	(17262, '2026-11-28 12:42:45.271276+00', '878', NULL),
-	(17263, '2026-11-28 12:42:45.271276+00', '879', NULL),
-	(17264, '2026-11-28 12:42:45.271276+00', '880', NULL),
-	(17265, '2026-11-28 12:42:45.271276+00', '881', NULL),
-	(17266, '2026-11-28 12:42:45.271276+00', '882', NULL),
-	(17267, '2026-11-28 12:42:45.271276+00', '883', NULL),
-	(17268, '2026-11-28 12:42:45.271276+00', '884', NULL),
-	(17269, '2026-11-28 12:42:45.271276+00', '885', NULL),
-	(17270, '2026-11-28 12:42:45.271276+00', '886', NULL),
-	(17271, '2026-11-28 12:42:45.271276+00', '887', NULL),
-	(17272, '2026-11-28 12:42:45.271276+00', '888', NULL),
-	(17273, '2026-11-28 12:42:45.271276+00', '889', NULL),
-	(17274, '2026-11-28 12:42:45.271276+00', '890', NULL),
-	(17275, '2026-11-28 12:42:45.271276+00', '891', NULL),
-	(17276, '2026-11-28 12:42:45.271276+00', '892', NULL),
-	(17277, '2026-11-28 12:42:45.271276+00', '893', NULL),
-	(17278, '2026-11-28 12:42:45.271276+00', '894', NULL),
-	(17279, '2026-11-28 12:42:45.271276+00', '895', NULL),
-	(17280, '2026-11-28 12:42:45.271276+00', '896', NULL),
-	(17281, '2026-11-28 12:42:45.271276+00', '897', NULL),
-	(17282, '2026-11-28 12:42:45.271276+00', '898', NULL),
-	(17283, '2026-11-28 12:42:45.271276+00', '899', NULL),
-	(17284, '2026-11-28 12:42:45.271276+00', '900', NULL),
-	(17285, '2026-11-28 12:42:45.271276+00', '901', NULL),
-	(17286, '2026-11-28 12:42:45.271276+00', '902', NULL),
-	(17287, '2026-11-28 12:42:45.271276+00', '903', NULL),
-	(17288, '2026-11-28 12:42:45.271276+00', '904', NULL),
-	(17289, '2026-11-28 12:42:45.271276+00', '905', NULL),
-	(17290, '2026-11-28 12:42:45.271276+00', '906', NULL),
-	(17291, '2026-11-28 12:42:45.271276+00', '907', NULL),
-	(17292, '2026-11-28 12:42:45.271276+00', '908', NULL),
-	(17293, '2026-11-28 12:42:45.271276+00', '909', NULL),
-	(17294, '2026-11-28 12:42:45.271276+00', '910', NULL),
-	(17295, '2026-11-28 12:42:45.271276+00', '911', NULL),
-	(17296, '2026-11-28 12:42:45.271276+00', '912', NULL),
-	(17297, '2026-11-28 12:42:45.271276+00', '913', NULL),
-	(17298, '2026-11-28 12:42:45.271276+00', '914', NULL),
-	(17299, '2026-11-28 12:42:45.271276+00', '915', NULL),
-	(17300, '2026-11-28 12:42:45.271276+00', '916', NULL),
-	(17301, '2026-11-28 12:42:45.271276+00', '917', NULL),
-	(17302, '2026-11-28 12:42:45.271276+00', '918', NULL),
-	(17303, '2026-11-28 12:42:45.271276+00', '919', NULL),
-	(17304, '2026-11-28 12:42:45.271276+00', '920', NULL),
-	(17305, '2026-11-28 12:42:45.271276+00', '921', NULL),
-	(17306, '2026-11-28 12:42:45.271276+00', '922', NULL),
-	(17307, '2026-11-28 12:42:45.271276+00', '923', NULL),
-	(17308, '2026-11-28 12:42:45.271276+00', '924', NULL),
-	(17309, '2026-11-28 12:42:45.271276+00', '925', NULL),
-	(17310, '2026-11-28 12:42:45.271276+00', '926', NULL),
-	(17311, '2026-11-28 12:42:45.271276+00', '927', NULL),
-	(17312, '2026-11-28 12:42:45.271276+00', '928', NULL),
-	(17313, '2026-11-28 12:42:45.271276+00', '929', NULL),
-	(17314, '2026-11-28 12:42:45.271276+00', '930', NULL),
-	(17315, '2026-11-28 12:42:45.271276+00', '931', NULL),
-	(17316, '2026-11-28 12:42:45.271276+00', '932', NULL),
-	(17317, '2026-11-28 12:42:45.271276+00', '933', NULL),
-	(17318, '2026-11-28 12:42:45.271276+00', '934', NULL),
-	(17319, '2026-11-28 12:42:45.271276+00', '935', NULL),
-	(17320, '2026-11-28 12:42:45.271276+00', '936', NULL),
-	(17321, '2026-11-28 12:42:45.271276+00', '937', NULL),
-	(17322, '2026-11-28 12:42:45.271276+00', '938', NULL),
-	(17323, '2026-11-28 12:42:45.271276+00', '939', NULL),
-	(17324, '2026-11-28 12:42:45.271276+00', '940', NULL),
-	(17325, '2026-11-28 12:42:45.271276+00', '941', NULL),
-	(17326, '2026-11-28 12:42:45.271276+00', '942', NULL),
-	(17327, '2026-11-28 12:42:45.271276+00', '943', NULL),
-	(17328, '2026-11-28 12:42:45.271276+00', '944', NULL),
-	(17329, '2026-11-28 12:42:45.271276+00', '945', NULL),
-	(17330, '2026-11-28 12:42:45.271276+00', '946', NULL),
-	(17331, '2026-11-28 12:42:45.271276+00', '947', NULL),
-	(17332, '2026-11-28 12:42:45.271276+00', '948', NULL),
-	(17333, '2026-11-28 12:42:45.271276+00', '949', NULL),
-	(17334, '2026-11-28 12:42:45.271276+00', '950', NULL),
-	(17335, '2026-11-28 12:42:45.271276+00', '951', NULL),
-	(17336, '2026-11-28 12:42:45.271276+00', '952', NULL),
-	(17337, '2026-11-28 12:42:45.271276+00', '953', NULL),
-	(17338, '2026-11-28 12:42:45.271276+00', '954', NULL),
-	(17339, '2026-11-28 12:42:45.271276+00', '955', NULL),
-	(17340, '2026-11-28 12:42:45.271276+00', '956', NULL),
-	(17341, '2026-11-28 12:42:45.271276+00', '957', NULL),
-	(17342, '2026-11-28 12:42:45.271276+00', '958', NULL),
-	(17343, '2026-11-28 12:42:45.271276+00', '959', NULL),
-	(17344, '2026-11-28 12:42:45.271276+00', '960', NULL),
-	(17345, '2026-11-28 12:42:45.271276+00', '961', NULL),
-	(17346, '2026-11-28 12:42:45.271276+00', '962', NULL),
-	(17347, '2026-11-28 12:42:45.271276+00', '963', NULL),
-	(17348, '2026-11-28 12:42:45.271276+00', '964', NULL),
-	(17349, '2026-11-28 12:42:45.271276+00', '965', NULL),
-	(17350, '2026-11-28 12:42:45.271276+00', '966', NULL),
-	(17351, '2026-11-28 12:42:45.271276+00', '967', NULL),
-	(17352, '2026-11-28 12:42:45.271276+00', '968', NULL),
-	(17353, '2026-11-28 12:42:45.271276+00', '969', NULL),
-	(17354, '2026-11-28 12:42:45.271276+00', '970', NULL),
-	(17355, '2026-11-28 12:42:45.271276+00', '971', NULL),
-	(17356, '2026-11-28 12:42:45.271276+00', '972', NULL),
-	(17357, '2026-11-28 12:42:45.271276+00', '973', NULL),
-	(17358, '2026-11-28 12:42:45.271276+00', '974', NULL),
-	(17359, '2026-11-28 12:42:45.271276+00', '975', NULL),
-	(17360, '2026-11-28 12:42:45.271276+00', '976', NULL),
-	(17361, '2026-11-28 12:42:45.271276+00', '977', NULL),
-	(17362, '2026-11-28 12:42:45.271276+00', '978', NULL),
-	(17363, '2026-11-28 12:42:45.271276+00', '979', NULL),
-	(17364, '2026-11-28 12:42:45.271276+00', '980', NULL),
-	(17365, '2026-11-28 12:42:45.271276+00', '981', NULL),
-	(17366, '2026-11-28 12:42:45.271276+00', '982', NULL),
-	(17367, '2026-11-28 12:42:45.271276+00', '983', NULL),
-	(17368, '2026-11-28 12:42:45.271276+00', '984', NULL),
-	(17369, '2026-11-28 12:42:45.271276+00', '985', NULL),
-	(17370, '2026-11-28 12:42:45.271276+00', '986', NULL),
-	(17371, '2026-11-28 12:42:45.271276+00', '987', NULL),
-	(17372, '2026-11-28 12:42:45.271276+00', '988', NULL),
-	(17373, '2026-11-28 12:42:45.271276+00', '989', NULL),
-	(17374, '2026-11-28 12:42:45.271276+00', '990', NULL),
-	(17375, '2026-11-28 12:42:45.271276+00', '991', NULL),
-	(17376, '2026-11-28 12:42:45.271276+00', '992', NULL),
-	(17377, '2026-11-28 12:42:45.271276+00', '993', NULL),
-	(17378, '2026-11-28 12:42:45.271276+00', '994', NULL),
-	(17379, '2026-11-28 12:42:45.271276+00', '995', NULL),
-	(17380, '2026-11-28 12:42:45.271276+00', '996', NULL),
-	(17381, '2026-11-28 12:42:45.271276+00', '997', NULL),
-	(17382, '2026-11-28 12:42:45.271276+00', '998', NULL),
-	(17383, '2026-11-28 12:42:45.271276+00', '999', NULL);
+INSERT INTO spanmq_core.log_38_47 VALUES
+	(17152, '2026-11-28 15:30:08.079748+00', '768', NULL),
+	(17153, '2026-11-28 15:30:08.079748+00', '769', NULL),
+	(17154, '2026-11-28 15:30:08.079748+00', '770', NULL),
+	(17155, '2026-11-28 15:30:08.079748+00', '771', NULL),
+	(17156, '2026-11-28 15:30:08.079748+00', '772', NULL),
+	(17157, '2026-11-28 15:30:08.079748+00', '773', NULL),
+	(17158, '2026-11-28 15:30:08.079748+00', '774', NULL),
+	(17159, '2026-11-28 15:30:08.079748+00', '775', NULL),
+	(17160, '2026-11-28 15:30:08.079748+00', '776', NULL),
+	(17161, '2026-11-28 15:30:08.079748+00', '777', NULL),
+	(17162, '2026-11-28 15:30:08.079748+00', '778', NULL),
+	(17163, '2026-11-28 15:30:08.079748+00', '779', NULL),
+	(17164, '2026-11-28 15:30:08.079748+00', '780', NULL),
+	(17165, '2026-11-28 15:30:08.079748+00', '781', NULL),
+	(17166, '2026-11-28 15:30:08.079748+00', '782', NULL),
+	(17167, '2026-11-28 15:30:08.079748+00', '783', NULL),
+	(17168, '2026-11-28 15:30:08.079748+00', '784', NULL),
+	(17169, '2026-11-28 15:30:08.079748+00', '785', NULL),
+	(17170, '2026-11-28 15:30:08.079748+00', '786', NULL),
+	(17171, '2026-11-28 15:30:08.079748+00', '787', NULL),
+	(17172, '2026-11-28 15:30:08.079748+00', '788', NULL),
+	(17173, '2026-11-28 15:30:08.079748+00', '789', NULL),
+	(17174, '2026-11-28 15:30:08.079748+00', '790', NULL),
+	(17175, '2026-11-28 15:30:08.079748+00', '791', NULL),
+	(17176, '2026-11-28 15:30:08.079748+00', '792', NULL),
+	(17177, '2026-11-28 15:30:08.079748+00', '793', NULL),
+	(17178, '2026-11-28 15:30:08.079748+00', '794', NULL),
+	(17179, '2026-11-28 15:30:08.079748+00', '795', NULL),
+	(17180, '2026-11-28 15:30:08.079748+00', '796', NULL),
+	(17181, '2026-11-28 15:30:08.079748+00', '797', NULL),
+	(17182, '2026-11-28 15:30:08.079748+00', '798', NULL),
+	(17183, '2026-11-28 15:30:08.079748+00', '799', NULL),
+	(17184, '2026-11-28 15:30:08.079748+00', '800', NULL),
+	(17185, '2026-11-28 15:30:08.079748+00', '801', NULL),
+	(17186, '2026-11-28 15:30:08.079748+00', '802', NULL),
+	(17187, '2026-11-28 15:30:08.079748+00', '803', NULL),
+	(17188, '2026-11-28 15:30:08.079748+00', '804', NULL),
+	(17189, '2026-11-28 15:30:08.079748+00', '805', NULL),
+	(17190, '2026-11-28 15:30:08.079748+00', '806', NULL),
+	(17191, '2026-11-28 15:30:08.079748+00', '807', NULL),
+	(17192, '2026-11-28 15:30:08.079748+00', '808', NULL),
+	(17193, '2026-11-28 15:30:08.079748+00', '809', NULL),
+	(17194, '2026-11-28 15:30:08.079748+00', '810', NULL),
+	(17195, '2026-11-28 15:30:08.079748+00', '811', NULL),
+	(17196, '2026-11-28 15:30:08.079748+00', '812', NULL),
+	(17197, '2026-11-28 15:30:08.079748+00', '813', NULL),
+	(17198, '2026-11-28 15:30:08.079748+00', '814', NULL),
+	(17199, '2026-11-28 15:30:08.079748+00', '815', NULL),
+	(17200, '2026-11-28 15:30:08.079748+00', '816', NULL),
+	(17201, '2026-11-28 15:30:08.079748+00', '817', NULL),
+	(17202, '2026-11-28 15:30:08.079748+00', '818', NULL),
+	(17203, '2026-11-28 15:30:08.079748+00', '819', NULL),
+	(17204, '2026-11-28 15:30:08.079748+00', '820', NULL),
+	(17205, '2026-11-28 15:30:08.079748+00', '821', NULL),
+	(17206, '2026-11-28 15:30:08.079748+00', '822', NULL),
+	(17207, '2026-11-28 15:30:08.079748+00', '823', NULL),
+	(17208, '2026-11-28 15:30:08.079748+00', '824', NULL),
+	(17209, '2026-11-28 15:30:08.079748+00', '825', NULL),
+	(17210, '2026-11-28 15:30:08.079748+00', '826', NULL),
+	(17211, '2026-11-28 15:30:08.079748+00', '827', NULL),
+	(17212, '2026-11-28 15:30:08.079748+00', '828', NULL),
+	(17213, '2026-11-28 15:30:08.079748+00', '829', NULL),
+	(17214, '2026-11-28 15:30:08.079748+00', '830', NULL),
+	(17215, '2026-11-28 15:30:08.079748+00', '831', NULL),
+	(17216, '2026-11-28 15:30:08.079748+00', '832', NULL),
+	(17217, '2026-11-28 15:30:08.079748+00', '833', NULL),
+	(17218, '2026-11-28 15:30:08.079748+00', '834', NULL),
+	(17219, '2026-11-28 15:30:08.079748+00', '835', NULL),
+	(17220, '2026-11-28 15:30:08.079748+00', '836', NULL),
+	(17221, '2026-11-28 15:30:08.079748+00', '837', NULL),
+	(17222, '2026-11-28 15:30:08.079748+00', '838', NULL),
+	(17223, '2026-11-28 15:30:08.079748+00', '839', NULL),
+	(17224, '2026-11-28 15:30:08.079748+00', '840', NULL),
+	(17225, '2026-11-28 15:30:08.079748+00', '841', NULL),
+	(17226, '2026-11-28 15:30:08.079748+00', '842', NULL),
+	(17227, '2026-11-28 15:30:08.079748+00', '843', NULL),
+	(17228, '2026-11-28 15:30:08.079748+00', '844', NULL),
+	(17229, '2026-11-28 15:30:08.079748+00', '845', NULL),
+	(17230, '2026-11-28 15:30:08.079748+00', '846', NULL),
+	(17231, '2026-11-28 15:30:08.079748+00', '847', NULL),
+	(17232, '2026-11-28 15:30:08.079748+00', '848', NULL),
+	(17233, '2026-11-28 15:30:08.079748+00', '849', NULL),
+	(17234, '2026-11-28 15:30:08.079748+00', '850', NULL),
+	(17235, '2026-11-28 15:30:08.079748+00', '851', NULL),
+	(17236, '2026-11-28 15:30:08.079748+00', '852', NULL),
+	(17237, '2026-11-28 15:30:08.079748+00', '853', NULL),
+	(17238, '2026-11-28 15:30:08.079748+00', '854', NULL),
+	(17239, '2026-11-28 15:30:08.079748+00', '855', NULL),
+	(17240, '2026-11-28 15:30:08.079748+00', '856', NULL),
+	(17241, '2026-11-28 15:30:08.079748+00', '857', NULL),
+	(17242, '2026-11-28 15:30:08.079748+00', '858', NULL),
+	(17243, '2026-11-28 15:30:08.079748+00', '859', NULL),
+	(17244, '2026-11-28 15:30:08.079748+00', '860', NULL),
+	(17245, '2026-11-28 15:30:08.079748+00', '861', NULL),
+	(17246, '2026-11-28 15:30:08.079748+00', '862', NULL),
+	(17247, '2026-11-28 15:30:08.079748+00', '863', NULL),
+	(17248, '2026-11-28 15:30:08.079748+00', '864', NULL),
+	(17249, '2026-11-28 15:30:08.079748+00', '865', NULL),
+	(17250, '2026-11-28 15:30:08.079748+00', '866', NULL),
+	(17251, '2026-11-28 15:30:08.079748+00', '867', NULL),
+	(17252, '2026-11-28 15:30:08.079748+00', '868', NULL),
+	(17253, '2026-11-28 15:30:08.079748+00', '869', NULL),
+	(17254, '2026-11-28 15:30:08.079748+00', '870', NULL),
+	(17255, '2026-11-28 15:30:08.079748+00', '871', NULL),
+	(17256, '2026-11-28 15:30:08.079748+00', '872', NULL),
+	(17257, '2026-11-28 15:30:08.079748+00', '873', NULL),
+	(17258, '2026-11-28 15:30:08.079748+00', '874', NULL),
+	(17259, '2026-11-28 15:30:08.079748+00', '875', NULL),
+	(17260, '2026-11-28 15:30:08.079748+00', '876', NULL),
+	(17261, '2026-11-28 15:30:08.079748+00', '877', NULL),
+	(17262, '2026-11-28 15:30:08.079748+00', '878', NULL),
+	(17263, '2026-11-28 15:30:08.079748+00', '879', NULL),
+	(17264, '2026-11-28 15:30:08.079748+00', '880', NULL),
+	(17265, '2026-11-28 15:30:08.079748+00', '881', NULL),
+	(17266, '2026-11-28 15:30:08.079748+00', '882', NULL),
+	(17267, '2026-11-28 15:30:08.079748+00', '883', NULL),
+	(17268, '2026-11-28 15:30:08.079748+00', '884', NULL),
+	(17269, '2026-11-28 15:30:08.079748+00', '885', NULL),
+	(17270, '2026-11-28 15:30:08.079748+00', '886', NULL),
+	(17271, '2026-11-28 15:30:08.079748+00', '887', NULL),
+	(17272, '2026-11-28 15:30:08.079748+00', '888', NULL),
+	(17273, '2026-11-28 15:30:08.079748+00', '889', NULL),
+	(17274, '2026-11-28 15:30:08.079748+00', '890', NULL),
+	(17275, '2026-11-28 15:30:08.079748+00', '891', NULL),
+	(17276, '2026-11-28 15:30:08.079748+00', '892', NULL),
+	(17277, '2026-11-28 15:30:08.079748+00', '893', NULL),
+	(17278, '2026-11-28 15:30:08.079748+00', '894', NULL),
+	(17279, '2026-11-28 15:30:08.079748+00', '895', NULL),
+	(17280, '2026-11-28 15:30:08.079748+00', '896', NULL),
+	(17281, '2026-11-28 15:30:08.079748+00', '897', NULL),
+	(17282, '2026-11-28 15:30:08.079748+00', '898', NULL),
+	(17283, '2026-11-28 15:30:08.079748+00', '899', NULL),
+	(17284, '2026-11-28 15:30:08.079748+00', '900', NULL),
+	(17285, '2026-11-28 15:30:08.079748+00', '901', NULL),
+	(17286, '2026-11-28 15:30:08.079748+00', '902', NULL),
+	(17287, '2026-11-28 15:30:08.079748+00', '903', NULL),
+	(17288, '2026-11-28 15:30:08.079748+00', '904', NULL),
+	(17289, '2026-11-28 15:30:08.079748+00', '905', NULL),
+	(17290, '2026-11-28 15:30:08.079748+00', '906', NULL),
+	(17291, '2026-11-28 15:30:08.079748+00', '907', NULL),
+	(17292, '2026-11-28 15:30:08.079748+00', '908', NULL),
+	(17293, '2026-11-28 15:30:08.079748+00', '909', NULL),
+	(17294, '2026-11-28 15:30:08.079748+00', '910', NULL),
+	(17295, '2026-11-28 15:30:08.079748+00', '911', NULL),
+	(17296, '2026-11-28 15:30:08.079748+00', '912', NULL),
+	(17297, '2026-11-28 15:30:08.079748+00', '913', NULL),
+	(17298, '2026-11-28 15:30:08.079748+00', '914', NULL),
+	(17299, '2026-11-28 15:30:08.079748+00', '915', NULL),
+	(17300, '2026-11-28 15:30:08.079748+00', '916', NULL),
+	(17301, '2026-11-28 15:30:08.079748+00', '917', NULL),
+	(17302, '2026-11-28 15:30:08.079748+00', '918', NULL),
+	(17303, '2026-11-28 15:30:08.079748+00', '919', NULL),
+	(17304, '2026-11-28 15:30:08.079748+00', '920', NULL),
+	(17305, '2026-11-28 15:30:08.079748+00', '921', NULL),
+	(17306, '2026-11-28 15:30:08.079748+00', '922', NULL),
+	(17307, '2026-11-28 15:30:08.079748+00', '923', NULL),
+	(17308, '2026-11-28 15:30:08.079748+00', '924', NULL),
+	(17309, '2026-11-28 15:30:08.079748+00', '925', NULL),
+	(17310, '2026-11-28 15:30:08.079748+00', '926', NULL),
+	(17311, '2026-11-28 15:30:08.079748+00', '927', NULL),
+	(17312, '2026-11-28 15:30:08.079748+00', '928', NULL),
+	(17313, '2026-11-28 15:30:08.079748+00', '929', NULL),
+	(17314, '2026-11-28 15:30:08.079748+00', '930', NULL),
+	(17315, '2026-11-28 15:30:08.079748+00', '931', NULL),
+	(17316, '2026-11-28 15:30:08.079748+00', '932', NULL),
+	(17317, '2026-11-28 15:30:08.079748+00', '933', NULL),
+	(17318, '2026-11-28 15:30:08.079748+00', '934', NULL),
+	(17319, '2026-11-28 15:30:08.079748+00', '935', NULL),
+	(17320, '2026-11-28 15:30:08.079748+00', '936', NULL),
+	(17321, '2026-11-28 15:30:08.079748+00', '937', NULL),
+	(17322, '2026-11-28 15:30:08.079748+00', '938', NULL),
+	(17323, '2026-11-28 15:30:08.079748+00', '939', NULL),
+	(17324, '2026-11-28 15:30:08.079748+00', '940', NULL),
+	(17325, '2026-11-28 15:30:08.079748+00', '941', NULL),
+	(17326, '2026-11-28 15:30:08.079748+00', '942', NULL),
+	(17327, '2026-11-28 15:30:08.079748+00', '943', NULL),
+	(17328, '2026-11-28 15:30:08.079748+00', '944', NULL),
+	(17329, '2026-11-28 15:30:08.079748+00', '945', NULL),
+	(17330, '2026-11-28 15:30:08.079748+00', '946', NULL),
+	(17331, '2026-11-28 15:30:08.079748+00', '947', NULL),
+	(17332, '2026-11-28 15:30:08.079748+00', '948', NULL),
+	(17333, '2026-11-28 15:30:08.079748+00', '949', NULL),
+	(17334, '2026-11-28 15:30:08.079748+00', '950', NULL),
+	(17335, '2026-11-28 15:30:08.079748+00', '951', NULL),
+	(17336, '2026-11-28 15:30:08.079748+00', '952', NULL),
+	(17337, '2026-11-28 15:30:08.079748+00', '953', NULL),
+	(17338, '2026-11-28 15:30:08.079748+00', '954', NULL),
+	(17339, '2026-11-28 15:30:08.079748+00', '955', NULL),
+	(17340, '2026-11-28 15:30:08.079748+00', '956', NULL),
+	(17341, '2026-11-28 15:30:08.079748+00', '957', NULL),
+	(17342, '2026-11-28 15:30:08.079748+00', '958', NULL),
+	(17343, '2026-11-28 15:30:08.079748+00', '959', NULL),
+	(17344, '2026-11-28 15:30:08.079748+00', '960', NULL),
+	(17345, '2026-11-28 15:30:08.079748+00', '961', NULL),
+	(17346, '2026-11-28 15:30:08.079748+00', '962', NULL),
+	(17347, '2026-11-28 15:30:08.079748+00', '963', NULL),
+	(17348, '2026-11-28 15:30:08.079748+00', '964', NULL),
+	(17349, '2026-11-28 15:30:08.079748+00', '965', NULL),
+	(17350, '2026-11-28 15:30:08.079748+00', '966', NULL),
+	(17351, '2026-11-28 15:30:08.079748+00', '967', NULL),
+	(17352, '2026-11-28 15:30:08.079748+00', '968', NULL),
+	(17353, '2026-11-28 15:30:08.079748+00', '969', NULL),
+	(17354, '2026-11-28 15:30:08.079748+00', '970', NULL),
+	(17355, '2026-11-28 15:30:08.079748+00', '971', NULL),
+	(17356, '2026-11-28 15:30:08.079748+00', '972', NULL),
+	(17357, '2026-11-28 15:30:08.079748+00', '973', NULL),
+	(17358, '2026-11-28 15:30:08.079748+00', '974', NULL),
+	(17359, '2026-11-28 15:30:08.079748+00', '975', NULL),
+	(17360, '2026-11-28 15:30:08.079748+00', '976', NULL),
+	(17361, '2026-11-28 15:30:08.079748+00', '977', NULL),
+	(17362, '2026-11-28 15:30:08.079748+00', '978', NULL),
+	(17363, '2026-11-28 15:30:08.079748+00', '979', NULL),
+	(17364, '2026-11-28 15:30:08.079748+00', '980', NULL),
+	(17365, '2026-11-28 15:30:08.079748+00', '981', NULL),
+	(17366, '2026-11-28 15:30:08.079748+00', '982', NULL),
+	(17367, '2026-11-28 15:30:08.079748+00', '983', NULL),
+	(17368, '2026-11-28 15:30:08.079748+00', '984', NULL),
+	(17369, '2026-11-28 15:30:08.079748+00', '985', NULL),
+	(17370, '2026-11-28 15:30:08.079748+00', '986', NULL),
+	(17371, '2026-11-28 15:30:08.079748+00', '987', NULL),
+	(17372, '2026-11-28 15:30:08.079748+00', '988', NULL),
+	(17373, '2026-11-28 15:30:08.079748+00', '989', NULL),
+	(17374, '2026-11-28 15:30:08.079748+00', '990', NULL),
+	(17375, '2026-11-28 15:30:08.079748+00', '991', NULL),
+	(17376, '2026-11-28 15:30:08.079748+00', '992', NULL),
+	(17377, '2026-11-28 15:30:08.079748+00', '993', NULL),
+	(17378, '2026-11-28 15:30:08.079748+00', '994', NULL),
+	(17379, '2026-11-28 15:30:08.079748+00', '995', NULL),
+	(17380, '2026-11-28 15:30:08.079748+00', '996', NULL),
+	(17381, '2026-11-28 15:30:08.079748+00', '997', NULL),
+	(17382, '2026-11-28 15:30:08.079748+00', '998', NULL),
+	(17383, '2026-11-28 15:30:08.079748+00', '999', NULL);
 
 
-INSERT INTO spanmq_core.log_40_51 VALUES
-	(1, '2026-11-28 12:42:45.322272+00', '0', NULL),
-	(2, '2026-11-28 12:42:45.322272+00', '1', NULL),
-	(3, '2026-11-28 12:42:45.322272+00', '2', NULL),
-	(4, '2026-11-28 12:42:45.322272+00', '3', NULL),
-	(5, '2026-11-28 12:42:45.322272+00', '4', NULL),
-	(6, '2026-11-28 12:42:45.322272+00', '5', NULL),
-	(7, '2026-11-28 12:42:45.322272+00', '6', NULL),
-	(8, '2026-11-28 12:42:45.322272+00', '7', NULL),
-	(9, '2026-11-28 12:42:45.322272+00', '8', NULL),
-	(10, '2026-11-28 12:42:45.322272+00', '9', NULL),
-	(11, '2026-11-28 12:42:45.322272+00', '10', NULL),
-	(12, '2026-11-28 12:42:45.322272+00', '11', NULL),
-	(13, '2026-11-28 12:42:45.322272+00', '12', NULL),
-	(14, '2026-11-28 12:42:45.322272+00', '13', NULL),
-	(15, '2026-11-28 12:42:45.322272+00', '14', NULL),
-	(16, '2026-11-28 12:42:45.322272+00', '15', NULL),
-	(17, '2026-11-28 12:42:45.322272+00', '16', NULL),
-	(18, '2026-11-28 12:42:45.322272+00', '17', NULL),
-	(19, '2026-11-28 12:42:45.322272+00', '18', NULL),
-	(20, '2026-11-28 12:42:45.322272+00', '19', NULL),
-	(21, '2026-11-28 12:42:45.322272+00', '20', NULL),
-	(22, '2026-11-28 12:42:45.322272+00', '21', NULL),
-	(23, '2026-11-28 12:42:45.322272+00', '22', NULL),
-	(24, '2026-11-28 12:42:45.322272+00', '23', NULL),
-	(25, '2026-11-28 12:42:45.322272+00', '24', NULL),
-	(26, '2026-11-28 12:42:45.322272+00', '25', NULL),
-	(27, '2026-11-28 12:42:45.322272+00', '26', NULL),
-	(28, '2026-11-28 12:42:45.322272+00', '27', NULL),
-	(29, '2026-11-28 12:42:45.322272+00', '28', NULL),
-	(30, '2026-11-28 12:42:45.322272+00', '29', NULL),
-	(31, '2026-11-28 12:42:45.342405+00', '31', NULL),
-	(32, '2026-11-28 12:42:45.342405+00', '32', NULL),
-	(33, '2026-11-28 12:42:45.342405+00', '33', NULL),
-	(34, '2026-11-28 12:42:45.342405+00', '34', NULL),
-	(35, '2026-11-28 12:42:45.342405+00', '35', NULL),
-	(36, '2026-11-28 12:42:45.342405+00', '36', NULL),
-	(37, '2026-11-28 12:42:45.342405+00', '37', NULL),
-	(38, '2026-11-28 12:42:45.342405+00', '38', NULL),
-	(39, '2026-11-28 12:42:45.342405+00', '39', NULL),
-	(40, '2026-11-28 12:42:45.342405+00', '40', NULL),
-	(41, '2026-11-28 12:42:45.34864+00', '41', NULL),
-	(42, '2026-11-28 12:42:45.34864+00', '42', NULL),
-	(43, '2026-11-28 12:42:45.34864+00', '43', NULL),
-	(44, '2026-11-28 12:42:45.34864+00', '44', NULL),
-	(45, '2026-11-28 12:42:45.34864+00', '45', NULL),
-	(46, '2026-11-28 12:42:45.34864+00', '46', NULL),
-	(47, '2026-11-28 12:42:45.34864+00', '47', NULL),
-	(48, '2026-11-28 12:42:45.34864+00', '48', NULL),
-	(49, '2026-11-28 12:42:45.34864+00', '49', NULL),
-	(50, '2026-11-28 12:42:45.34864+00', '50', NULL),
-	(51, '2026-11-28 12:42:45.350887+00', '51', NULL),
-	(52, '2026-11-28 12:42:45.350887+00', '52', NULL),
-	(53, '2026-11-28 12:42:45.350887+00', '53', NULL),
-	(54, '2026-11-28 12:42:45.350887+00', '54', NULL),
-	(55, '2026-11-28 12:42:45.350887+00', '55', NULL),
-	(56, '2026-11-28 12:42:45.350887+00', '56', NULL),
-	(57, '2026-11-28 12:42:45.350887+00', '57', NULL),
-	(58, '2026-11-28 12:42:45.350887+00', '58', NULL),
-	(59, '2026-11-28 12:42:45.350887+00', '59', NULL),
-	(60, '2026-11-28 12:42:45.350887+00', '60', NULL);
+INSERT INTO spanmq_core.log_40_49 VALUES
+	(1, '2026-11-28 15:30:08.140523+00', '0', NULL),
+	(2, '2026-11-28 15:30:08.140523+00', '1', NULL),
+	(3, '2026-11-28 15:30:08.140523+00', '2', NULL),
+	(4, '2026-11-28 15:30:08.140523+00', '3', NULL),
+	(5, '2026-11-28 15:30:08.140523+00', '4', NULL),
+	(6, '2026-11-28 15:30:08.140523+00', '5', NULL),
+	(7, '2026-11-28 15:30:08.140523+00', '6', NULL),
+	(8, '2026-11-28 15:30:08.140523+00', '7', NULL),
+	(9, '2026-11-28 15:30:08.140523+00', '8', NULL),
+	(10, '2026-11-28 15:30:08.140523+00', '9', NULL),
+	(11, '2026-11-28 15:30:08.140523+00', '10', NULL),
+	(12, '2026-11-28 15:30:08.140523+00', '11', NULL),
+	(13, '2026-11-28 15:30:08.140523+00', '12', NULL),
+	(14, '2026-11-28 15:30:08.140523+00', '13', NULL),
+	(15, '2026-11-28 15:30:08.140523+00', '14', NULL),
+	(16, '2026-11-28 15:30:08.140523+00', '15', NULL),
+	(17, '2026-11-28 15:30:08.140523+00', '16', NULL),
+	(18, '2026-11-28 15:30:08.140523+00', '17', NULL),
+	(19, '2026-11-28 15:30:08.140523+00', '18', NULL),
+	(20, '2026-11-28 15:30:08.140523+00', '19', NULL),
+	(21, '2026-11-28 15:30:08.140523+00', '20', NULL),
+	(22, '2026-11-28 15:30:08.140523+00', '21', NULL),
+	(23, '2026-11-28 15:30:08.140523+00', '22', NULL),
+	(24, '2026-11-28 15:30:08.140523+00', '23', NULL),
+	(25, '2026-11-28 15:30:08.140523+00', '24', NULL),
+	(26, '2026-11-28 15:30:08.140523+00', '25', NULL),
+	(27, '2026-11-28 15:30:08.140523+00', '26', NULL),
+	(28, '2026-11-28 15:30:08.140523+00', '27', NULL),
+	(29, '2026-11-28 15:30:08.140523+00', '28', NULL),
+	(30, '2026-11-28 15:30:08.140523+00', '29', NULL),
+	(31, '2026-11-28 15:30:08.158292+00', '31', NULL),
+	(32, '2026-11-28 15:30:08.158292+00', '32', NULL),
+	(33, '2026-11-28 15:30:08.158292+00', '33', NULL),
+	(34, '2026-11-28 15:30:08.158292+00', '34', NULL),
+	(35, '2026-11-28 15:30:08.158292+00', '35', NULL),
+	(36, '2026-11-28 15:30:08.158292+00', '36', NULL),
+	(37, '2026-11-28 15:30:08.158292+00', '37', NULL),
+	(38, '2026-11-28 15:30:08.158292+00', '38', NULL),
+	(39, '2026-11-28 15:30:08.158292+00', '39', NULL),
+	(40, '2026-11-28 15:30:08.158292+00', '40', NULL),
+	(41, '2026-11-28 15:30:08.163448+00', '41', NULL),
+	(42, '2026-11-28 15:30:08.163448+00', '42', NULL),
+	(43, '2026-11-28 15:30:08.163448+00', '43', NULL),
+	(44, '2026-11-28 15:30:08.163448+00', '44', NULL),
+	(45, '2026-11-28 15:30:08.163448+00', '45', NULL),
+	(46, '2026-11-28 15:30:08.163448+00', '46', NULL),
+	(47, '2026-11-28 15:30:08.163448+00', '47', NULL),
+	(48, '2026-11-28 15:30:08.163448+00', '48', NULL),
+	(49, '2026-11-28 15:30:08.163448+00', '49', NULL),
+	(50, '2026-11-28 15:30:08.163448+00', '50', NULL),
+	(51, '2026-11-28 15:30:08.165227+00', '51', NULL),
+	(52, '2026-11-28 15:30:08.165227+00', '52', NULL),
+	(53, '2026-11-28 15:30:08.165227+00', '53', NULL),
+	(54, '2026-11-28 15:30:08.165227+00', '54', NULL),
+	(55, '2026-11-28 15:30:08.165227+00', '55', NULL),
+	(56, '2026-11-28 15:30:08.165227+00', '56', NULL),
+	(57, '2026-11-28 15:30:08.165227+00', '57', NULL),
+	(58, '2026-11-28 15:30:08.165227+00', '58', NULL),
+	(59, '2026-11-28 15:30:08.165227+00', '59', NULL),
+	(60, '2026-11-28 15:30:08.165227+00', '60', NULL);
 
 
-INSERT INTO spanmq_core.log_41_52 VALUES
-	(1001, '2026-11-28 12:42:45.390279+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T12:42:45.390183+00:00"}'),
-	(1002, '2026-11-28 12:42:45.391921+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 12:42:45.391921+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 12:42:45.675903+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+INSERT INTO spanmq_core.log_41_50 VALUES
+	(1001, '2026-11-28 15:30:08.206028+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T15:30:08.205911+00:00"}'),
+	(1002, '2026-11-28 15:30:08.207559+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 15:30:08.207559+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 15:30:08.529364+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
-INSERT INTO spanmq_core.log_42_53 VALUES
-	(1, '2026-11-28 12:42:45.57976+00', '{"n": 1}', NULL);
+INSERT INTO spanmq_core.log_42_51 VALUES
+	(1, '2026-11-28 15:30:08.439559+00', '{"n": 1}', NULL);
 
 
-INSERT INTO spanmq_core.log_43_54 VALUES
-	(1, '2026-11-28 12:42:45.587618+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T12:42:45.586652+00:00"}');
+INSERT INTO spanmq_core.log_43_52 VALUES
+	(1, '2026-11-28 15:30:08.44884+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T15:30:08.447686+00:00"}');
 
 
-INSERT INTO spanmq_core.log_44_55 VALUES
-	(1, '2026-11-28 12:42:45.665261+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "yWE6FWzdoSbITJCdEmKZ5iBS1QFu1gMZ", "nonce": "cP7sKTq1D5Hh1Q3x", "data_key": "878dFJSXg53i3V+H5sN08a1qK5bOsGqvud0vh0zz+72IpFRLTtUcS1Ejt/637hwkkqS589nTZfY/KhyR"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 12:42:45.665261+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "RSA1jdkSR6eoJXkvjj1Lwhbo9RuNkppiY5z6wQ==", "nonce": "1fSbbiDC+3rp9Z9G", "data_key": "878dFJSXg53i3V+H5sN08a1qK5bOsGqvud0vh0zz+72IpFRLTtUcS1Ejt/637hwkkqS589nTZfY/KhyR"}}', '{"kind": "secret"}');
+INSERT INTO spanmq_core.log_44_53 VALUES
+	(1, '2026-11-28 15:30:08.516104+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "UWzCbAcQ22hHSHilu8a0xAA5lJOCgBeK", "nonce": "AhHfc+wdhDDp5Ngh", "data_key": "PRiRNrjezlf+FFR3HxzTcdB6kEifKpIj70KQigvNF+32bMTc2ezsOHE5LiEcF+CXHWFScMIxeYf2/nqq"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 15:30:08.516104+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "8Ryu0LolhPxYWm81MRvt+sXLtTR71Ow5R1VDgA==", "nonce": "xPxthEeIq4QdBGNC", "data_key": "PRiRNrjezlf+FFR3HxzTcdB6kEifKpIj70KQigvNF+32bMTc2ezsOHE5LiEcF+CXHWFScMIxeYf2/nqq"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 12:42:44.667814+00'),
-	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 12:42:44.674078+00'),
-	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 12:42:44.678924+00'),
-	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 12:42:44.689144+00'),
-	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 12:42:44.695435+00'),
-	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 12:42:44.701877+00'),
-	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 12:42:44.70523+00');
+	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 15:30:07.432834+00'),
+	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 15:30:07.43972+00'),
+	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 15:30:07.445443+00'),
+	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 15:30:07.458078+00'),
+	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 15:30:07.4654+00'),
+	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 15:30:07.473189+00'),
+	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 15:30:07.477411+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 12:42:45.038612+00'),
-	(1, 2, '2026-11-28 12:42:45.038676+00'),
-	(1, 3, '2026-11-28 12:42:45.038678+00'),
-	(1, 4, '2026-11-28 12:42:45.038679+00'),
-	(1, 5, '2026-11-28 12:42:45.03868+00');
+	(1, 1, '2026-11-28 15:30:07.811422+00'),
+	(1, 2, '2026-11-28 15:30:07.811478+00'),
+	(1, 3, '2026-11-28 15:30:07.811479+00'),
+	(1, 4, '2026-11-28 15:30:07.81148+00'),
+	(1, 5, '2026-11-28 15:30:07.811481+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
-	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
-	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
+	('function', 'spanmq_call.may_receive()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_call.may_manage()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_call.may_create()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_call.may_maintain()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_call.may_serve()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
+	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
+	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
+	('function', 'spanmq_call.may(queue_id integer, verb text)', 'c7eb24a040d7820948691070bf8130bb8b830afc2887e96c34827a868b269352', 16),
 	('function', 'spanmq_core.token_ns(rate double precision)', 'f670723def8f4a0f176fc90a72c406e90052dd36bbfd59cc677291522291b88c', 16),
 	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
 	('function', 'spanmq_call.note_change(action text, queue text, actor text, details jsonb, of_caller uuid)', '5004f78e6472f5b473aa0943fe0409f7f5c0f7ad370e90545758abe20183a4e0', 16),
-	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
-	('function', 'pgmq.metrics_all()', 'fade91e4b728b1e4460aef70d2f00dd50d8c1d077de45744dd0d152b8d5d1d75', 16),
+	('function', 'spanmq_call.sees(queue_name text)', '26ad987757ce5c0ad4138c975ea864c5fbc7bb43cb77550fe5810290bd11446d', 16),
+	('function', 'pgmq.metrics_all()', '4ca651e9bcf94244d8db6ca88024c819fafdbb7976023eb2a0d4f9e154533c6e', 16),
 	('function', 'spanmq.version()', 'f88cc5d9a4a9af823c218dbd1b41ba71b57e5379bbd18873425534679d7ec2e1', 16),
-	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_call.queue_of_run(run_id bigint)', 'c7570ad49c5e9fc1c74397495e2bca2b5d2bab40ed258441b69dc1db91e24591', 16),
+	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
 	('function', 'pgmq.drop_queue(queue_name text)', '888264e4aef19a4ef492422f36d8def2248348f0699097620108d0708cf276bd', 16),
 	('function', 'pgmq.drop_queue(queue_name text, partitioned boolean)', '7708e92e3ecfd92cdcdb3865927bfec5e7499ef4aea62372a2d42437db2f0f85', 16),
-	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
+	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
 	('function', 'pgmq.acquire_queue_lock(queue_name text)', '0ed598691d79a393c331ab9a075ca3e044ff367f1738924542cd345ae22d0ccc', 16),
 	('function', 'pgmq.create_non_partitioned(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
 	('function', 'pgmq."create"(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
 	('function', 'pgmq.create_unlogged(queue_name text)', '8783dc083e907bfe865766aa6217092ba0ec4c9a406de965aba6f7cd5788d2e4', 16),
 	('function', 'pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer)', 'e555662061ee06cb0c4c62affb949fccd44198c0339539787bfda7f4dda439b3', 16),
+	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
+	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
+	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
+	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
+	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
 	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', '9542244da3f9db2514df42242d3e407dd73687a983fd8521f71ed4aa881064a8', 16),
-	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '1b8034b0ac3ab7551d4942552ce518df0531cbb7c09a0e59c4a64e4dbc545da2', 16),
-	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
+	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
 	('function', 'spanmq.poll(listener uuid, waits boolean)', 'f21a9954c584fd341379d65456ed42ec75638087b116f0c4e1c42dd2adc18058', 16),
 	('function', 'spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean)', 'ff58e8332a1d34f3e5ac0d8844b1ee0a48d7959c9b56bf3318586e2d40ff70ab', 16),
 	('function', 'spanmq.look_ahead(queues text[])', '1bf4e12be38f982648879ff17c60a3aca0fac73dd3b9bfb192d514e9619748af', 16),
+	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
 	('function', 'pgmq.validate_queue_name(queue_name text)', 'aff9c8fc4c994368c0f76dbafd24f5930abf714f15c9d0f84554ec2b53e0e59f', 16),
-	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
 	('function', 'spanmq_call.known_queues()', '755699647318bf76e4a30f4c889b817992eae9c230ebd12b1bf1e7bf4c203ab8', 16),
 	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
-	('function', 'spanmq_call.may(queue_id integer, verb text)', 'c7eb24a040d7820948691070bf8130bb8b830afc2887e96c34827a868b269352', 16),
-	('function', 'spanmq_call.sees(queue_name text)', '26ad987757ce5c0ad4138c975ea864c5fbc7bb43cb77550fe5810290bd11446d', 16),
 	('function', 'spanmq_call.names_for(verb text, queues text[])', 'a62c3c50440b9a14f5793a9efa6a688d5d0e2a815110c1f5df20912f93453e8d', 16),
 	('function', 'spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer)', 'b35ef3453de90566ec0f3df16444efad6e6bf42a2eaac2e033b7c14bc51f7075', 16),
 	('function', 'spanmq_call.prove_caller()', 'c5ae017eec26959412af7537d0481257a4b32906bc5df3bb399156fb0b8350af', 16),
-	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
+	('function', 'spanmq_core.has_wrappers(this_queue integer, verb text)', '4160652e207b6a3d7d834a42c2c637699ebd4ad84125ca074ca08a7d5e0d3c03', 16),
 	('function', 'spanmq_call.queue_of_schedule(schedule_name text)', '618cf98b442f5cd2bc61f4d489e8eaad6de5395fd30d25700c24aed31fc0494a', 16),
-	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
-	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
+	('function', 'spanmq_core.bound_of(this_queue integer)', '05711bcd3e946b511b544cbdd89d55f905b73e00364d7f0fbcb06ad28438278b', 16),
 	('function', 'pgmq.notify_queue_listeners()', '38c4ff659e29e9fc8bd0aa6e274206acc3dadd28cb1a34cd5f8353be52437e65', 16),
-	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
 	('function', 'spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text)', '463c89d3e339dcefa8483a2868621fbd140c977c219f871c003fc38e951cb636', 16),
-	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
-	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
-	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])', 'fb1d49dfa687bebde7609a3943498add20ee2aeba15d9601224062678a03604f', 16),
 	('function', 'pgmq.validate_routing_key(routing_key text)', 'a6345f3f01c3dd5717a42b3817854d431aa017a260d5518c4d1c8f2a5e615e42', 16),
 	('function', 'pgmq.validate_topic_pattern(pattern text)', '46d53e08311887af23a39bede026a34008ac84fd2bba79d99550b014b38fbe21', 16),
+	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'pgmq.test_routing(routing_key text)', '6b635ca7fbbe8614a0fbd88750213cd191d3ebe045a40c5b7d9fd3b7fbe3cd91', 16),
 	('function', 'pgmq.list_topic_bindings()', '194c273ebe57e88409455cc4bff8cbe13c27749426d63e650fbcc2115fc77213', 16),
 	('function', 'pgmq.list_topic_bindings(queue_name text)', '577cd96971111ac7f331c7cc96b51abe55ca2ce108c04419f3c9b6aadb6d5ac6', 16),
@@ -26575,30 +26582,25 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb)', 'b344a6a634afc6e363a4983d741e365640dfa0b3f4f8a1db73faddfcc690a8a5', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb, delay integer)', '0d8ef27e1a51826d3b8da29360d91180df5935b50c1b654329591356b37ad603', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[])', 'bb10d854a30e6eba8bbd759639f4c71586e0c11d23b3b2070db3dccfff49f73a', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])', 'fb1d49dfa687bebde7609a3943498add20ee2aeba15d9601224062678a03604f', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)', 'c2fff63fb8474daa73301b0f14a61f1291c89a964f89c6264c6a4ee09586372e', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamp with time zone)', '7161f5237b9940d4650e5ae0bb30814aaaffdac104fa659b1dd6ad7c91a52ec8', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)', 'af294cc44028fb8bfc1fea98eb4f458abad5f082ca08ba62bb998b46d249dcff', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9b990fed11c546a0b7d8ca34d767f362e4a5df3101dfb2a8537562d03a807e9f', 16),
+	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '35df3038e2d7f3dcb77924427334df9407456fb3adc6d0a3efbf3adcb967742d', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
-	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_receive()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_manage()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_create()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_maintain()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_call.may_serve()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb)', '6cf4bc99c397a0e7e18f97a01604b4003aa4543f90fa07d37d2c35e56759038a', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '63865e497381d908b166e6ab29b26018fc05dc9d032be3746bf87d6b919e41af', 16),
-	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
-	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay integer)', '42986728969afda13e17b9ff0788099d146e83b8f209dcb17bdc6e561a0b99fe', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '780cd5ade684d599345ad67b70021205e6a0bcde7f340bbbb39b56d26a73e290', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[])', 'bd34670be5d5a79b9a739088da28e2de26e5d6afc502ceff49a09d8e2de02584', 16),
+	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
+	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
+	('function', 'spanmq.pause_schedule(name text)', 'd21e63a5a9c0f6eb1424078ceb8e721c77d609d9beb95fa9a619157cccacd761', 16),
+	('function', 'spanmq_core.bounded(reason spanmq_core.reason)', 'd247f75a81906c435abca473cbbe4ee6e5ef32429b00df372a3324477b7ebd7e', 16),
 	('function', 'spanmq.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', 'bb07fe862ded1c38b1562220dfdee3f0ed11037a9c8c1784b9e4c471a73fe086', 16),
 	('function', 'spanmq.copy_begin(queue text, n integer)', '79867a4ce727508301469d4d7272c7bb6898a0596a6c105d654427ba44cb7ec8', 16),
 	('function', 'spanmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'aea0484584bff8d10faab8c8793f9e8e9436eb003fa37e778519a18672c53513', 16),
@@ -26609,7 +26611,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.bulk_published(queue text, writer text, epoch bigint)', '7967ad15155d898889601c204c6211bbfcdd2aac82fc54e2cfe08faf043361d8', 16),
 	('function', 'spanmq.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean)', 'f0aa8a10a52a15e458eccf0c1ef11313b741af8904ab4e6822c9cec32eb02a05', 16),
 	('function', 'spanmq.unschedule(name text)', 'a3279d1d52c7ca7d5318f86a5cfb35da5c94067cd0650ce67950bfcd90ca7a31', 16),
-	('function', 'spanmq.pause_schedule(name text)', 'd21e63a5a9c0f6eb1424078ceb8e721c77d609d9beb95fa9a619157cccacd761', 16),
 	('function', 'spanmq.run_schedule(name text)', 'cbc9fd4d85084591ed211850b3fcdf656dea0535e521ff4db13c9519ed3b95be', 16),
 	('function', 'spanmq.resume_schedule(name text)', '136a9f58acd7a7216a2372cad15cd913b6b6ef994f0e35a38ac481d6fed09d93', 16),
 	('function', 'spanmq.plan_schedule(name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '680368667b17f80cd183dfdc8d028dbd82ff24336b981b00a3bd7048481188c0', 16),
@@ -26619,16 +26620,16 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.metrics(queue_name text)', '737c2b3b2e9df67f264fc4c0159dd46a91758be0f64be27556c0a50112feebb6', 16),
 	('function', 'pgmq.create_fifo_index(queue_name text)', '9b52d1a7d70db32f527d0b534d170145e4d78469091c8beebb3016e2c21ec746', 16),
 	('function', 'spanmq.peek(queue text, qty integer, after bigint, body_bytes_max integer)', '13e48f9524ab6f4de3061efcaa2321bc7a44bdb3acc8daefee7eefb6d1afb57e', 16),
+	('function', 'spanmq.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '2bd44f99418f9ee8c961a2711d029c62a990e27ca216b9504d41cb6778f1aa9e', 16),
 	('function', 'spanmq.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'b4c61827a48087b54226fa95d5667a598de7678e88262b8e05c9d16327226781', 16),
 	('function', 'spanmq.storage(queue text)', 'a2f0f21916e4306b6715334192cac4e659ad3ad0fa3c48762db312d941817d32', 16),
-	('function', 'spanmq.state(queue text, msg_id bigint)', '3e9965dfbb945cfc64129ec16fc7618236026a67b194864692010d31295d9318', 16),
 	('function', 'spanmq.archive_position(queue text, from_position jsonb)', 'f61e2acbf58a3b63eaf9768621ca4e384e7c4c1850d6644d87eef5620a6a7cf3', 16),
 	('function', 'spanmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '5e464116ce4bde4579a24c0e6254cbf9cb6c7e2f33089303df4105544514aede', 16),
 	('function', 'spanmq.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', '8bdf355aef431cf60ad6c81f44c8e0d7b950d3ee7e4498022b18d96eb12977ba', 16),
 	('function', 'spanmq.list_category_policies(queue text)', '69fc38bac229c449b38e549edcf91c8428d7a0a98c60e6a36bf768e50ca832cf', 16),
 	('function', 'spanmq.classify(error_class text, error text, queue text)', '10c8b91495aa5e3396b9a26b2e5e23224d4575f89dbee29f10022d93dfafe951', 16),
 	('function', 'spanmq.list_category_rules(queue text)', '8e27e2d0c64db4920a12acbf529ee74a94530f34bf15a8c3132eb5498f4ddbb9', 16),
-	('function', 'spanmq.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '2bd44f99418f9ee8c961a2711d029c62a990e27ca216b9504d41cb6778f1aa9e', 16),
+	('function', 'spanmq.failure_extent(queue text)', '9dd46691404743f2926f20e685612250de830445003e7c2add81b1f4d49aba44', 16),
 	('function', 'spanmq.count_dead_letters(queue text)', 'a6328e4f4c628b67fd145ca2fd022a0a62579b575674d7bdcb4fb56c21bac705', 16),
 	('function', 'spanmq.dead_letters_between(queue text, first_id bigint, last_id bigint)', 'a746ca609e9502c4bc7141fcd5fcef9a7aa9a99c3f2313f114d860b6b8f77ac4', 16),
 	('function', 'spanmq.dead_letter_extent(queue text)', '021ae41f623d1eec11654931568c131375442079bcb3ea6666185dedda4b5023', 16),
@@ -26637,7 +26638,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', '39eeaecd65560524964b7c7088e80c36429b881723e58718d28cba3d8ee316dc', 16),
 	('function', 'spanmq.list_changes(queue text, before bigint, qty integer)', '50e1a933b1e2e0bcf6a512e26f19d227b08bc960a1c19d3b5d350bc2d130785a', 16),
 	('function', 'spanmq.failures_between(queue text, first_id bigint, last_id bigint)', '37ece4089486745738e4f7170b5942fd8c1c43c4fd30bba17974e719be30fd12', 16),
-	('function', 'spanmq.failure_extent(queue text)', '9dd46691404743f2926f20e685612250de830445003e7c2add81b1f4d49aba44', 16),
+	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'bd7c3bc6e29772612f9d26394edd31c46759dec2f0b2217f3d80ab86ad45ee6a', 16),
 	('function', 'spanmq.statistics(queue text, seconds double precision)', '0796ddbee4beee71d4f82195e7329cf3c4b1484918e8c87c4a2d4c70b15861f8', 16),
 	('function', 'spanmq.list_leases(queue text, qty integer)', 'c715cda0f0b631b5b34b51ebc73cab39e384091e038d2cc87eecdbdd4b3b7f09', 16),
 	('function', 'spanmq.list_groups(queue text, qty integer)', '7f7dd23f203d1a1f7f69600d041521de8d81a940075626fa3ef23f3df566f684', 16),
@@ -26649,11 +26650,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.receiver_log(queue text)', 'a61eb48338941aa84d085d896ced6c21b302610c157efbf85e6f46c5dd7ec1a8', 16),
 	('function', 'spanmq.list_receivers(queue text)', '0ac061e6017f3fabe24d5ef5e0b926acf9aafff6060b4dda5beacea93574fe6a', 16),
 	('function', 'spanmq.read_ranges(queue text, of_table text, size integer, at_least integer)', '26a86fd9df6fcf77645f789202ba0fd834c2dcb2719119ce73c7d513fb6bbfd0', 16),
+	('function', 'spanmq.state(queue text, msg_id bigint)', '3e9965dfbb945cfc64129ec16fc7618236026a67b194864692010d31295d9318', 16),
 	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
 	('function', 'spanmq.shard_groups(queue text, after text, qty integer)', 'a838a2cfc3d51a7bbf3d56a40da94a86ab358c66339e02c8a50505c4a10bf2cb', 16),
 	('function', 'spanmq.count_messages(queues text[], most integer)', '3fe81f6471f63a7aeb5ce14af75ef9ce12f5017ab7276a43feda64420d0b2dc1', 16),
+	('function', 'spanmq.metrics_all(queues text[])', 'ceb52d788f1b2e5391b6a2393ee5b31ff76cd99f8b05c6678aeac4d6cc4fe192', 16),
 	('function', 'spanmq.health(queues text[])', '2ec11b49ae5a5f753b8252ad0d4f6f73656e39be3310f6bfc72eb37bf875d799', 16),
 	('function', 'spanmq.latest_statistics(queues text[])', '533e728b3fb97915ac9a618fc257f3c2c92fba51a1c665003792ee3b1cbaa898', 16),
+	('function', 'pgmq.delete(queue_name text, msg_ids bigint[])', '1a2d79c062aa2d520dca4b919f9c1e65a779aed74f68e1ad20fe03b8df19bfb8', 16),
 	('function', 'spanmq.list_schedules(queues text[], names text[], body_bytes_max integer)', 'be722c642427a04349cbf211ad20a16b5f46b880651785daad1e513c1b98baba', 16),
 	('function', 'spanmq.begin_pipeline_run(job text, queue text, target text)', '3666c87d41a5745500bf0b03de61ae646fc373d6fed276cd67330c7854057365', 16),
 	('function', 'spanmq.note_pipeline_run(run_id bigint, done bigint)', '7d790ac0bdaf33665bf046aeac505d45e2a215f58a6e897ece471dc3f5dae8f9', 16),
@@ -26661,6 +26665,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_pipeline_runs(queue text, before bigint, qty integer)', 'd0ca988054a7734219a48e3a90bb969a82f691ae5c9a126713ca46952093eebf', 16),
 	('function', 'spanmq.list_batches(queues text[], before bigint, qty integer)', 'e491e27820b9bc3e963ab4679b1b640b14a5b0900ea9ff285c9e0f52d0b666c3', 16),
 	('function', 'spanmq.get_schema(queue text)', 'bac5f9a81fbc02a59253bef70ad772337cd605f3c8b857f435545584fe0f27b3', 16),
+	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', 'eb21c8d66e5ef516a453f303a33bc84f86a6310c23e6614ca9b547cf6bc28551', 16),
+	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
+	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
 	('function', 'spanmq.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[])', '276dd256749e9808bef85be24c7586f18a39847f96c7e9bcfd3b5eca92e64401', 16),
 	('function', 'spanmq.replay_extent(queue text)', '639f8db8dd0adb73b025a6e9fb1ae426ad853c79953141b8caf71863e170728f', 16),
 	('function', 'spanmq.await_settled(queue text, seconds double precision)', '98f211f3e549ee03232c08dde409dee15e3a9788ea4ae71dcedc8cf0168a2ae0', 16),
@@ -26680,7 +26687,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '25db3af766cf88704165139e17acb6b72a1f49e1e3c75d555ec17399bfce5444', 16),
 	('function', 'pgmq.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '58c387e0dcce8ebd68a1108e6a98e75cb431304b61fed51dc477118a0e735ad7', 16),
 	('function', 'pgmq.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '8e17659cf9e4049668c56583f7e5c4d272f15191fed4b2ec289415e188c20a37', 16),
-	('function', 'pgmq.delete(queue_name text, msg_ids bigint[])', '1a2d79c062aa2d520dca4b919f9c1e65a779aed74f68e1ad20fe03b8df19bfb8', 16),
 	('function', 'pgmq.delete(queue_name text, msg_id bigint)', 'bfc8554954ae0ca31fd305db264efb54a9a5c016470532ed8f20b5cd2a17a063', 16),
 	('function', 'pgmq.archive(queue_name text, msg_ids bigint[])', '17cad5b198fd7857e7f774b7d531cf518ac12b9643dda10c9337953777ff3307', 16),
 	('function', 'pgmq.archive(queue_name text, msg_id bigint)', '77779d27e507ef0a068ce768050f9d620a430f84604a02c52fdeb2c05b44b4c1', 16),
@@ -26705,18 +26711,17 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'cae5c8987af716acdbea270b0c859549a45a7af62a56f981de85b90b91b78728', 16),
 	('function', 'spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '1906f974a3f8410c8d4e97f82f56ccf28bce33cd614a2113ed31545b38dd8023', 16),
 	('function', 'spanmq.await_messages(queues text[], listener uuid, has_channel boolean)', 'e0587909677f270d86b2e90ff62c3303b2c4f9b0eef7acd9d5ad984d3be7f012', 16),
-	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
 	('function', 'spanmq.report_breaker(queue text, worker text, seconds double precision)', '2b7dd18339077fd61ca6de18aa8ccfa49b209ff0e04aae926936298900667742', 16),
 	('function', 'spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '3763c1f2c634e599bb6d726168a3a3013f5f8cabb335eae9c1e8b574b7725b92', 16),
 	('function', 'spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'f1b5e11137c6f22f62ff6c6499be98183e064afdc21d382e9f5325baae3d3f93', 16),
 	('function', 'spanmq.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '653f25b5d7fce8f96b3039f02f253daec75e5d8de4dcfd5d9bcebd539fa201c4', 16),
-	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', '2f33408433fd1ddf0a70afe22331a76cd1c4130d99a7a486f09eda728dc59be5', 16),
 	('function', 'spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', '322988bcf0c51d830425acc8aa983776b27b90fcd5c0e942159dce091d8de570', 16),
 	('function', 'spanmq.refuse_export(queue text, lake text, of_table text)', '8fd5176aa32fcf3e17fbd8173af37ce29c81d1efb4a62dba6fbe55cd6f36d44f', 16),
 	('function', 'spanmq.forget_export(queue text, lake text)', 'f2bb9e2fc67d815a597c5bfe4d1c6ad6023372b762c2105f51f027ea68f211ab', 16),
 	('function', 'spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', '449a29ad888214830a2edc27b5d520abe4cde35ebde66cb9916fc79e7111af1f', 16),
 	('function', 'spanmq.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '21fa61cd7718ecf2f45b2e406e60d06e17c692cb0e973795792dd7bcf192c89b', 16),
 	('function', 'spanmq.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '04c42d60b8915ff10598948f1ee6b0d01056ecf9a5568d82bb8459c1af5a4eba', 16),
+	('function', 'spanmq.set_schema(queue text, schema jsonb, checked boolean)', 'ab8a74897035ba65451f6dfd94f74f37974cfafbffe298dc2759ae84f06baeac', 16),
 	('function', 'spanmq.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', 'aaf68fd8a110c70d1892a3811db61726601f63ca994b81dfc22dcaa73519ff3d', 16),
 	('function', 'spanmq.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '5ee135dc889f3ef3476ed6db7fa8224279b391a2e5e308a26949893d5a445e83', 16),
 	('function', 'pgmq.purge_queue(queue_name text)', 'da2e63f41fdbc47a6194bc9ef677055be6479688fd3a3a589417e4b68c146ea0', 16),
@@ -26726,9 +26731,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '307ac8c643304246243130de658b1f7c0b64f4fa30fc221950c0311c54afbef0', 16),
 	('function', 'pgmq.unbind_topic(pattern text, queue_name text)', '97f8c2172ffe53f250e01cecb603dd293cfc1d6b69197b8ed22fb87af4ef3dc5', 16),
 	('function', 'spanmq.set_policy(queue text, settings jsonb)', '58d8f9a6670667022aeceb90cbbd5973def5b3e85da91a0b34ba0d1dc3092dbc', 16),
-	('function', 'spanmq.set_schema(queue text, schema jsonb, checked boolean)', 'ab8a74897035ba65451f6dfd94f74f37974cfafbffe298dc2759ae84f06baeac', 16),
 	('function', 'spanmq.set_category_policy(queue text, category text, settings jsonb)', '5670a70ac6f7d252e709d5c03a12580aebcf07a03b032050d6411d9e297c36ba', 16),
-	('function', 'spanmq_core.announce_wait(bell integer)', 'cf34cdd6f3b6495160b43e6e7ac9fcce34a0d851b5aa963ff193022bb6ddaab3', 16),
 	('function', 'spanmq.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', 'd8f894f74b3f532be02212fb2b592df5b6c82e90790b5af584a85499b814e871', 16),
 	('function', 'spanmq.drop_category_rule(name text, queue text)', '7284c952897ed84849648b1f7e0b1f4749c8efd47f8059155f12634880b113e8', 16),
 	('function', 'spanmq.pause(queue text)', '7fa2137adad64e5285738e74fdaf8f06b8dbaa3cd221a5f9c07872998bc9f46b', 16),
@@ -26738,7 +26741,10 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_grants(queue text)', 'b70d41a22d3621ea8498fe0f457be4b60b2a39f7d15ffa5d725d817ec3c3de9d', 16),
 	('function', 'spanmq_core."fetch"(this_queue integer, runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, sorted boolean)', 'd49ce87b582a535565c6c3a78397cb53c1a9dff7c58c00625fecfbee9b10b7bc', 16),
 	('function', 'spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)', '415ee893cfa55b193e418af6e3eebcd83acb04dcd2de08532e0b4dfb32b08296', 16),
+	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq_core.after(seconds double precision, what text, at_ timestamp with time zone)', '23d778384771b893c2a4fb5771126a84acae640a4ca105bb035872a0ad69df06', 16),
+	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', '2f33408433fd1ddf0a70afe22331a76cd1c4130d99a7a486f09eda728dc59be5', 16),
+	('function', 'spanmq_core.announce_wait(bell integer)', 'cf34cdd6f3b6495160b43e6e7ac9fcce34a0d851b5aa963ff193022bb6ddaab3', 16),
 	('function', 'spanmq_core.append(this_queue integer, size integer, first_id bigint, ids bigint[], sent_at timestamp with time zone, messages jsonb[], headers jsonb[])', 'a4d6f2ac9b1b3af6392ef53e9363e72f38980daad88f15a4be689f569cad7157', 16),
 	('function', 'spanmq_core.append_and_publish(this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamp with time zone, visible_at timestamp with time zone, priority integer)', '2d517ed9b361b5a6c44da20fcffebc6035df0c2f2a959f6b7e654d6aa5356f0b', 16),
 	('function', 'spanmq_core.append_by_lane(lane integer, id bigint, sent_at timestamp with time zone, message jsonb, headers jsonb)', '90d5027d9b26cfd80f1ff684ab2c9ad17ebf7773178fe12a8fdb335ebd9db85a', 16),
@@ -26747,7 +26753,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
 	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', 'f09ea65c3d2fba350f38c5531cedf8552f3f154672c347c287ce7f002a0d092a', 16),
 	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '8ef7e80b5233820e869dcd33254ce3d95df7c50beff015248f8459ecb3e8dcc7', 16),
-	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq_core.are_reports(reports jsonb)', '2c13b83460bc7d22a5f570466fbd8f9d2fa83a0cf697148ddb68d52904f76dfa', 16),
 	('function', 'spanmq_core.are_times(times jsonb)', '9e422c525eaae97f3a9b19f2d52d6004cb849aa5bc412386fb8549d3ef2d02a2', 16),
 	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '580927c2cb5976e24ac80b14661084f2b92514719e787dee93a8d22cc4fcc661', 16),
@@ -26760,10 +26765,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.between_positions(base jsonb, here jsonb)', 'a9bd3bc918e381a4b7f719a534de7700efc4aebb09604f9f3e7fd29614bbf77d', 16),
 	('function', 'spanmq_core.block_groups(this_queue integer, runs spanmq_core.run[])', 'be10fbeb01b9a41079328ea39593cabb2c04968b8a3590354150e0cc2ca1d11f', 16),
 	('function', 'spanmq_core.blocks(first_id bigint, last_id bigint)', '3d5005c236fb19b43a268f5058cedf6366257e54340af508b36b3e068da10468', 16),
-	('function', 'spanmq_core.bound_of(this_queue integer)', '05711bcd3e946b511b544cbdd89d55f905b73e00364d7f0fbcb06ad28438278b', 16),
-	('function', 'spanmq_core.bounded(reason spanmq_core.reason)', 'd247f75a81906c435abca473cbbe4ee6e5ef32429b00df372a3324477b7ebd7e', 16),
-	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'bd7c3bc6e29772612f9d26394edd31c46759dec2f0b2217f3d80ab86ad45ee6a', 16),
-	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', 'eb21c8d66e5ef516a453f303a33bc84f86a6310c23e6614ca9b547cf6bc28551', 16),
 	('function', 'spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason)', '2c81b48212eb4893daa088bc83eb9bcc7f7bf23b9b763af078a69c90b747b2d9', 16),
 	('function', 'spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamp with time zone)', '8dc8273c02f25fe4dd4482705b31a43f5d063e222f852771dafee0eccfe0100f', 16),
 	('function', 'spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamp with time zone, least_attempts integer)', '37e9539e3c49babc10097941ce803f734638fb410c80ececd2b11d36f04388c8', 16),
@@ -26788,7 +26789,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_names(folded_name text, is_subscription boolean)', '37753e5f5e814cba358b120afdaa695eeb09121592fc2090aab08ebe09f298f8', 16),
 	('function', 'spanmq_core.check_new_secret_hash(secret_hash text)', '7acf054c160dc8ca53632551f5957f5cb75c71128ba2d2290ca671925af32d90', 16),
 	('function', 'spanmq_core.check_own(this spanmq_core.queue, msg_id bigint)', '42da1fd71491330c9cbce00d48793c833e8c21804efbc412256e7c4297bccdc9', 16),
-	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
+	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
 	('function', 'spanmq_core.check_patch(patch jsonb)', 'bbda644ef51fec0e00ca1fe98d891b6719c7590c40e993b12cec1e4c93732622', 16),
 	('function', 'spanmq_core.check_pattern(pattern text, what text)', '0956ec2a005129b5a626f1d6c2c3e7cd6b28e78fb142fababc9a8f8b257d5e6b', 16),
 	('function', 'spanmq_core.check_position(given jsonb)', '5d789d8f7b0b4565db01543538b9547c7de79df1fe68fd51c7ed41e924522308', 16),
@@ -26796,7 +26797,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_queue_verb(verb text)', '38fd85e4ed5ab88f3b843c73d4ccbc5424557ea9dc17e523784b7ee95870fc42', 16),
 	('function', 'spanmq_core.check_queues()', 'e0e2bdf9d3db5ee992abc2f1869cd987dc887bce3c1ab6e3410118ab7caaf4a4', 16),
 	('function', 'spanmq_core.check_receiver(exists_here boolean, queue text, receiver uuid)', '12c912ea8977732cf0c9f5df4ac79a4d92efd7fc9a581d8de9edcb6ada77769d', 16),
-	('type', 'spanmq_core.view_change', '18e1f2d62beac6d03d36ba84713bc6b168f702665e314bada3c0ddc8f1094096', 16),
+	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
 	('function', 'spanmq_core.check_revocable(role text, relations regclass[])', '176c00fdc20beff0ae683c7992768a54f8a4c2038eb4dd976e1f42d493fada71', 16),
 	('function', 'spanmq_core.check_role_may(role_name text, this spanmq_core.queue, verb text)', 'f4db95abe8bf7d8a8157dfc9926ee3b43e2e394d150f971632c721f204876e71', 16),
 	('function', 'spanmq_core.check_room(this spanmq_core.queue, n integer)', '2396cdec55608ae9489d982153cdfaf214ebaacdb363bd451142fe01994253a5', 16),
@@ -26808,14 +26809,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text)', '2afcbfc05c1a22467ed03a8fe11dadfbbcc80c78d1637dbaef32eec5f91b53f8', 16),
 	('function', 'spanmq_core.check_throttle(throttle_interval_ms integer, text_of_negative text)', '5b96a584a6904584e73e9b1763f83c978d2c2d9e3c6632165012df7a51ab5dea', 16),
 	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
-	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
+	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
 	('function', 'spanmq_core.check_topic(given text, what text, allowed text, allowed_words text)', '74608bac445d03c078dd56c6b1ce98a09af36d737aeeecee0eaebf37072f9704', 16),
 	('function', 'spanmq_core.check_vacuum()', '9e795951c1a0847b46b3435365f94dc2001be60505155c77befafd351247c82b', 16),
 	('function', 'spanmq_core.checked_schema(this spanmq_core.queue)', '5bd2251bbdf0ded7f88d98c20b4f2151ef5aaca7928716b085edb2ad60e98c86', 16),
 	('function', 'spanmq_core.claim(this spanmq_core.queue, quantity integer, lease bigint, until timestamp with time zone, at_ timestamp with time zone, slots integer, conditional jsonb, mode text, waits boolean)', '70fb029c04c1a97b6ac1f8e054d5ce85dba8942f1b30aa768fb51fd7e5affd20', 16),
 	('function', 'spanmq_core.classify_error(this_queue integer, error_class text, error text)', '9e8e5633bd696d292897d6a3b140dc3792045604449b0d1ee40db7203a6eee47', 16),
 	('function', 'spanmq_core.close_abandoned(this_queue integer)', 'b65eae370224cfd718847ead3979ec92e4ed4c423cfcaeb4a11b6862b9ed5139', 16),
-	('function', 'spanmq_core.count_runs(runs spanmq_core.run[])', '1aca4dc8181bfb22a2f5d459acc440793170e759de7c6aa303fd5e408c430ce6', 16),
+	('function', 'spanmq_core.sqs_move_row(this spanmq_core.sqs_move)', '90f0a61f8145cc4b7de8a130e27fee9e411bc0c68bc298456d16411208439013', 16),
 	('function', 'spanmq_core.close_relation(relation regclass)', 'a9764982407750f8d3db23b6e3be629b2594cc4c71dc4b5053f718f76b90e022', 16),
 	('function', 'spanmq_core.close_write(this_write bigint, published bigint[])', '91250f8224e234d4fe12126d27c6b1c6a8aee106917ee7d977a685286443e8a5', 16),
 	('function', 'spanmq_core.column_or_null(source regclass, column_name text, type_name text)', '98dde3b6e4883ea217c3491296dab9da316f58ff7590e31d658eff07a0a7cd3b', 16),
@@ -26827,6 +26828,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.count_failed(this_queue integer, since timestamp with time zone)', '88e0a2a728b071941f478c6b60b2ab18793c7e828585401ced342b5476275296', 16),
 	('function', 'spanmq_core.count_in_flight(this_queue integer, at_ timestamp with time zone)', '3feac13bc079d0c1e8c540b4fca7ba9adf79ab75a341801fcf3829f84463da0b', 16),
 	('function', 'spanmq_core.count_left(this spanmq_core.held)', '6d3e9eed18fe3cb2785e3269df8154d3407989652191a6ba5526acd653b5d130', 16),
+	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
+	('function', 'spanmq_core.count_runs(runs spanmq_core.run[])', '1aca4dc8181bfb22a2f5d459acc440793170e759de7c6aa303fd5e408c430ce6', 16),
 	('function', 'spanmq_core.count_unsettled(this_batch bigint)', 'adba742d3ba0def200a878c15276f055cfdbfa7e7304fda7c665b3764310f003', 16),
 	('function', 'spanmq_core.counted(this spanmq_core.run)', '2760f1d5437bbb4f959bcc43662d327db4ebb33a07958b72659f9b23bebb8604', 16),
 	('function', 'spanmq_core.create_gap_segment(this_queue integer, id bigint)', 'c7b074aaea07a000c1cc1aae3e9445a10e84ba97430ad33d39d310255171a7ff', 16),
@@ -26834,6 +26837,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.create_segment(this_queue integer, id bigint, size integer, patient boolean)', 'd2b99f984b3abbef9d705963eb4827e0450f0f5e807d4abfa15ad434df110e26', 16),
 	('function', 'spanmq_core.cut(body jsonb, bytes_max integer)', '3cdd6886fb991c3b8b04d3e8913d89edb96c444b5424a599499fafa4de08fc6c', 16),
 	('function', 'spanmq_core.cut(runs spanmq_core.run[], size integer)', '64c8c7bc4f073122038f41af7d94725cd4e5f71d0855a5c0d3c983c401dca420', 16),
+	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '424c69adeb9d854795d83829d5f18e3747c54d41c5538ef2f4fc1b41b09cb92e', 16),
 	('function', 'spanmq_core.cut_visible(this_queue integer, at_ timestamp with time zone, at_most integer)', '964c1351943e63c790d8f26c00070820bfbb7679c7dd735ad5fc38bd1abc3676', 16),
 	('function', 'spanmq_core.default_attempts()', 'bd63cf72ba4f283462759c81dece6a14797a274b5728782f2c77ed57212efedf', 16),
 	('function', 'spanmq_core.default_policy(this_queue integer)', 'e1f0000cc3a363972cbff9473126459d808b7b87cf1112fadb03bc4a572b7e59', 16),
@@ -26846,15 +26850,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)', 'ff881d2dfd0e6051c4a02784788014e43decd6d856c02408622c54570264b9b9', 16),
 	('function', 'spanmq_core.drawn_from(ids regclass)', 'c3966319e5e555e73b8208717f8efba43b4fbaae1d11dd73bb6ba3a132fd3d5f', 16),
 	('function', 'spanmq_core.drawn_unless_gone(this spanmq_core.queue)', '9a3ff1e57dbfcc4c46860df21496ff0723e6909a712d3fd0ca453009b143275a', 16),
-	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
 	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', '6ca134e84bd08115c163ff4905262bdb22e8d4d2ab5a917d06c109b35bcee5ad', 16),
 	('function', 'spanmq_core.drop_relation(relation regclass)', 'f5828b5c717e52effd53697ee0aed30f982fea3043a1e7e4f51e7d1e6c282dbb', 16),
 	('function', 'spanmq_core.drop_sequences(this_queue integer, kinds text[])', 'e1f3560e323d1624154b792f0848b9360ab919931e5c9a103aa23450d13a6800', 16),
 	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
+	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '0ee2b6b192a865ce8e27463b1c6c4955b7712e84d662be04c96957e83381df1d', 16),
 	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', 'cac62c0cc395470d34c28dc367979df52a16cce2d1073d511fe815532187fb18', 16),
+	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
 	('function', 'spanmq_core.end_batches(budget integer)', 'bf8c09d208dac6bd0d855764eeb04de626c9d6d1eda33eed00ab7e6d21ab68e0', 16),
-	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', 'a5671a38fa42bcdc4debcdd9f0a84ac279ab1bee9571bebc16d6919e0b62d5e5', 16),
 	('function', 'spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[])', '118cde895a548699a5108798b9655ebbce266a0998b3d548479e8f14c4ef98ed', 16),
 	('function', 'spanmq_core.end_change_of_view()', 'e35c5aaff1242437202672c28bc0586786c3d3160381c2093c561191fba8d853', 16),
 	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
@@ -26862,8 +26866,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.enqueued_at(this_queue integer, id bigint)', 'cbdcff93b5d6cd56a463725a9a5a6bb1db6f8e43b292b06d6eb43d60c530214a', 16),
 	('function', 'spanmq_core.enter_segment(this_queue integer, id bigint, size integer)', 'eae609c2958e74769cfcc09cf1136458bddc7ef68c5528b5a48f678754d1cd1f', 16),
 	('function', 'spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text)', '600f599f7a77e85d2294b288aa3a9d426eafdac67c9f424e9363c28271b83014', 16),
-	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
-	('function', 'spanmq_core.grantees_of(verb text, this_queue integer)', 'be698ec5dd7245b94f51efe3313eb04a025a8bf45f24e2e8e2fbca88d60cd373', 16),
 	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', '962934c10f6eac0d43862c6f4e913e422effcfeff3b2be42b933d80cc99b38fd', 16),
 	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
 	('function', 'spanmq_core.expand_runs(runs spanmq_core.run[])', '3e47bc3d7118143a73b2424a6df0b15f2a6222fe4629b3bdcb1bc938ed77e9d8', 16),
@@ -26871,6 +26873,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '44312c3f111d35e1313ea8b8003044b5b4c13dbe1756b7f5cc7d0650197b24a7', 16),
 	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'e950d5fac35cd756f9fb94b97624c6f0046b86a856d6aa9bac202cfd12427023', 16),
 	('function', 'spanmq_core.failures_of(this_queue integer, id bigint)', '471099c110136c0da08e6753509d0ad8af4cf1faeb937225301bea754438ab8c', 16),
+	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
 	('function', 'spanmq_core.fetch_ids(this_queue integer, listed spanmq_core.listed, more text)', '4070b07be21d259d7bdd270a45c70fe91b8352d4d74fdce3482b9bbfe3c0a6f3', 16),
 	('function', 'spanmq_core.fetch_leased(this_queue integer, runs spanmq_core.run[], read_at timestamp with time zone, hidden_until timestamp with time zone, lease bigint, slots integer, sorted boolean)', 'eaf9011443851fc8881895bd2a5c7e71e594ad2dba11120da84a0b737431b7df', 16),
 	('function', 'spanmq_core.fetch_range(this_queue integer, first_id bigint, last_id bigint, more text)', '7be26d70a8d5b70dd293d72fe46d15307f9d6fb545a95f739e819e77f1b10b9c', 16),
@@ -26878,7 +26881,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_archive(queue text)', '9ae3dc5f4b074cd91757aff2cd6899d79f685c042a619335931bff5ab2830d4c', 16),
 	('function', 'spanmq_core.find_dead_letters(this_queue integer, given spanmq_core.letter_filter, after bigint, qty integer, by text, locking text)', '16eaa67a4e4c67ae4832d346e76a8cdddf0735139e0c97186720964f41327f26', 16),
 	('function', 'spanmq_core.find_listener(key uuid)', '3737c4a838a4f77bea3c560e398c63624d52105f76c947ce5668b509f4a52d79', 16),
-	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', 'ca39df2d52c0268b3a472e9ce5d35b00e9ec128f95f15204930ec76d34239d05', 16),
+	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '36925d9915f2bd33755f7f8afcb93649558dd8d184bb6eb790c236bc6a27dcea', 16),
 	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', '92445899e0c89b10ea73b01d40973a7c9ff144d3e4282b4e7416b0bee285a364', 16),
 	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
 	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
@@ -26887,7 +26890,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', '85e6311537a8ae19ac4b351c1fdd14bfe5b4bfbfb3c4443c23767ddfa0e12fb7', 16),
 	('function', 'spanmq_core.find_target(queue_name text)', 'c337a1f0464250020b2e0ce6114e7924319ed0c44bfac58563144066df32b6a4', 16),
 	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', '44fafbc6d1a872cf4f19835ac54854215227df309a5563279b23a727049605fd', 16),
-	('function', 'spanmq_core.group_of(headers jsonb)', 'b358405b360424d4c6cc5e67b8ba17d78720552638b23eb2bcdec6169ba149d8', 16),
+	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
 	('function', 'spanmq_core.fire_schedules(budget integer)', 'e2748292ce9ba30c42581797bd4a0f2969ae897f92961dd46e036db9a59a4550', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
 	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'd31f23ef4e40127f252756bee01219843e749264c4232d771e1e888b95a767df', 16),
@@ -26895,23 +26898,28 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.follow_changes(budget integer)', 'cf88add5bb7bc40a2e00443a121bde89b8d7f2da3baffaf69175d9a7a1118331', 16),
 	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'f9c411e33fffa55dcf968a8abf3a6ce3d6c89b88aff67cbabefefac94d4d3ca0', 16),
 	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
+	('function', 'spanmq_core.left_of(this spanmq_core.held)', '30118bd2cdb332332e1711721138826471ed304917c330984ffd8182f1307a98', 16),
+	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
+	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', 'ca39df2d52c0268b3a472e9ce5d35b00e9ec128f95f15204930ec76d34239d05', 16),
 	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', 'db79f0489ab2cb148e51c4ac34d1a399090ce8e7a5bb85083f4972977122f291', 16),
-	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
+	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', 'a5671a38fa42bcdc4debcdd9f0a84ac279ab1bee9571bebc16d6919e0b62d5e5', 16),
 	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
 	('function', 'spanmq_core.free_lane(this_lane integer)', 'af8d9ca88607d376edd24e81c08dc3e37a0e1ab47aea20a82f060d45e047b7e4', 16),
 	('function', 'spanmq_core.full_id(id xid, near bigint)', 'dfc7bb57207eaf8517b55b4e66f3c0fa216815a98f3a3c74775ad786620f7123', 16),
 	('function', 'spanmq_core.functions_of(verb text)', '1c014c2dc0c3eaba914a657f936f0503ccb2cccea7642103cb991b1af27a847a', 16),
-	('function', 'spanmq_core.functions_on_queues()', 'e016d92564ef4d37d964ee19fa868a40f1b3fb273db3747b2a5be94b9df00f3c', 16),
+	('function', 'spanmq_core.has_unsettled(this_batch bigint)', '8834de5d36578361124e1981a10bf7078edf86b43238c177795ab31b685989c3', 16),
+	('function', 'spanmq_core.functions_on_queues()', 'fc3a70f5f21168ebe78c1d7680dc712bb6809168c3bdbaccc98bc2526e17ee9f', 16),
 	('function', 'spanmq_core.get_turn(this_queue integer)', '9bff5dc2aeb0d8ea11a0afa1cde71aef631bc1bcc453a47d7ac8b5bb3c49805a', 16),
 	('function', 'spanmq_core.give_back(this_queue integer, runs spanmq_core.run[])', 'fe3f1f87f7563a78d746065608460d3a81b08064046afa2e73d32d7b29235820', 16),
 	('function', 'spanmq_core.give_to_maker(this spanmq_core.queue, maker text)', '3d18d688907f64d83457a4a1d938be56039fd4b1f608c07468329a7ba0efe2f2', 16),
 	('function', 'spanmq_core.goes_by_priority(this spanmq_core.queue)', '8f0158023890ef0ed80d20a3510230e50433452ebe06b0f973bfdabc53b164a8', 16),
+	('function', 'spanmq_core.grantees_of(verb text, this_queue integer)', 'be698ec5dd7245b94f51efe3313eb04a025a8bf45f24e2e8e2fbca88d60cd373', 16),
+	('function', 'spanmq_core.group_of(headers jsonb)', 'b358405b360424d4c6cc5e67b8ba17d78720552638b23eb2bcdec6169ba149d8', 16),
 	('function', 'spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint)', '17e138997b5aaa50594aff1bb252d23604f0eec3cc56fb7b299affbb105a74f7', 16),
 	('function', 'spanmq_core.has_group_locks(this_queue integer)', '3126c815e0ed63f482861c7b3e6ccaaa624629be37ded22fb5febc799ade5ec7', 16),
 	('function', 'spanmq_core.has_messages(this_queue integer)', '49eb793485c1467456f087eb3cd1b7680a8146289fbac6a65a4f1c831fd1a57a', 16),
 	('function', 'spanmq_core.has_run(this_queue integer, first_id bigint, last_id bigint)', '4b52a1894799a31a2b7e077ad79be9dde12ef571f7136f30c767cd42e17275da', 16),
-	('function', 'spanmq_core.has_unsettled(this_batch bigint)', '8834de5d36578361124e1981a10bf7078edf86b43238c177795ab31b685989c3', 16),
-	('function', 'spanmq_core.has_wrappers(this_queue integer, verb text)', '4160652e207b6a3d7d834a42c2c637699ebd4ad84125ca074ca08a7d5e0d3c03', 16),
+	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
 	('function', 'spanmq_core.heed_clock(this_queue integer)', 'd02049b4abc682c7af985e89a1794d77baf5ee95cb87d5cf67eb7ae3e2f5e505', 16),
 	('function', 'spanmq_core.hidden_of(this_queue integer, hash bigint, at_ timestamp with time zone, OUT blocks boolean, OUT in_flight bigint, OUT delayed_lo bigint)', '44706b29a54b53962e20d892ad48123fb116685ebb09d338ea8c861431753da5', 16),
 	('function', 'spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamp with time zone)', 'e6c7c48d41027c409fe4991bd1e5a4f8d48c619109d2a1eb57e1756348352dfa', 16),
@@ -26919,29 +26927,30 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.hold_log(this_queue integer, after_id bigint, last_id bigint, since timestamp with time zone, until timestamp with time zone)', '74788c9615394e4f74ea2d41a67db80aea187671a11e58f63a504aa30b5624c9', 16),
 	('function', 'spanmq_core.hold_queue(this spanmq_core.queue)', 'ace2088e4d68ee7d6ea722b4334f4c36fcaf9aa3a78c54a2ceb4dae5148d8dc3', 16),
 	('function', 'spanmq_core.hold_receivers(this_queue integer)', 'a2aaf71b65f76ec1a05fc4b1da72be742056eac6eae5f7a312d786b854f5d46a', 16),
+	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
 	('function', 'spanmq_core.hold_segment(this_queue integer, id bigint)', '11d7e42967b0dddf3da7602272a4f5001b69ad444b05332f7644ec9dee5a9729', 16),
 	('function', 'spanmq_core.hold_senders(log_id integer)', 'b096a84a0d0be0dafab490e23da035a8be52c06af022d6e22b6b4982ccec6f5b', 16),
-	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
-	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
-	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
-	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
 	('function', 'spanmq_core.horizon()', 'db3adc3668a302d947f939c2376a88eb5c15a47c88de33ca1c9dbd6b8ea5d8dc', 16),
 	('function', 'spanmq_core.ids_of(lo bigint, n integer)', '03b9557402e8aac55a024f7625df22be24d5e4aa37aa9635f43991fbf3ca499f', 16),
 	('function', 'spanmq_core.ids_of(this spanmq_core.failure)', '4931bf6723e9dcfa031294c498a3edaa9426e1b6aa7c0a6955226d972005e8b6', 16),
 	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
 	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '5b104eeec920cb19a820ee05e67ca76a6c92b6c32d5356e374278643e4b06bb8', 16),
 	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'bbfc0dc543274b1c02c3f056c2f6de9bed92a6dfe073b4d7e7093d4c2a0d1442', 16),
-	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
-	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
 	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
-	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
 	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '8151f3f819e6dd1e6d93f88a978f96ee93fbe36554c43c6f7b2e252ddbc88569', 16),
+	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
+	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
+	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
+	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
+	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
+	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '1b8034b0ac3ab7551d4942552ce518df0531cbb7c09a0e59c4a64e4dbc545da2', 16),
 	('function', 'spanmq_core.is_needed_by(this_queue integer, first_id bigint, last_id bigint)', 'ffc2a6982a86709f250b0a1e418989d3b0a987f358d6a03c75b525f0946cb8d4', 16),
 	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
 	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
 	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
 	('function', 'spanmq_core.is_reserved(this_queue integer, first_id bigint, last_id bigint)', '2eb9666d3934fa55186c4014af2932204569fb187ebaf7695d313299c16cc817', 16),
 	('function', 'spanmq_core.is_sequence(ids bigint[])', '1e4e9f887833e1fa392ba2eec2a618c4e8d0c82bf36a501065343e1daa626dd0', 16),
+	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '4caa35bd2a141a1055059466137ad1c2e73a4278452898a280aaae2e35ff6980', 16),
 	('function', 'spanmq_core.is_shared(this spanmq_core.queue, id bigint)', '44abfc36749f9aea41c9dcc97123d6ae56d0f7207ed44cc7993dd8699788a192', 16),
 	('function', 'spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '5955810d6c7dbee49e07d327153f3688a0054fb31af152c9dc7883158df46333', 16),
 	('function', 'spanmq_core.join_runs(runs spanmq_core.run[])', '9f89ff37705783097fb72a2937a803ac381d015143276e0ecfb894998cc41c6e', 16),
@@ -26949,11 +26958,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.known_gone(this_queue integer)', '4ade47aaf72a690ef963fd07a2d2df8efdca4c909c794e5ca841cae8cf9c4294', 16),
 	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '8b83b123b57ad02901fb4c94b294c4765107f7eba0cd8098aa9872c25da68b72', 16),
 	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', '5f15b88a02e10619814dbe6c8f5b6ed5c1dbde341349d810479ad764581ae989', 16),
-	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '36925d9915f2bd33755f7f8afcb93649558dd8d184bb6eb790c236bc6a27dcea', 16),
-	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
-	('function', 'spanmq_core.left_of(this spanmq_core.held)', '30118bd2cdb332332e1711721138826471ed304917c330984ffd8182f1307a98', 16),
-	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '4caa35bd2a141a1055059466137ad1c2e73a4278452898a280aaae2e35ff6980', 16),
-	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '424c69adeb9d854795d83829d5f18e3747c54d41c5538ef2f4fc1b41b09cb92e', 16),
 	('function', 'spanmq_core.list_batch(this_queue integer, lease bigint, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '2e07d1bf5c6e7857b3397b407945b5c65fffb4db81021c8ce3653676576a8480', 16),
 	('function', 'spanmq_core.list_messages(runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, slot_size integer, sorted boolean)', 'b5e71345e7613e9ad2c5a2787ad92ea1fe2830cf8dafcc81c335779ed209bb7e', 16),
 	('function', 'spanmq_core.lock(this_queue integer, what text)', '73b3444bada73d8d800e8940b6a4094e8174dd1055e671049e0fd7bf9f4e384e', 16),
@@ -26964,8 +26968,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.lock_shared(this_queue integer, what text)', 'fdd82be003fdc8da2efdc04901ca3253bdaffb19155810b51c947b4710df7e05', 16),
 	('function', 'spanmq_core.log_of(this_queue integer, first_id bigint, last_id bigint)', '5808b75f158134ac9a19abe918096b59c2a8e261ef936e829e18da9e315d3df7', 16),
 	('function', 'spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity integer)', 'db6e3441bb0e2c5891d7f574ecf4fa12fcd4ac21e3f58c93077f15444c9742b4', 16),
-	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
-	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', 'da5a5d79425e06a19249d0c682a5af94cd7661dbbf9dd603672d28bd36006e3c', 16),
+	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', '6bff7b80fb27c49b3e4023a63c46d7ed33a3afc6fcc87eb675ee2e216f681780', 16),
 	('function', 'spanmq_core.make_archive(a_name text)', 'b66f3b9ee7e37ffdf4a4e9f86837867857ad4316c0d73fb2b6c658b0e36ba2e7', 16),
 	('function', 'spanmq_core.make_log_view(this spanmq_core.queue)', '5a8d0cbe4f3793d150453f25f3d26b49b465f80a3897d5bb82500c21111d8e0e', 16),
 	('function', 'spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue)', '221211cdeb65f3fa011a52f38e06a4352a108e1110c29f1afb813339596d8003', 16),
@@ -26973,9 +26976,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.make_wrappers(this spanmq_core.queue, verb text)', 'fe23cad5d5d7c69030d818fe19aac768622e40109c6048f44bc298bc43ee3fec', 16),
 	('function', 'spanmq_core.marked(this spanmq_core.run)', 'e6a77b68deff6980dbe3771399f4ddce900cf83f84391f24b37f144f0570ace6', 16),
 	('function', 'spanmq_core.may_be_last(this_lo bigint, n integer, id bigint)', 'a4fcf5d3cec4b5a74d9ae5b39478419078e80ea509c56e8f24738666b50b03a3', 16),
+	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
 	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.may_isolate(this_queue integer, waits boolean, at_ timestamp with time zone)', '3e493be1005ce3103daec4a19a8d7412e3e560878a56ed1300f710acde9211c8', 16),
+	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
+	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
+	('function', 'spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone)', 'd84b9c080b73a651d69d30acef17c26b78e0ef1f559ce288724fd960a921f98a', 16),
+	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
+	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
 	('function', 'spanmq_core.move_bound(this_queue integer, ids regclass)', '1107def8991577207a106b844a3cac363d466b6b9fcfbbedad3b27eb0983785f', 16),
 	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
 	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
@@ -26986,7 +26995,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.note_done(this_queue integer, this_lo bigint, lease bigint, wanted int8multirange)', 'f5bf755d2f0beca712aaa4ec08a59f5a99873418c4a33ec31ecba5f378cfe4ff', 16),
 	('function', 'spanmq_core.note_failure(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone, outcome text, reason spanmq_core.reason)', 'b5897a8b4ec6ff95ea0885e5d515f389b8fe388f84d817f391318a561a0597d5', 16),
 	('function', 'spanmq_core.note_lost(segment spanmq_core.segment)', '32e34bfea143daf44ea9ebd6ee3be007af5652caabefb5d4117989c96b2149b7', 16),
-	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
 	('function', 'spanmq_core.note_mark()', '76e26de6e209b86e93c875bc4b0becf08c547202369a197480d7fd8c89fe49de', 16),
 	('function', 'spanmq_core.note_one(this_queue integer, id bigint, fence bigint)', 'eba3c31ae8b75b145a6cf7d6feca4f60d2dcb0c2a31837adeb12457f6ffff584', 16),
 	('function', 'spanmq_core.note_passed(segment spanmq_core.segment)', '0df7b008f45fcab69fe08967f1776c5646b27983167f71e0fe19bd9250980e53', 16),
@@ -27004,24 +27012,27 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.own_expires_at(headers jsonb)', '63329345b653b13f412b37e3f7fc4dae65c637407406d836876a6969ef4b6b54', 16),
 	('function', 'spanmq_core.own_max_attempts(headers jsonb)', 'c7e5e3c56a7fa1f957ffb0dbb4d10decf8c60c08d2d3b507a2ed041ba1724e9e', 16),
 	('function', 'spanmq_core.parse_interval(given text, what text)', '06ad7e9235c800c72b73e55cea893dac0e6e655f9f1a09f732a347c457688965', 16),
-	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
 	('function', 'spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint)', '74b6f06cd7893a98a682a6419854c646987df2f8528ab78ecca1a2df21f3b73f', 16),
 	('function', 'spanmq_core.pattern_size(pattern text)', '467f5b1f8880a1cb1f6d1ed08ccbe6b518ef7a233091ec5082d7c196dc75e21a', 16),
 	('function', 'spanmq_core.pieces(this spanmq_core.run, ids int8multirange)', '344906658933284b114cd543294f2ee545c438aeddb71155e048dfc9152b7b91', 16),
 	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
 	('function', 'spanmq_core.policy_of(this_queue integer)', '7133acb4f1d5de47ed9cd1aca24f77dc75050468be7e09e36f4367498821adbf', 16),
 	('function', 'spanmq_core.poll(queue_name text, vt integer, qty integer, conditional jsonb, mode text, max_poll_seconds integer, poll_interval_ms integer)', '2823c7b96659cf4737d23a179accf0842f84b152730b08d36493c137c1bae0d3', 16),
-	('function', 'spanmq_core.position_now()', '9bebd3fbe7bc312a312fda02732412a28e9e5952ebd1010a9076af6be0748e15', 16),
+	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
+	('function', 'spanmq_core.position_now()', '4bf2295320e4c9e9636915eff6f86698c138abd81afd8c7ef0237913171d58ad', 16),
 	('function', 'spanmq_core.privileges_to_close(this_queue integer)', 'ff3cd6f998b1ab695940a197356463a55d123ab4ec1c582fea743f93ddbf9fee', 16),
-	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', '7a57f8b6eadee01ddd13785ca116dc536e7a321b62e829134aa1e2006dbd3cda', 16),
 	('function', 'spanmq_core.publish(this_queue integer, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamp with time zone, priority integer)', 'd216130010bb61586e24ea52d9231495608dddf9136e7db7ed1a2eee7d54d1af', 16),
 	('function', 'spanmq_core.publish_runs(this_queue integer, runs spanmq_core.run[])', '054fc5b7142fe5e6073d522b6c4d3e15a2992f7c0765f011905f4fafe109bac1', 16),
 	('function', 'spanmq_core.purge(this_queue integer)', '00ad5012806fbdb76b0da553e4b8efdc1af9893db7faa9d3d102e319da1c3877', 16),
+	('function', 'spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[])', '43ee8a24c80057633fbfa215366cd69e6a15481492a9a3f7bfa6b3a2737e1517', 16),
 	('function', 'spanmq_core.put_back(this_queue integer, runs spanmq_core.run[])', 'eb17e394eaa1a06689565382fdebbaff3fefa8469326e925c18ecde4a3a394cc', 16),
 	('function', 'spanmq_core.queues_of(log_id integer)', 'c0aa531858de41a585985eb585431bc61c759eb20de63d4136f7c036a708a655', 16),
 	('function', 'spanmq_core.queues_to_follow()', '7e6f328c38301ea2090cf3412e9d619814303f10d35c40d2f7f4d9ed0df785a0', 16),
 	('function', 'spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text)', 'e55dcc8be62e4424a008d10577eef80ff55eeb60964ed937ee11824ebb6c5997', 16),
 	('function', 'spanmq_core.raise_closed(this spanmq_core.queue)', '19c6d5ae4b19c20a5849f300a04e0e45666fee42daae502348298eb1e17be85b', 16),
+	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
+	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
+	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', '7a57f8b6eadee01ddd13785ca116dc536e7a321b62e829134aa1e2006dbd3cda', 16),
 	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
 	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
 	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
@@ -27036,28 +27047,23 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.receive_any(queue text, qty integer, lease double precision, slots integer, alone boolean, at_ timestamp with time zone, lease_id bigint, until timestamp with time zone, claimed spanmq_core.claimed, n_fetched integer)', '7af9933e0876b91863af15e9f5d7e35c8daea06eda671f0cb9973a3e09e67554', 16),
 	('function', 'spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision)', '89414eca9dab41f9eaaf9dc774ee791ed929f243dbe3ab3c16cc5e551a2fc9d8', 16),
 	('function', 'spanmq_core.refuse_change()', '722865774fc1e64b4015084bc19912e0decc8bda073191a335fc943ff1f4d2ad', 16),
-	('function', 'spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[])', '43ee8a24c80057633fbfa215366cd69e6a15481492a9a3f7bfa6b3a2737e1517', 16),
 	('function', 'spanmq_core.release_followers(this_queue integer, key text, after_id bigint)', '5171c0b0992e0889042541ef1c08dfc0a11f77f3354b8f4f39e8d9dc5e62a9f1', 16),
 	('function', 'spanmq_core.remember_segment(this_queue integer, id bigint)', 'd01f952e0023d7b490b9ef525464d95029fd086b34187c76842623d89f550ae9', 16),
 	('function', 'spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', '63cdd5148e4a39229029aa2a7a80a835ec0d2558ab75853c75718547f3691c3d', 16),
-	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
 	('function', 'spanmq_core.remove_dropped(budget integer)', '72c70163d97ad35559c0ed2c8a10b689c5343b474a2779fd6576c714fa9940f9', 16),
 	('function', 'spanmq_core.remove_rest(this_queue integer, most integer, OUT is_clean boolean, OUT has_removed boolean)', '2e5af17ec0066d2791fdedf0840bc24a0590027fc46743f2d6d4ed14977cbf9d', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.held)', '617ca529bd3d48fc495c9b63ff78e0e617fdf44fe6f8d3da57ca63d3b0688c4b', 16),
 	('function', 'spanmq_core.retire_dead_letters(this spanmq_core.queue)', 'd92bf130883f17afda2de960c6c73bcaef0aa6b6caf382810361f0a529d62b00', 16),
 	('function', 'spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint)', '97645dc02365beb54de93fb856edb803f13154380933692aa15e5f31558476ca', 16),
 	('function', 'spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[])', '4e27ca1f42211200a88d5f8ae32fb6fcc6f5d6414fa26aefa9c9f3fea4ffd869', 16),
 	('function', 'spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamp with time zone, rate double precision)', '81837ff64510feb0e6921a5222dc24b8d0197d71c62ca708ab2678056a4eeab7', 16),
-	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
 	('function', 'spanmq_core.ring(this_queue integer, bells bigint, but integer)', '8f7afcc8a5a3b6ae64d5148e3501c8a5ceda5d5d26d33555a0c003f383c78ea6', 16),
 	('function', 'spanmq_core.role_may(role_name text, this_queue integer, verb text)', 'dae06c9c6184a788ce8a172830b5d9ee3dcb421ff1315e1f167c5b273f93b6d5', 16),
 	('function', 'spanmq_core.role_name(role text)', '71fb28ca037f4ab73ac683189399c439dfbb1273fdc290e79e2db90bab6a12e1', 16),
 	('function', 'spanmq_core.room_in_flight(this spanmq_core.queue, quantity integer, max_in_flight integer, at_ timestamp with time zone)', '8919a0e355b524f7ba2b1a75d66b1843a7abb1e025a913d72947bba6cbeea3d8', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.held)', '617ca529bd3d48fc495c9b63ff78e0e617fdf44fe6f8d3da57ca63d3b0688c4b', 16),
-	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
 	('function', 'spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)', '60f529fe47ad2fff766484bbd38ac36acfc00bdb6bcaa1b7ad5bd74771fe466e', 16),
 	('function', 'spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)', '6d1b4578efc7484fee08cea8734e57a8c2b9d3f10592dae90f9337a7b31d0070', 16),
-	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
 	('function', 'spanmq_core.runs_with(this_queue integer, asked int8multirange, fence bigint)', '7cbe33f8c6c9488a2a68efc456e8485b3a8569249c421ebf485d2c312974aca4', 16),
 	('function', 'spanmq_core.schema_at(root jsonb, ref text)', '6934a4020b5f7536aaee72dbfa48df63a66ce276421dbd4a495d616a7827fd87', 16),
 	('function', 'spanmq_core.schema_fault(schema jsonb, checked boolean)', 'd234b4998125e88860897e6abf1759ca2c387564057b1ce5fb11427344fc4eb4', 16),
@@ -27066,18 +27072,19 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.schemas_in(schema jsonb, for_parts boolean)', 'bfaac76c9d18931c2ba66803f702ca184c9d9398ce5c2bdd4849c0d6902e41d9', 16),
 	('function', 'spanmq_core.screen(this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamp with time zone, mode text)', '79b9f88e2ca4963462fbfebd8e2d8155066ede06cb4c6141b1cf83574248bbcf', 16),
 	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
-	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
+	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
 	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
 	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', '4c6d341d68099bbec4dd373830f6e0d65d9e6186bfe576ddf93d18bd497be918', 16),
 	('function', 'spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamp with time zone, ids bigint[])', '43d585747e89cd5da5b96d6995213cbc8a4b1c13255afa41e8a56b36f2ae05d5', 16),
-	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
+	('function', 'spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts integer)', '29921b2d2f4ac7d828e713b5266fb8f19b89ea4752aa2b5e96feb162cc349f4c', 16),
 	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', '53a5f9abd6bc9c9b9a9d234cd2d27a4051e2f2d2468806e3a4403062c29def55', 16),
+	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
 	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', '1d276909025e444d2473c16a86203a2dc32cceece71f7af3fdcfe76d0915de3f', 16),
+	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
 	('function', 'spanmq_core.set_aside(relation regclass)', '42d669eb63fe127a765ec0a011f5e7608f302a28cc0448bfcec4cf2237cbabd8', 16),
 	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
 	('function', 'spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text)', 'd39d3b602fa51550e7518edfb5105964a9a875025ccef20062975df4c12b9219', 16),
 	('function', 'spanmq_core.set_turn(this_queue integer, place bigint, is_odd boolean)', '50958aa67cccb5314ff62a91ff319aa551238cdec6e7c98c47240cb3a239d5d0', 16),
-	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
 	('function', 'spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint)', '282d410b62930ba925b89ebebaf1150b8b0a051eed570275dc90659b64ad7285', 16),
 	('function', 'spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[])', 'dd406c2ae7a527fe1faea159a52d762bbb2da73100a1879d7d8d7ff1bc4acdff', 16),
 	('function', 'spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint)', '41f1c1c43dd9e718d62374606194ba85304396d3891297d5b4f306cc1f95da0a', 16),
@@ -27086,65 +27093,69 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.silence(bell integer)', 'ea4980da7b046de39842c68699a32184868af32b7961e279e21fd2fed99c8f94', 16),
 	('function', 'spanmq_core.silent_receivers(this_queue integer, at_ timestamp with time zone)', '15c13c59d39f1404633eb765e16b7a6ca86e60670f794e35483f5ddb8681de4e', 16),
 	('function', 'spanmq_core.size_of_batch(this_queue integer, los bigint[], his bigint[], max_bytes bigint, OUT bytes bigint, OUT last_id bigint)', '80649f1c5cb6d0f6d573c38906b442c1c05716bcba879331a18dc4b25e1d9615', 16),
-	('function', 'spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts integer)', '29921b2d2f4ac7d828e713b5266fb8f19b89ea4752aa2b5e96feb162cc349f4c', 16),
-	('function', 'spanmq_core.sqs_move_row(this spanmq_core.sqs_move)', '90f0a61f8145cc4b7de8a130e27fee9e411bc0c68bc298456d16411208439013', 16),
 	('function', 'spanmq_core.sqs_queue_of(sqs_name text)', '7ace131d8195e80a61680ad4fc3ac981c4c59c64c19cb91ae372df6c12f24bcf', 16),
 	('function', 'spanmq_core.sqs_redrive_to(attributes jsonb)', 'b4d6b38a8d6d097f4f39968ce660c6ad0f1e6811a39421105b3164b5aacd2e6b', 16),
 	('function', 'spanmq_core.sqs_sources_of(this spanmq_core.queue)', '7654df37b926a0de560b7d58d2f6f83d16bcf88719fa23d8a8642f1d48bfc459', 16),
-	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
-	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.states_of(ids integer[])', '11104aafd346040515ef415fc3ecb7946884c28456bda7ff636b71196f2933ee', 16),
 	('function', 'spanmq_core.step_bound(this_queue integer, drawn bigint, mark spanmq_core.bound_mark)', 'c76a8995dca2b9e0a67ff6d34b662a52176ff0cb3fc94aee9e75e8a5e9edb75b', 16),
 	('function', 'spanmq_core.steps_of_drop(this spanmq_core.queue, log_id integer)', '570a20fef475f8487a187f21b4432419dce817dee26d60af063bf34c85c1042d', 16),
 	('function', 'spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision)', '2457fd6cbd8c7a8945641d68a4b369fe59702e349a892a1f28b860bc74d53b1d', 16),
 	('function', 'spanmq_core.stories(this_queue integer, runs spanmq_core.run[])', 'dc947844b8eecba5c56af97a59602fcb6dfe8e79569f715fd1b0f4beaf7dba97', 16),
 	('function', 'spanmq_core.strangers()', 'b30bb322d578e6904d3707a708b7fb7bbcb7b245ff5a4382b79e60d87e91129b', 16),
-	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
 	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint)', '1d6a13ba398400ec84ddd5ca813a217763a9adcaf9362b4d400b1e9c372038cb', 16),
 	('function', 'spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue)', 'f37382a9415ede4e79dacf5061adf07d0479a4e3591aa6cbc276bea916841c76', 16),
 	('function', 'spanmq_core.survey(this_queue integer, at_ timestamp with time zone)', 'ce790d5de7fba96cab901e8b85b6203e1e17eb558e25117bad54ac9284c1559b', 16),
 	('function', 'spanmq_core.survey_of(this spanmq_core.queue, at_ timestamp with time zone)', 'b54159e6796d2632b5c6db4f1290ad8c948f5312aac206759efee471e9345076', 16),
 	('function', 'spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])', '9a0391d1c5a683c476ffe655a3c61a2e124083c7e59c2be9cccba24394c1d165', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
 	('function', 'spanmq_core.swap_segment(segment spanmq_core.segment)', '295f959d54085060c79dc325d21b5e6f67ed3af987fab57c2c859fea6a7c096c', 16),
 	('function', 'spanmq_core.sweep(this_queue integer, at_most integer)', '62dcb458f02105de37ddd52970690d7c80c4351cf2fb40e006ffda46654a5370', 16),
+	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
+	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
 	('function', 'spanmq_core.take_all(statements text[])', '4cc32c6b4c6c35f8a622e545498753592f8d38e559439b0ac0bd185cd012ae88', 16),
 	('function', 'spanmq_core.take_any(this_queue integer, quantity integer, at_ timestamp with time zone, waits boolean)', '67f8db1ea3b030b89be66a50314ca4334f9736fdebb03ecbdc9314d918b3b0a4', 16),
 	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'd2e376342ded832cad1ca1799a4536bb1665aaff1b8914902e73278ae20b6cff', 16),
 	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '60650ff0751ce37df7856e8eecaca771d09df681b3b2ef2168aba876a46538d5', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
 	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', 'f6ab1b9ff69253530c7d37fa497ecf91077d4bbd87b404fddaac8c37d4e58a04', 16),
 	('function', 'spanmq_core.take_caller(of_caller uuid)', 'b12aa1a91b74b59beaa6964cbf3eefd4f5e5f509f5fcbd513d9f8a4b2c11d9cf', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
-	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
+	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
 	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'd9320d20ead1b9a6898945155faa1cc20c84a08b94e51daeb561fe6762de8b9c', 16),
 	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', 'a376a2bb4de3678e408c1b3578909851d1f1df6d9376dc260729bf9ffcb55629', 16),
 	('function', 'spanmq_core.take_from_held(this_queue integer, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamp with time zone)', '02efacfab24b948c37b9ff5174a94fd662792adbebf5dbc60475667418b83200', 16),
+	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
 	('function', 'spanmq_core.take_governed(this spanmq_core.queue, quantity integer, leases boolean, at_ timestamp with time zone, conditional jsonb, mode text, waits boolean)', '18b22a7b5dc27252425045162c71aa3b33b8c3873acd9ea671d7b4e600eb9f34', 16),
 	('function', 'spanmq_core.take_group(this_queue integer, hash bigint, want integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, most_in_flight integer, alone boolean)', 'd1f16c7ef798d923a019a1e3b793e72a856ced87bda900118aa78340dde08940', 16),
 	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', 'd777dff23ce28c1650622769b50bac4e9495ddfb599c6cdfccb5943ea5322ec5', 16),
 	('function', 'spanmq_core.take_held(this_queue integer, los bigint[], at_ timestamp with time zone)', 'dfee306bbc6f03c6bcbc868e76bc108ab4834c60cada91e6de61d4978827f8bc', 16),
 	('function', 'spanmq_core.take_late(this_queue integer, at_ timestamp with time zone, wanted int8multirange)', '9da001df28cd2821fcc2ad854d2f4cc15a37318217f2caf32ca8e2e77ee48a88', 16),
-	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
-	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
 	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '14e735688869ca9ab4d476de7b2af747f56fd2c759c859ff6a51d57ac4a4e417', 16),
 	('function', 'spanmq_core.take_out(this_queue integer, msg_ids bigint[], fence bigint, for_good boolean)', '67f0f2fcfe946b25a917d580adf44c15250cf71ec44775d3d5d084798984e15d', 16),
+	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
 	('function', 'spanmq_core.take_parts(this_queue integer, asked int8multirange, fence bigint, for_good boolean)', '4104032349062674bab523444c1a11af0ccbab77162bba0d65b6c39d5e3fbe46', 16),
 	('function', 'spanmq_core.take_rest(this_queue integer, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', 'f07119859cfe8dd2e00df2397b887c8e9b3fbcc30d879de1e9df7956d85adf54', 16),
 	('function', 'spanmq_core.take_sample(this spanmq_core.queue)', '6e029327e899b59e8128a5e7ada9157baf9dfb9aff8aa532501ffc778a04e47b', 16),
-	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
-	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.take_suspect(this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight integer, at_ timestamp with time zone)', 'b1c8a12861f23ea4841928ca56bc16c45eec25f3ce6bde350d02be8f9a49047f', 16),
 	('function', 'spanmq_core.take_tokens(this_queue integer, quantity integer, rate double precision, burst double precision)', 'ac6a24ea9be4cc21ab66bef83ef2c577f52a439d0df5d93816cd13acaa2b3d12', 16),
+	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
 	('function', 'spanmq_core.take_visible(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, waits boolean)', '779626f0494b31918236b8b375d009b4d1789c36d2c4b36d2f2d7b4128461f48', 16),
 	('function', 'spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint)', '17c82dcf43bc402bbf72d72190f260c0127c1e43cbbbaf01d750255eee174414', 16),
 	('function', 'spanmq_core.tasks_of(this_queue integer, ids bigint[])', '880711dd2edfd555f3dfa62af73887bed6a9786c749d2c520dcbe7395a13b58e', 16),
 	('function', 'spanmq_core.tell_access(has_changed boolean)', 'ebb7db6f2412b6fa86cc95c8954e00e63ae77285c1b86b1352e606a170e309c9', 16),
 	('function', 'spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[])', '491b6dd40c4f3a944e00ae23a1e35512a71b1e86801040b58ed7188761bc5b2d', 16),
 	('function', 'spanmq_core.tend(this spanmq_core.queue, drawn bigint, may_retire boolean, mark spanmq_core.bound_mark)', '8a98a77d40aabb870a2ff165a6594c7cbaf87691298637d4eb928ec5b9c64657', 16),
+	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', 'dc24427ff7c3038b90aced462325fcd0cf094d03e1094096b7f18d776fe46ad0', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_core.tend_lanes(queue_ids integer[], positions bigint[])', '240c5059fc32736bbc6b5b3df872e9bc27f3cc60b92e642a2de29308b1da324d', 16),
 	('function', 'spanmq_core.tend_notifications()', 'ffcb4b967d851843bf3530db21532496554d59c1191ef930cbbacd5972ec5067', 16),
 	('function', 'spanmq_core.tens(first_id bigint, last_id bigint, OUT lo bigint, OUT n integer)', '14efce7d6e664891e1ba2ca0d5e3ea9d11346a7e7398df383699894059b3ef07', 16),
 	('function', 'spanmq_core.tidy()', 'c845609e5591b1724d18b1906a637f7626b70ecc86a7b0a826cc5d2a8d49d098', 16),
 	('function', 'spanmq_core.tidy_failures(this spanmq_core.queue)', '409fb11a79f710bf90751ef4acdf30f7f4adf27c982f694a6da81044d97f8727', 16),
+	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
+	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
+	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
+	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
 	('function', 'spanmq_core.try_lock_run(this_queue integer, id bigint)', '155c6eeabed7e8bcc1aa4838c33d8d55d8b983f1f4df554264ce4c3c03fe55c0', 16),
 	('function', 'spanmq_core.try_lock_shared(this_queue integer, what text)', 'b4b3776e759070ce641fdc53163774c2b5ebe346cc1caaf60f9cfa39b4575a7f', 16),
 	('function', 'spanmq_core.undelivered(this spanmq_core.run)', 'dd4a90b84e3d928ab618386d10cbf50642d0710c82e316a976b310ff42a35765', 16),
@@ -27153,7 +27164,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.until_token(this_queue integer, rate double precision, burst double precision)', '4078fcf1bbb88ce0f6edd7c9c5061077bd49c2f9179f69d30e9253413ea6fd6b', 16),
 	('function', 'spanmq_core.usual_queue(queue_name text, at_ timestamp with time zone)', 'ec3062e862c4bdd88f8800d3a9105a349209a654c9e494a1043dd4afb523e41d', 16),
 	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
-	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
+	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
 	('function', 'spanmq_core.verbs_by_privileges(this_queue integer)', 'f6f4e19ca2bd842ffae33ac8dead991a72901854a82e27615d370c29e8f444c9', 16),
 	('function', 'spanmq_core.verbs_of(verb text)', 'e47dbb01087190ebd80d490073440c16798d0d3d42c6270849f7c6047f2a26b8', 16),
 	('function', 'spanmq_core.verbs_revoked_with(verb text)', 'aeb26da9ba4406f3e170e3b4bd5363ab2dea26755ab213bb9dbe27dd04e9996f', 16),
@@ -27165,9 +27177,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[])', '4e9454f88084ce3aa06cd7220438f5b8e7f1bc4b7cafa65834f9659db2742d96', 16),
 	('function', 'spanmq_core.wake_one(this_queue integer, bells bigint)', 'df1325e0cce168fb87e16ae4ea120aff6691cb83c842ad8f0360ff366535ecc5', 16),
 	('function', 'spanmq_core.was_alone(this spanmq_core.run)', '94ae8e2a8857da5aa16ed34d6e013bf9954f42b9f06ecbc94c61b9516b34803a', 16),
-	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
-	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', 'dc24427ff7c3038b90aced462325fcd0cf094d03e1094096b7f18d776fe46ad0', 16),
-	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
 	('function', 'spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue)', '3e9bbec1ebc0a2f054b6712bbac2c92c8935d79f12f68877edb9d719b8ed382f', 16),
 	('function', 'spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[])', '2e1b206d512e527fe1e5232e898caeba5bad8fd9db47a0ab49751e23a6850bec', 16),
 	('function', 'spanmq_core.writer_of_row(near bigint)', 'e8328b24c7ef42906170a38196fff5770da7cb92c52600c8f69fa38067255470', 16),
@@ -27176,14 +27185,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
 	('function', 'spanmq.check_token(secret_hash text)', 'e919862621976e861eb74c77d934c90b7ab473cd1fde9798677b5585626d524f', 16),
 	('function', 'spanmq.close_session(key_hash text)', 'd364d671cc9e065fcb838848cad55e56a524c7573b63f929b9ca534d508ce0b1', 16),
+	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
 	('function', 'spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone)', '429314c8a4e6fb67b19a311c36695a54a84a6d4644c69348aa4cf588209ed730', 16),
 	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint)', '9f95b494538094eb2f347647c74ad129c76fe11bc52a5e08c6969c182fed5d03', 16),
 	('function', 'spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone)', '4fc40d61b0f6679a1255d2e39f738f6e52ad73eba680ee52769b18b413ff6c9c', 16),
-	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
 	('function', 'spanmq.doctor(client_at timestamp with time zone, connections integer)', '789c37e2e11ca696b9043d2350ff0366dc63a84cb23ac5f65b1d333b6fbaac78', 16),
 	('function', 'spanmq.enter_shards(queue text, epoch bigint, shard text, group_key text)', '685b4bf555eefe7d83952e79083e7e893ccba204fc566cefa2f21f25f0645ae7', 16),
-	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
-	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
 	('function', 'spanmq.follow_table_grants(follow boolean)', 'da1175817c5fb70b27a1da154613e4157406c6c43e23d0b0cf0a8cc30409d03b', 16),
 	('function', 'spanmq.forget_shards(queue text)', '76d2bdfa4d9047a6ffc14abced6872c6bf3514cd5b2cf974ecae907645bac264', 16),
 	('function', 'spanmq.grant_all(role text, verb text)', '838ffd7e347d1874196eb983276679df1d02be893fa3fab1b75eec7acea2e4cb', 16),
@@ -27194,13 +27201,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
 	('function', 'spanmq.list_sqs_queues(queue text)', '113b9a7e79dac94c6ecc19d6e7281ec0b5c78a1a15c54e3ac016291ffa74c760', 16),
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
-	('function', 'spanmq.maintain(budget integer)', 'eeaad4b6a94f09fc99665b64dd236203a0d35a747becf7581867f4466f8bed96', 16),
+	('function', 'spanmq.maintain(budget integer)', '514d1e85b9f2df6184441fb0cd28dff5e7f63d5aa9a5e6ff094d581caedbbe8a', 16),
 	('function', 'spanmq.note_sqs_move(handle text, moved bigint, failure text)', 'bd6dbfb07913173122095043081113949f9f019c0da3f395d2b476747e9d151e', 16),
 	('function', 'spanmq.open_session(secret_hash text, key_hash text, seconds double precision)', 'dc01769705fce4b16a1daf2bfbc5030d29c481cb0c2af7b61f687409d16ab5f5', 16),
 	('function', 'spanmq.revoke_access_key(access_key_id text)', '74599b3b8f26a997d7f064927fe3121c181e840e074cde8cb5709bd07c8329f2', 16),
+	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
 	('function', 'spanmq.revoke_token(name text)', 'b4bd2f2dea82870fa848f84a7664981152c1e7643b4cecfaeee669af3e0bfb62', 16),
 	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '93863e758a7cd1422927accecec26aa3e788693093499f55e95794337533e896', 16),
+	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
 	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'ae05aff6c7578e5d492819c9c5b85f82eff335fd2027f38e8f66ca9800abe38e', 16),
 	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '7ea30a30b8b97026105e91950b515519b9bf8451a7829cbd50c164a7770df056', 16),
 	('function', 'spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text)', 'ee6587cc2f0dbe5b7d23ca4c52f01d20b6e26c8770361b7c2cb202f3b7aa53bd', 16),
@@ -27210,62 +27219,60 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', 'f202a08f3047b082c4ec5e0105d4dfc601d963344be3431e16fda6c44e1999e8', 16),
 	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'efe50e3d195ab2da57c0b13b45e6c0f92d82923c9b77c79543ccc6565a3fb598', 16),
 	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', 'bb8d9cd3634a7014d6a0537bb2fda245fcf9e9022bc1adcbdc53e8a6ba65561c', 16),
-	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', '1cd23e894ee54503bb7f9cbdc6099319cf1326edff0f0c4838dcd3b7bfeb3216', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
+	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
 	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', 'b620d40652e633a91233ebb90a1d2dc679f88a72e702b98e2312d04ef6ccce5c', 16),
 	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '36e3ea9b8e523e408d7188394e53f7ab01b69c45661057e56d3f37fc2d329e63', 16),
 	('function', 'spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '0af0fc51a0ee99a8db885b92dd83b8f5807533f08d4de582f23b5eadb21116de', 16),
 	('function', 'spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean)', 'a4816230d8868f4b47ea03794252d1e282f59f816f601a3b93ed11c72111c90a', 16),
 	('function', 'spanmq_call.await_settled(queue text, seconds double precision)', 'b45cc34c2f545afc08fb1d6f9047e4d0529c38f687ce0c3d97b382b202262554', 16),
-	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
+	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
 	('function', 'spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid)', '23605cda23e3d47ffc8f984d19ed1a2a00f0724dec83dc711faedd8229899ead', 16),
 	('function', 'spanmq_call.bulk_close(queue text, writer text, epoch bigint)', 'd38bd5ee90fabf82d479257dfcde71bfc6a74450c1a2dfbf2e35f26292351276', 16),
 	('function', 'spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[])', '87791cfd3d894f12e7ca0b0cef4fe2b78e35a68a2ed7ff1ddbf1a40f104525f0', 16),
 	('function', 'spanmq_call.bulk_published(queue text, writer text, epoch bigint)', 'e67445c90af13d4aebcd9e9db370232f437bea2172912dd2086051256e231d3f', 16),
 	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'e9aa3491b1f74d8fc10bd6757185befa3d9c4a0ca04e94ff1dde33e873edc941', 16),
+	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
 	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'bea578250db70aa1fb102652224ce64ddb389315539e397e036dbe3318eca59b', 16),
 	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', 'fbc8f68c9d274dded75b406fd900016fe662e9c86876825128456eea3afd28b9', 16),
 	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'e73a9359846031fce3a240af65ec9bcf4cf54555fb539731194f446abd8c09e6', 16),
 	('function', 'spanmq_call.classify(error_class text, error text, queue text)', '0ea37d6dc3e0d3bb0eaa616e9d0ce289509f7d5dd7a9eef6ba7559e9ed5f7aea', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
+	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '394567329a5be88d3671ca4a0515cad9a0be517c8b6cffb5e28e4cdc614a027d', 16),
 	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'ee6150888da8b56c0164503e4987c54affda13410b88b78f130ddd5541d77a5c', 16),
 	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
 	('function', 'spanmq_call.count_messages(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
 	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', 'e545acb69aa18d57a605a76c4bfbf5067bf87f7ab9d117b251875eb5bf8a6838', 16),
-	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
-	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
-	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
-	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
 	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '7ca5d10c264c5b7066d65fde57b968d0827b4bf7671311359e48c059b538ebac', 16),
 	('function', 'spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint)', '8a4686afbca477677b8e4cbdb53f472ea1259b6cf9d2c5e8679dc50f0d49c367', 16),
 	('function', 'spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer)', '4a28bdf273b903b5497e5c07862259f7419e631b90d52532bc02a54653552551', 16),
-	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '2c24a765643150a2464077933844a9c35c027ba747a5d20812011f1047f1e777', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
 	('function', 'spanmq_call.disable_notify_insert(queue_name text)', '62ad53972db54f56a175b0675074294abb7ad242d5a19b785f5870f71cfe3298', 16),
 	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'c86cd2aa5a70d1199abfab66e9cb78244b047f734e48e857f4e2a9370d746e3a', 16),
+	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
 	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
 	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '9e7d7c34311e3be3ca319a98f6a56a5c5f0d736d358e3cd79c8748f118166fbe', 16),
 	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '22f2c0a69a1414cb17dd468d8c5cfd785cb82cdabbef05a232819ca15a2b5526', 16),
 	('function', 'spanmq_call.extend(queue text, lease_id bigint, seconds double precision)', '35570b19ba2e01d502e0dad2a3e3338149dd4a7cf63b4d6638c638b4a639785c', 16),
+	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
+	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
 	('function', 'spanmq_call.failing(queue text, qty integer)', 'dae9c9003d7f07f6041924d15042dd34da5f3aeb375bf82ff9fc5fadc059fa67', 16),
 	('function', 'spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', 'b105ef44978956d2ed4900cc756efb54515e2ba7e0a3dc7ba73b17e0885b8372', 16),
 	('function', 'spanmq_call.failure_extent(queue text)', 'ce9459d9352bf0c143363dbd5c93cc049c8cd448bd9302d7beaaa4223e939957', 16),
 	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4e06fedae38188f84b419dc0a83f3df9b1ea794ef39608dc0c398bb8f2f6b47c', 16),
 	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'f0c10a5c058bebad1a238eb752a11ae83da02aa3daadf785cdd1518d9f519cd9', 16),
 	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
-	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
-	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
-	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
 	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '048a2ec4b686379b6ef5b287b80bd2b78911d5d9e7d13bd18038243f2588fa63', 16),
-	('function', 'spanmq_call.list_category_policies(queue text)', '953be913d4597e2cbc948708e07d744a548d24bd695674ca8e00d0c780468a92', 16),
 	('function', 'spanmq_call.health(queues text[])', '07081aea9db3df978cdad6fa7a2bd353260f0121956914baa06a60739c9c3ee8', 16),
 	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', '100e1a0ed2051c2cff7b6c9f0777f4f6b692e2153ac9f5e693c3139645732838', 16),
 	('function', 'spanmq_call.known_positions(queue text, tokens uuid[])', 'e09801efca44a00e9e96ad23368b1bbf05256399f040ae68d0487ebae93a8a8a', 16),
 	('function', 'spanmq_call.latest_statistics(queues text[])', 'fc30d66d346042e4368b02b8de82b5d1057c935ce9d0fdba4c1882e9729635e9', 16),
 	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', '2655dc618fde89359a964484af1d98d8ea8b47214beff6f43e49920a3e5cbd9b', 16),
+	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
+	('function', 'spanmq_call.list_category_policies(queue text)', '953be913d4597e2cbc948708e07d744a548d24bd695674ca8e00d0c780468a92', 16),
 	('function', 'spanmq_call.list_category_rules(queue text)', '59a30b8529dddd58628cdb8a1f3db75e63017b4dcfb2bb06d12b2531dc1450e4', 16),
 	('function', 'spanmq_call.list_changes(queue text, before bigint, qty integer)', '28c1849830454a91e44e4fb68829b1b39662c143c330b3ec6a45333a7fc28427', 16),
 	('function', 'spanmq_call.list_grants(queue text)', 'e251374ed06d44d343f7dd91ef76dfd8ae6b1cf2f001338e6ad8714b0ffb326c', 16),
@@ -27281,21 +27288,25 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.list_throttles(queue text)', '62006de2a200a42a2b7df5b891e456623c8252c44fb2e98d772d393100b8b9f2', 16),
 	('function', 'spanmq_call.list_workers(queues text[])', 'e51a6c8772092e38924b5dab53194ba5f005ef54413ada873ef1042c924c7f4c', 16),
 	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
-	('function', 'spanmq_call.metrics(queue_name text)', 'bc9a4eaa1efcc9f8e1601fc71b8de155f3cfccafda2d14ab2ad8ae827d568d8a', 16),
-	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
+	('function', 'spanmq_call.metrics(queue_name text)', '193828de28e6f18e98116b4f9c460731aee728f2fbfa927ebe55178f2e8cf7ae', 16),
+	('function', 'spanmq_call.metrics_all(queues text[])', 'af2a6ccdfd72e281cb1ada2b288a10506d899b8faeff8153c4590ff2bcb5188d', 16),
 	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', '5ea6e7c0303bcfffa48c871faa84cd39f77805f55234b9ea6aac39f83516d713', 16),
 	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', 'e0272a8865eeb352d2960f057d9af7ba131e380caebf7fdd770f018742444b3b', 16),
 	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'c37c8b408eda80c1eff6e72c1c6eed7a4b2edd0d0c81337bd1414974e9125a68', 16),
+	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
 	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
 	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'a4d2a9d3af968cc7255480b466ff4f7715a61fdd994af6528ee9234df3f7e9fe', 16),
 	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
 	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
+	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
 	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'd6c009ed894398900ce4a4fb50d58db0bd28863c2d0d93f937f2768be3b023b5', 16),
 	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '652bbd76bbe144b126b77be661ef5f10c0e4918b3855fda75a0add97a3828ddb', 16),
 	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
 	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '0f5525fbfc946307d52e2ee522958efedae457ad78333ec76cca7915869841af', 16),
 	('function', 'spanmq_call.purge_queue(queue_name text)', '83263daeb851ab7f4a8ecfb69d20d004262575edb778dd67c9485703ee06d3ab', 16),
 	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '3281d2e9502c4560bd647092d8a9dfe9e47daa5ec5a47286822ad3275ffca517', 16),
+	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
+	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
 	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
 	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
@@ -27316,12 +27327,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[])', '0e97b1067cfa9089369983d2c45ac1131f1a9540f2c07f593eae16ad8d543eb5', 16),
 	('function', 'spanmq_call.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'dc7a46c1dc537680cca503476123af62490be39deaf7cc910aedb40c3f71338f', 16),
 	('function', 'spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid)', '13d8d506276d46a6a214e52e61fbef5cff7695b81074794fd4f1418480f63979', 16),
+	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
 	('function', 'spanmq_call.replay_extent(queue text)', 'b9e765b13271e705484cb03866b4fd5533e655d0baeb828b8b3719d968005427', 16),
 	('function', 'spanmq_call.report_breaker(queue text, worker text, seconds double precision)', '2bdfedb27d5d7b7da2ba47997bebf4504bf5141f7bb8b9c6758e0dca08511eec', 16),
 	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', 'e013a89dbfdedc1630b601c5e53ad2a370f1b76d9e8983ab127a8da0b392d75d', 16),
 	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
 	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'd2290bd88f01a60fe66d1ee33135f15511cd9d820ceca6ace817cd10d5cf1dcf', 16),
 	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '443bc5ff433bb0977a547fbb78ef5be9c10ca648666f25d409c8dc06d272ede0', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.revoke_queue(role text, queue text, verb text)', 'ae78aeb716743272582ab05f7fd01c0065ab479546f5acbbfb72cb9812bb66bd', 16),
 	('function', 'spanmq_call.run_schedule(of_queue text, name text)', '731d112d1efd2865c79c6b513dd9f25d7c2869f1c2f3669d8f5b204f705a0d26', 16),
 	('function', 'spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid)', 'd217bf8623472002cc41623a8aad017918917a5e2f5e9832dea9d7fa8173d9dc', 16),
@@ -27331,15 +27344,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', '54f3be3240e27eade0be124bd327e696f60e2cb8cc78d99d7a3561ec0ccf94d8', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', 'fcd8e98322978324c09e16bf735734ad2b6ddb6218ad881bc94461f234a06cb9', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
-	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
 	('function', 'spanmq_call.set_category_policy(queue text, category text, settings jsonb)', '708ef14b8b84993edd9018ac28c5eacce305625624a247e6e2e09fe1f6f9ded4', 16),
-	('function', 'spanmq_call.state(queue text, msg_id bigint)', '36a49a8ff881b5032bc2add7fa4cf9be71b463694f4711fdfdd4a57c6993a694', 16),
 	('function', 'spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', '46ad7ccd4f365df8cb15cb3430b35f647c30139b571084fdd421eded3e637e6a', 16),
 	('function', 'spanmq_call.set_policy(queue text, settings jsonb)', 'b55238f2aa9091898df095b0edf98f68a64ea81c1bd9f1606cbbcba25ea34dfe', 16),
 	('function', 'spanmq_call.set_schema(queue text, schema jsonb, checked boolean)', 'e85681585a7530bae0f5100c9275613440a136efbf1a8b00e7bd0ba570374273', 16),
@@ -27348,12 +27354,11 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer)', '3f3a2b8f025961f367a1cd6d20a63de1581fcf8729b93fce0a865e0e03263687', 16),
 	('function', 'spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone)', 'bcfbc982caf602542de2df82acdf4577d997109340cef9390ac9eb758d961406', 16),
 	('function', 'spanmq_call.shard_groups(queue text, after text, qty integer)', '05f918e42fb7bb842997e50b027b2bb35bcf66bcfc5c8c9140993480d2091456', 16),
+	('function', 'spanmq_call.state(queue text, msg_id bigint)', '36a49a8ff881b5032bc2add7fa4cf9be71b463694f4711fdfdd4a57c6993a694', 16),
 	('function', 'spanmq_call.statistics(queue text, seconds double precision)', 'eb473ca60e9291fecba40615334ab9895aebde903a26ecbd33f0d8c637704768', 16),
 	('function', 'spanmq_call.storage(queue text)', '26486385565f558e5216e19fbff8cbf69c49c76be6ca793a171be95702e54da5', 16),
 	('function', 'spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '735fa3da0d3c47a70a5b84be57a6197a22c459c1929993eb0a64cb585cbd8a2e', 16),
 	('function', 'spanmq_call.unbind_topic(pattern text, queue_name text)', '46e01571ddf5ea8ce5bcf8fbbc916f6cec55bfdd152130550d37addebfdfbdfb', 16),
-	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
-	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
 	('function', 'spanmq_call.upcoming_schedules(queues text[])', 'c72bf22636b9e27b95e7e63cab8e9548a36e8e04d6b5712bf186241e5b1bbc49', 16),
 	('function', 'spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'bb552635f0fcfc30ebe02c8742e90358260b652238689ce8d2c5a5ae80a9ce05', 16),
 	('function', 'spanmq_core.last_notified_at(queue_id integer)', 'ceae0d0ff0121f1fa6d1bd1e3152adeea6771bff4920aa49f18934f2cef8e483', 16),
@@ -27379,12 +27384,11 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('table', 'spanmq_core.lock', 'df1f0dad17b6fed6df63c258503ceb4e3616843ad266d716b36c5037327e8df2', 16),
 	('table', 'spanmq_core.group_lock', 'fed976583e76b9f66f21e35e820a2ca41d61e50c19d10f4e1c5c5abc1a123088', 16),
 	('sequence', 'spanmq_core.lease_number', '34bbf0bc98028d2f6435fa01d3f136c0f5e697d3c95d6df930a1e6377b341798', 16),
-	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
-	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
-	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
 	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
 	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('table', 'spanmq_core.followed_grant', '7a0c54a8bb53aa084417366edf1875714ec9fa01f2982a406b9fff2c56382c02', 16),
+	('type', 'spanmq_core.view_change', '18e1f2d62beac6d03d36ba84713bc6b168f702665e314bada3c0ddc8f1094096', 16),
+	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
 	('type', 'spanmq_core.claimed', '702fcb6cc92698ecab829e1c7c6e243638d973a651bb57c0f38e3083173287c2', 16),
 	('type', 'spanmq_core.listed', '00980a5761b5198f09468a5ca2cca985468dbf6e9daa41f984411c90fe78550d', 16),
 	('type', 'pgmq.message_record', '0f939555338dc7556ce2849efd98e67869fcc0eda922409ff5305bc42402ee7a', 16),
@@ -27461,8 +27465,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 12:42:45.358781+00', '2026-11-28 12:42:45.3601+00', NULL, '2026-11-28 12:42:45.3601+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 12:42:45.360625+00', '2026-11-28 12:42:45.360625+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 15:30:08.172513+00', '2026-11-28 15:30:08.173762+00', NULL, '2026-11-28 15:30:08.173762+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 15:30:08.174197+00', '2026-11-28 15:30:08.174197+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -27473,60 +27477,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('5cc4f881-4c3f-4b6f-be80-35a8edcfd1a1', 1, 34, '5cc4f881-4c3f-4b6f-be80-35a8edcfd1a1', 'postgres', '2026-11-28 12:42:45.353574+00');
+	('0b54b247-6d87-4d10-bf1e-915ed8bf6d61', 1, 34, '0b54b247-6d87-4d10-bf1e-915ed8bf6d61', 'postgres', '2026-11-28 15:30:08.167339+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 12:42:44.865707+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 12:42:45.142869+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 12:42:45.179226+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 12:42:45.200457+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 12:42:45.213513+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_50', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 12:42:45.292398+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 12:42:45.055986+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 12:42:45.308483+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 12:42:45.544862+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 12:42:45.557414+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_54', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 12:42:45.646124+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_55', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 12:42:45.361065+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_52', 549755813888, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 15:30:07.634515+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 15:30:07.921748+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 15:30:07.961305+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 15:30:07.985629+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 15:30:08.001455+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 15:30:08.102223+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 15:30:07.828982+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 15:30:08.122453+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 15:30:08.396552+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 15:30:08.411567+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 15:30:08.489132+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 15:30:08.1746+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 2048, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('2315deca-6966-456f-8c4a-f34f406c75a5', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 12:42:45.324192+00', '2026-11-28 12:42:45.324192+00', '2026-11-28 12:42:45.329104+00');
+	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 15:30:08.142728+00', '2026-11-28 15:30:08.142728+00', '2026-11-28 15:30:08.147266+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('2315deca-6966-456f-8c4a-f34f406c75a5', 2, 40, -1883105935058010123, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', 'a12adf09-ddef-4718-8b87-42288ad670eb', '05f3f405-5c1f-44c2-bffa-36d69138eb7f'),
-	('2315deca-6966-456f-8c4a-f34f406c75a5', 3, 40, -1883105935059058700, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'b01727a8-f4a1-4aeb-a788-78dc13061c55', 'a12adf09-ddef-4718-8b87-42288ad670eb');
+	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 2, 40, -1883116465714888715, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '2d2f2132-cc67-4256-bc9e-e7235fbd2ab9', '9a30f9ed-bc3c-4771-9535-87fd399e6440'),
+	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 3, 40, -1883116465715937292, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'b32f8529-4501-4da9-aa7f-a3e5c12ce081', '2d2f2132-cc67-4256-bc9e-e7235fbd2ab9');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', '546c05a14a2a8812d9215ff257c732abcad81c27db057d848cd5e6169eb95cc0', '2026-11-28 12:42:44.825831+00', 'postgres');
+	(1, '0.1.0', '2130eabf52da67334bb856248fd002ab5f1cab941d1d10ae1283d2ceb667ff48', '2026-11-28 15:30:07.594226+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 12:42:45.107178+00', '2026-12-28 12:42:45.107177+00'),
-	(41, 1002, '[1, null]', '2026-11-28 12:42:45.397233+00', '2026-12-28 12:42:45.397232+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 15:30:07.883092+00', '2026-12-28 15:30:07.883091+00'),
+	(41, 1002, '[1, null]', '2026-11-28 15:30:08.213323+00', '2026-12-28 15:30:08.213322+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 12:40:45.726082+00', 1, 0, 0),
-	(39, '2026-11-28 12:42:45.860854+00', 69, 47, 0),
-	(40, '2026-11-28 12:42:45.862128+00', 60, 30, 5),
-	(41, '2026-11-28 12:42:45.862851+00', 1004, 4, 0),
-	(43, '2026-11-28 12:42:45.863492+00', 1, 1, 0),
-	(44, '2026-11-28 12:42:45.864059+00', 2, 2, 0),
-	(1, '2026-11-28 12:42:45.864596+00', 38, 4, 2),
-	(34, '2026-11-28 12:42:45.865684+00', 69, 57, 7),
-	(35, '2026-11-28 12:42:45.866401+00', 12, 11, 1),
-	(36, '2026-11-28 12:42:45.867035+00', 5, 5, 1),
-	(37, '2026-11-28 12:42:45.867588+00', 1, 1, 0),
-	(38, '2026-11-28 12:42:45.868612+00', 17383, 5, 0);
+	(42, '2026-11-28 15:28:08.559466+00', 1, 0, 0),
+	(39, '2026-11-28 15:30:08.776185+00', 69, 47, 0),
+	(40, '2026-11-28 15:30:08.777711+00', 60, 30, 5),
+	(41, '2026-11-28 15:30:08.778567+00', 1004, 4, 0),
+	(43, '2026-11-28 15:30:08.779407+00', 1, 1, 0),
+	(44, '2026-11-28 15:30:08.780001+00', 2, 2, 0),
+	(1, '2026-11-28 15:30:08.780565+00', 38, 4, 2),
+	(34, '2026-11-28 15:30:08.781833+00', 69, 57, 7),
+	(35, '2026-11-28 15:30:08.782571+00', 12, 11, 1),
+	(36, '2026-11-28 15:30:08.783228+00', 5, 5, 1),
+	(37, '2026-11-28 15:30:08.78385+00', 1, 1, 0),
+	(38, '2026-11-28 15:30:08.78489+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 12:42:45.382086+00', '2027-11-29 12:42:45.382973+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 12:42:45.386506+00', '2027-11-29 12:42:45.386899+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 15:30:08.197469+00', '2027-11-29 15:30:08.198655+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 15:30:08.202393+00', '2027-11-29 15:30:08.202797+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -27535,43 +27539,33 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 12:42:44.884821+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 12:42:45.069346+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 12:42:45.151519+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 12:42:45.18796+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 12:42:45.208712+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 12:42:45.234317+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 32768, 49151, 'log_1_40', 16384, '2026-11-28 12:42:45.236346+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_41', 16384, '2026-11-28 12:42:45.2436+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 32768, 49151, 'log_34_42', 16384, '2026-11-28 12:42:45.245511+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_43', 16384, '2026-11-28 12:42:45.253246+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 32768, 49151, 'log_35_44', 16384, '2026-11-28 12:42:45.255075+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_45', 16384, '2026-11-28 12:42:45.257959+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 32768, 49151, 'log_36_46', 16384, '2026-11-28 12:42:45.259867+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_50', 256, '2026-11-28 12:42:45.280834+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_51', 16384, '2026-11-28 12:42:45.317965+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_52', 16384, '2026-11-28 12:42:45.370099+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_53', 16384, '2026-11-28 12:42:45.554919+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_54', 16384, '2026-11-28 12:42:45.570527+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_55', 16384, '2026-11-28 12:42:45.658954+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_56', 16384, '2026-11-28 12:42:45.685151+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 32768, 49151, 'log_37_57', 16384, '2026-11-28 12:42:45.687412+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_58', 256, '2026-11-28 12:42:45.690856+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 12:42:45.69313+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_60', 16384, '2026-11-28 12:42:45.711915+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 32768, 49151, 'log_40_61', 16384, '2026-11-28 12:42:45.714218+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_62', 16384, '2026-11-28 12:42:45.717627+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 32768, 49151, 'log_41_63', 16384, '2026-11-28 12:42:45.720182+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_64', 16384, '2026-11-28 12:42:45.723419+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 32768, 49151, 'log_42_65', 16384, '2026-11-28 12:42:45.725809+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_66', 16384, '2026-11-28 12:42:45.729008+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 32768, 49151, 'log_43_67', 16384, '2026-11-28 12:42:45.731285+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_68', 16384, '2026-11-28 12:42:45.734691+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 32768, 49151, 'log_44_69', 16384, '2026-11-28 12:42:45.736981+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 15:30:07.649601+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 15:30:07.84339+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 15:30:07.930681+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 15:30:07.971106+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 15:30:07.995847+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 15:30:08.028382+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 15:30:08.038137+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 15:30:08.048976+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 15:30:08.053355+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 15:30:08.057212+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 15:30:08.087777+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 15:30:08.090956+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 15:30:08.135337+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 15:30:08.185533+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 15:30:08.408532+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 15:30:08.428582+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 15:30:08.508136+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 15:30:08.547003+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 15:30:08.553071+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 15:30:08.558913+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 15:30:08.564058+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 15:30:08.56925+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 15:30:08.577187+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'af1f9c8f838fbec54b143c8d6c288645e1b9c032754f3148ca7f26241f714b3a', '2026-11-28 12:42:45.542523+00', '2026-11-29 12:42:45.54157+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '2791eaffdf721b14ee1a4a8b0e8399a58d84f6aaf89330125d76ee7c2bf11e1c', '2026-11-28 15:30:08.394101+00', '2026-11-29 15:30:08.392978+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -27579,29 +27573,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('d656c0bc-8db5-4a17-9d50-46a8e44b806c', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 12:42:45.592019+00', NULL, '2026-11-28 12:42:45.592019+00');
+	('6259acaf-9c73-40d6-b0f6-76e54ecad249', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 15:30:08.454328+00', NULL, '2026-11-28 15:30:08.454328+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 12:42:45.57976+00', 3, '2026-11-29 12:42:45.590468+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 15:30:08.439559+00', 3, '2026-11-29 15:30:08.452391+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 12:42:45.575001+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 15:30:08.434008+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 12:42:45.860854+00', 120.152461, 0, 0, 0, 0, 0, 47, 44, 0, 0.77233),
-	(40, '2026-11-28 12:42:45.862128+00', 120.147607, 0, 0, 0, 0, 0, 30, 25, 5, 0.539856),
-	(41, '2026-11-28 12:42:45.862851+00', 120.142407, 0, 0, 0, 0, 0, 4, 4, 0, 0.472572),
-	(43, '2026-11-28 12:42:45.863492+00', 120.131669, 0, 0, 0, 0, 0, 1, 1, 0, 0.275874),
-	(44, '2026-11-28 12:42:45.864059+00', 120.126828, 0, 0, 0, 0, 0, 2, 2, 0, 0.198798),
-	(1, '2026-11-28 12:42:45.864596+00', 120.625355, 0, 0, 0, 0, 0, 4, 2, 2, 0.819352),
-	(34, '2026-11-28 12:42:45.865684+00', 120.615323, 0, 8, 0, 8, 4, 57, 45, 7, 0.77716),
-	(35, '2026-11-28 12:42:45.866401+00', 120.611058, 0, 2, 0, 2, 1, 11, 9, 1, 0.71151),
-	(36, '2026-11-28 12:42:45.867035+00', 120.60695, 0, 0, 0, 0, 0, 5, 4, 1, 0.672963),
-	(37, '2026-11-28 12:42:45.867588+00', 120.179854, 0, 0, 0, 0, 0, 1, 1, 0, 0.656264),
-	(38, '2026-11-28 12:42:45.868612+00', 120.172379, 0, 0, 0, 0, 0, 5, 5, 0, 0.597336);
+	(39, '2026-11-28 15:30:08.776185+00', 120.235119, 0, 0, 0, 0, 0, 47, 44, 0, 0.912126),
+	(40, '2026-11-28 15:30:08.777711+00', 120.230176, 0, 0, 0, 0, 0, 30, 25, 5, 0.637188),
+	(41, '2026-11-28 15:30:08.778567+00', 120.224962, 0, 0, 0, 0, 0, 4, 4, 0, 0.572539),
+	(43, '2026-11-28 15:30:08.779407+00', 120.214551, 0, 0, 0, 0, 0, 1, 1, 0, 0.330567),
+	(44, '2026-11-28 15:30:08.780001+00', 120.210269, 0, 0, 0, 0, 0, 2, 2, 0, 0.263897),
+	(1, '2026-11-28 15:30:08.780565+00', 120.748633, 0, 0, 0, 0, 0, 4, 2, 2, 0.962525),
+	(34, '2026-11-28 15:30:08.781833+00', 120.737434, 0, 8, 0, 8, 4, 57, 45, 7, 0.917774),
+	(35, '2026-11-28 15:30:08.782571+00', 120.733061, 0, 2, 0, 2, 1, 11, 9, 1, 0.847729),
+	(36, '2026-11-28 15:30:08.783228+00', 120.729499, 0, 0, 0, 0, 0, 5, 4, 1, 0.805126),
+	(37, '2026-11-28 15:30:08.78385+00', 120.726292, 0, 0, 0, 0, 0, 1, 1, 0, 0.784987),
+	(38, '2026-11-28 15:30:08.78489+00', 120.717575, 1000, 995, 995, 0, 0, 5, 5, 0, 0.705142);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -27609,11 +27603,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 12:42:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 15:30:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', 'af1f9c8f838fbec54b143c8d6c288645e1b9c032754f3148ca7f26241f714b3a', '43bf7e2c524a70468faea868ad057ca8e729685373729c2842f693d5785ff0b4', '2029-08-24 12:42:45.540388+00', '{*}', '{look,send}', '2026-11-28 12:42:45.539372+00', NULL, '2026-11-28 12:42:45.540559+00');
+	(1, 'shop', '2791eaffdf721b14ee1a4a8b0e8399a58d84f6aaf89330125d76ee7c2bf11e1c', 'e43d3723adb32082a5e075b19ccb2c6c788825fdc9b236812989efdb675f020d', '2029-08-24 15:30:08.39158+00', '{*}', '{look,send}', '2026-11-28 15:30:08.390414+00', NULL, '2026-11-28 15:30:08.391766+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -27621,14 +27615,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 12:42:45.250121+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 12:42:45.25526+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 12:42:45.762738+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 15:30:08.044019+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 15:30:08.04937+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 15:30:08.602272+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 12:41:45.397792+00', '2026-11-28 12:42:45.397792+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 15:29:08.213894+00', '2026-11-28 15:30:08.213894+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -27676,7 +27670,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_1', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_10', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_11', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_11', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_12', 0, false);
@@ -27766,7 +27760,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_37', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_38', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_39', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_39', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_4', 0, false);
@@ -27853,7 +27847,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_8', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_9', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bound_number', 129, true);
+SELECT pg_catalog.setval('spanmq_core.bound_number', 140, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bulk_block_block_id_seq', 3, true);
@@ -27877,13 +27871,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795869765858031, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795879808772572, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795869765091, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795879807866, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -27895,7 +27889,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218033965195890000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218044007980213000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);
@@ -27907,7 +27901,7 @@ SELECT pg_catalog.setval('spanmq_core.room_36', 1000, true);
 SELECT pg_catalog.setval('spanmq_core.schedule_schedule_id_seq', 2, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.segment_number', 70, true);
+SELECT pg_catalog.setval('spanmq_core.segment_number', 60, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.set_backs', 1, false);
@@ -28150,128 +28144,88 @@ ALTER TABLE ONLY spanmq_core.log_1_39
     ADD CONSTRAINT log_1_39_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_1_40
-    ADD CONSTRAINT log_1_40_pkey PRIMARY KEY (msg_id);
-
-
 ALTER TABLE ONLY spanmq_core.log_34_34
     ADD CONSTRAINT log_34_34_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_34_41
-    ADD CONSTRAINT log_34_41_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_34_42
-    ADD CONSTRAINT log_34_42_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_34_40
+    ADD CONSTRAINT log_34_40_pkey PRIMARY KEY (msg_id);
 
 
 ALTER TABLE ONLY spanmq_core.log_35_35
     ADD CONSTRAINT log_35_35_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_35_43
-    ADD CONSTRAINT log_35_43_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_35_44
-    ADD CONSTRAINT log_35_44_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_35_41
+    ADD CONSTRAINT log_35_41_pkey PRIMARY KEY (msg_id);
 
 
 ALTER TABLE ONLY spanmq_core.log_36_36
     ADD CONSTRAINT log_36_36_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_36_45
-    ADD CONSTRAINT log_36_45_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_36_46
-    ADD CONSTRAINT log_36_46_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_36_42
+    ADD CONSTRAINT log_36_42_pkey PRIMARY KEY (msg_id);
 
 
 ALTER TABLE ONLY spanmq_core.log_37_37
     ADD CONSTRAINT log_37_37_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_37_56
-    ADD CONSTRAINT log_37_56_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_37_43
+    ADD CONSTRAINT log_37_43_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_37_57
-    ADD CONSTRAINT log_37_57_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_38_47
+    ADD CONSTRAINT log_38_47_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_38_50
-    ADD CONSTRAINT log_38_50_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_38_58
-    ADD CONSTRAINT log_38_58_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_38_48
+    ADD CONSTRAINT log_38_48_pkey PRIMARY KEY (msg_id);
 
 
 ALTER TABLE ONLY spanmq_core.log_38_59
     ADD CONSTRAINT log_38_59_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_40_51
-    ADD CONSTRAINT log_40_51_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_40_49
+    ADD CONSTRAINT log_40_49_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_40_60
-    ADD CONSTRAINT log_40_60_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_40_54
+    ADD CONSTRAINT log_40_54_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_40_61
-    ADD CONSTRAINT log_40_61_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_41_50
+    ADD CONSTRAINT log_41_50_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_41_52
-    ADD CONSTRAINT log_41_52_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_41_55
+    ADD CONSTRAINT log_41_55_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_41_62
-    ADD CONSTRAINT log_41_62_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_42_51
+    ADD CONSTRAINT log_42_51_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_41_63
-    ADD CONSTRAINT log_41_63_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_42_56
+    ADD CONSTRAINT log_42_56_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_42_53
-    ADD CONSTRAINT log_42_53_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_43_52
+    ADD CONSTRAINT log_43_52_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_42_64
-    ADD CONSTRAINT log_42_64_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_43_57
+    ADD CONSTRAINT log_43_57_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_42_65
-    ADD CONSTRAINT log_42_65_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_44_53
+    ADD CONSTRAINT log_44_53_pkey PRIMARY KEY (msg_id);
 
 
-ALTER TABLE ONLY spanmq_core.log_43_54
-    ADD CONSTRAINT log_43_54_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_43_66
-    ADD CONSTRAINT log_43_66_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_43_67
-    ADD CONSTRAINT log_43_67_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_44_55
-    ADD CONSTRAINT log_44_55_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_44_68
-    ADD CONSTRAINT log_44_68_pkey PRIMARY KEY (msg_id);
-
-
-ALTER TABLE ONLY spanmq_core.log_44_69
-    ADD CONSTRAINT log_44_69_pkey PRIMARY KEY (msg_id);
+ALTER TABLE ONLY spanmq_core.log_44_58
+    ADD CONSTRAINT log_44_58_pkey PRIMARY KEY (msg_id);
 
 
 ALTER TABLE ONLY spanmq_core.migration
@@ -29326,6 +29280,13 @@ REVOKE ALL ON FUNCTION spanmq_call.metrics(queue_name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION spanmq_call.metrics_41() FROM PUBLIC;
 GRANT ALL ON FUNCTION spanmq_call.metrics_41() TO released_role;
+
+
+REVOKE ALL ON FUNCTION spanmq_call.metrics_all(queues text[]) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_call.metrics_all_41() FROM PUBLIC;
+GRANT ALL ON FUNCTION spanmq_call.metrics_all_41() TO released_role;
 
 
 REVOKE ALL ON FUNCTION spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid) FROM PUBLIC;
@@ -30498,6 +30459,9 @@ REVOKE ALL ON FUNCTION spanmq_core.meets(body jsonb, path jsonpath) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.member_place(name text) FROM PUBLIC;
+
+
+REVOKE ALL ON FUNCTION spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.microseconds(at_ timestamp with time zone) FROM PUBLIC;
